@@ -29,7 +29,7 @@ from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.protocol.positions import ORDERED_MS
-from mirrorless.reconcile.conflicts import refuse_live_replay
+from mirrorless.reconcile.conflicts import reads_of, refuse_live_replay
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task, refuse_marked
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.inspect import counts_orphans, orphans_ahead, still_written
@@ -214,18 +214,26 @@ class Reconciliation:
     def _compare(self, lanes: Sequence[LaneUnderWay]) -> None:
         """Set beside each lane's orphans what else was written with their keys."""
         self.run.phase = "compare keys"
-        reads = self._topics.reads(
-            {
-                number: (
-                    each,
-                    united([*_ranges(each.remembered(self.run.files) or each.orphans), *self._waiting(each)]),
-                )
-                for number, each in enumerate(lanes)
-                if each.going
-            },
-            self._chains,
-            copied=not self.options.look_only,
-        )
+        orphans = {
+            number: united([*_ranges(each.remembered(self.run.files) or each.orphans), *self._waiting(each)])
+            for number, each in enumerate(lanes)
+            if each.going
+        }
+        places = {number: lanes[number].place for number, ranges in orphans.items() if ranges}
+        ends = self._topics.stable_ends(places.values()) if places else {}
+        reads = [
+            read
+            for number, place in places.items()
+            for read in reads_of(
+                self._flow,
+                number,
+                lanes[number].inspection,
+                orphans[number],
+                self._chains,
+                end=ends.get(place),
+                copied=not self.options.look_only,
+            )
+        ]
         for number, found in find_conflicts(self.run.spark, reads).items():
             lanes[number].conflicts = found
             lanes[number].error = lanes[number].error or found.error

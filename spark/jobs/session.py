@@ -18,7 +18,6 @@ _LOCAL: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.artifact.isolation.enabled": "false",
-    "spark.python.unix.domain.socket.enabled": "true",
 }
 
 _MOST_EXECUTORS: Final = "spark.dynamicAllocation.maxExecutors"

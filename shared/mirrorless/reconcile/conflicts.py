@@ -10,7 +10,7 @@ The keys are compared by their hashes, in Spark: see `spark.jobs.reconcile.confl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -20,9 +20,10 @@ from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.ports.stores import Chains
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.difference import BY_RECONCILE
-from mirrorless.reconcile.findings import InspectTask
-from mirrorless.reconcile.ranges import reaching
+from mirrorless.reconcile.difference import BY_RECONCILE, runs_of
+from mirrorless.reconcile.findings import InspectTask, LaneInspection
+from mirrorless.reconcile.join import places_of
+from mirrorless.reconcile.ranges import reaching, united
 from mirrorless.run import Run
 from mirrorless.settings import FlowSettings
 
@@ -130,6 +131,58 @@ def since_of(chains: Chains, lane: ReconciledLane, first: int) -> int:
             break
         since = link.position
     return since
+
+
+def reads_of(
+    settings: FlowSettings,
+    number: int,
+    inspection: LaneInspection,
+    orphans: Sequence[OffsetRange],
+    chains: Chains,
+    *,
+    end: int | None,
+    copied: bool,
+) -> list[ConflictSlice]:
+    """What is to be read for the conflicts of one lane.
+
+    Args:
+        settings: of the flow.
+        number: of the lane in the job.
+        inspection: of the lane.
+        orphans: upstream offsets, growing and apart; at least one.
+        chains: of the flow.
+        end: the source's stable end; None where it has no leader now, and the read itself shows whether it has one.
+        copied: whether what is new on the target stands on the source by now; otherwise the target is read.
+
+    Raises:
+        Retriable: the store does not answer.
+    """
+    lane = inspection.names.of(settings.name)
+    since = min(inspection.position, since_of(chains, lane, orphans[0].first))
+    of_lane = ConflictSlice(
+        settings=settings,
+        lane=number,
+        side="source",
+        topic=inspection.topic,
+        partition=inspection.partition,
+        wanted=OffsetRange(since, orphans[-1].next if end is None else end),
+        orphans=tuple(orphans),
+        skipped=united(places_of(runs_of(chains, lane.replay))),
+    )
+    return [
+        of_lane,
+        *(
+            ConflictSlice(
+                settings=settings,
+                lane=number,
+                side="target",
+                topic=inspection.remote_topic,
+                partition=inspection.partition,
+                wanted=new,
+            )
+            for new in (() if copied else inspection.to_copy)
+        ),
+    ]
 
 
 def slices_of(task: ConflictSlice) -> Iterator[ConflictSlice]:

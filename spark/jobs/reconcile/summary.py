@@ -10,6 +10,7 @@ import msgspec
 
 from mirrorless.clock import now_ms
 from mirrorless.jobs.request import Policy, ReconcileOptions
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.stores import Chains, JobFiles
 from mirrorless.reconcile.conflicts import LaneConflicts
 from mirrorless.reconcile.copy_tasks import ReconciledLane
@@ -41,6 +42,11 @@ class LaneUnderWay:
     def going(self) -> bool:
         """Whether more is to be done with it."""
         return not self.inspection.differs and not self.error
+
+    @property
+    def place(self) -> TopicPartition:
+        """Its partition of the source."""
+        return self.inspection.topic, self.inspection.partition
 
     def remember(self, files: JobFiles) -> None:
         """Keep its orphans for the report of an attempt that continues after the join."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final, Protocol, TypeVar
 from uuid import uuid4
@@ -16,18 +16,12 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.errors import ConfigurationError
-from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import JobRequest
 from mirrorless.lanes.gaps import cleanup_of
-from mirrorless.ports.kafka import Deadline
-from mirrorless.ports.stores import Chains
-from mirrorless.reconcile.conflicts import ConflictSlice, since_of
-from mirrorless.reconcile.difference import runs_of
+from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.inspect import SECONDS, LaneEnds, LaneView
-from mirrorless.reconcile.join import places_of
 from mirrorless.reconcile.outcome import LocalTopic
-from mirrorless.reconcile.ranges import united
 from mirrorless.settings import ClusterSettings, FlowSettings
 from spark.jobs.clients import warm_log, warm_target
 from spark.jobs.lane_tasks import TaskAttempt, result_of
@@ -178,51 +172,15 @@ class ReconciledTopics:
             for place, end in self._source.ends(some, _soon()).items():
                 yield some[place], end
 
-    def reads(
-        self, orphans: Mapping[int, tuple[InspectedLane, Sequence[OffsetRange]]], chains: Chains, *, copied: bool
-    ) -> list[ConflictSlice]:
-        """What is to be read for the conflicts of lanes.
-
-        Args:
-            orphans: by the lane's number, upstream offsets, growing and apart.
-            chains: of the flow.
-            copied: whether what is new on the target stands on the source by now; otherwise the target is read.
+    def stable_ends(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The stable end of each partition of the source that has a leader.
 
         Raises:
-            Retriable: the source or the store does not answer.
+            Retriable: the source does not answer.
         """
         flow = self._request.flow
-        some = {number: (each.inspection, ranges) for number, (each, ranges) in orphans.items() if ranges}
         records = _warm_records(msgspec.json.encode(flow.source), flow.flow)
-        ends = records.ends([(each.topic, each.partition) for each, _ in some.values()], _soon()) if some else {}
-        found = []
-        for number, (each, ranges) in some.items():
-            lane = each.names.of(flow.name)
-            end = ends[each.topic, each.partition][1]
-            found.append(
-                ConflictSlice(
-                    settings=flow,
-                    lane=number,
-                    side="source",
-                    topic=each.topic,
-                    partition=each.partition,
-                    wanted=OffsetRange(min(each.position, since_of(chains, lane, ranges[0].first)), end),
-                    orphans=tuple(ranges),
-                    skipped=united(places_of(runs_of(chains, lane.replay))),
-                )
-            )
-            found += [
-                ConflictSlice(
-                    settings=flow,
-                    lane=number,
-                    side="target",
-                    topic=each.remote_topic,
-                    partition=each.partition,
-                    wanted=new,
-                )
-                for new in (() if copied else each.to_copy)
-            ]
-        return found
+        return {place: stable for place, (_, stable, _) in records.ends(places, _soon()).items()}
 
     def grew(self, inspection: LaneInspection) -> bool:
         """Whether the target's partition has grown since it was inspected."""

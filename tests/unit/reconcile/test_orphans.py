@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.losses import Loss
-from mirrorless.reconcile.conflicts import SLICE_OFFSETS, ConflictSlice, since_of, slices_of
+from mirrorless.reconcile.conflicts import SLICE_OFFSETS, ConflictSlice, reads_of, since_of, slices_of
 from mirrorless.reconcile.copy_tasks import ReconciledLane
+from mirrorless.reconcile.findings import LaneInspection
 from mirrorless.reconcile.orphans import Stretch, orphaned, to_do, withheld, withholding
 from mirrorless.reconcile.ranges import united, within, without
 from tests.support.chains import LANE, MemoryLossLedger
@@ -75,6 +76,26 @@ def test_copies_beside_an_orphan_are_searched_from_where_they_were_joined() -> N
     assert since_of(outage.chains, NAMES, orphan) == orphan
     outage.reconcile()
     assert since_of(outage.chains, NAMES, orphan) == 2
+
+
+def test_what_is_new_is_read_on_the_target_until_it_is_copied_and_orphans_also_without_a_leader() -> None:
+    outage = Outage()
+    inspection = LaneInspection(
+        topic=HERE, partition=0, remote_topic=THERE, position=5, tail=OffsetRange(7, 9), late=(OffsetRange(2, 3),)
+    )
+    orphans = (OffsetRange(6, 8),)
+
+    def reads(*, end: int | None, copied: bool) -> list[tuple[str, str, OffsetRange]]:
+        found = reads_of(SETTINGS, 3, inspection, orphans, outage.chains, end=end, copied=copied)
+        assert {each.lane for each in found} == {3}
+        return [(each.side, each.topic, each.wanted) for each in found]
+
+    assert reads(end=20, copied=True) == [("source", HERE, OffsetRange(5, 20))]
+    assert reads(end=None, copied=False) == [
+        ("source", HERE, OffsetRange(5, 8)),
+        ("target", THERE, OffsetRange(2, 3)),
+        ("target", THERE, OffsetRange(7, 9)),
+    ]
 
 
 def test_slices_of_a_read_cover_it_with_what_reaches_into_each() -> None:
