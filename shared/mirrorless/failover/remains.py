@@ -66,15 +66,16 @@ def settle(work: FailoverWork) -> Done:
 def hold_up(work: FailoverWork) -> Done:
     """State what the target holds of each lane, and the source's ends as a round has last stored them.
 
-    A drill reads the source's ends now.
+    A drill reads the source's ends now, and counts as if the source had been lost at the moment of the reading.
 
     Raises:
         Retriable: a store does not answer, or the source of a drill.
     """
     effects, lanes = work.effects, work.lanes()
     heads = effects.chains.heads(lanes)
+    now = effects.clock()
     if work.document.order.mode == "drill":
-        ends, seen_at = _ends_now(work, heads), effects.clock()
+        ends, seen_at = _ends_now(work, heads), now
     else:
         ends = StoredTopics.of(effects.documents.read(work.flow, "topic-ends/")).ends
         report = effects.documents.read(work.flow, REFRESH).get(REFRESH)
@@ -84,7 +85,7 @@ def hold_up(work: FailoverWork) -> Done:
         heads,
         ends,
         seen_at=seen_at,
-        now=effects.clock(),
+        now=now,
         broken=[lane for lane in lanes if str(lane) in broken],
     )
     point = found.recovery_point_seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 
 import msgspec
 import pytest
@@ -143,6 +144,15 @@ def test_a_drill_counts_records_and_not_the_markers_behind_them() -> None:
     assert summary(FLOW, world.carry_out(drill))["recovery_point_seconds"] == 0
     world.produce(1)
     assert len(missing_of(world.carry_out(drill))) == len(world.lanes)
+
+
+def test_a_drill_of_a_flow_without_lag_has_no_recovery_point_while_its_clock_goes_on() -> None:
+    world = FailoverWorld()
+    world.produce(5)
+    world.replicate()
+
+    drilled = world.carry_out(FailoverOrder(mode="drill"), clock=count(world.clusters.now).__next__)
+    assert summary(FLOW, drilled)["recovery_point_seconds"] == 0
 
 
 # Groups
