@@ -74,7 +74,7 @@ def test_records_redelivered_in_other_batches_are_replicated_once(stage: Stage) 
     stage.produce(30)
     stage.await_replicated()
 
-    assert stage.metric("Invoked") > 60 + 60
+    assert stage.metric("Invoked") > 60 + 30  # the first batch may have held only the first of the transactions
     stage.verify()
 
 

@@ -58,6 +58,8 @@ class Server:
     """The test is over."""
     together: Barrier = field(default_factory=lambda: Barrier(1))
     """As many requests are answered at the same time."""
+    patience: float = 30.0
+    """Seconds that its clients wait for an answer."""
 
     def client(self, *, direct: bool = True) -> Any:
         """A client of this server."""
@@ -68,7 +70,7 @@ class Server:
             aws_access_key_id=KEYS.access_key,
             aws_secret_access_key=KEYS.secret_key,
             aws_session_token=KEYS.token,
-            config=Config(read_timeout=0.5, retries={"mode": "standard", "total_max_attempts": 1}),
+            config=Config(read_timeout=self.patience, retries={"mode": "standard", "total_max_attempts": 1}),
         )
         return direct_client(made, KEYS) if direct else made
 
@@ -104,7 +106,10 @@ def server() -> Iterator[Server]:
         def log_message(self, *_: Any) -> None:
             """Nothing: requests are kept in `requests`."""
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Listener(ThreadingHTTPServer):
+        request_queue_size = 2 * READERS  # connections beyond the default five at once would wait a second
+
+    http = Listener(("127.0.0.1", 0), Handler)
     made.endpoint = f"http://127.0.0.1:{http.server_port}"
     thread = threading.Thread(target=http.serve_forever, args=(0.02,))
     thread.start()
@@ -177,6 +182,7 @@ def test_what_is_no_success_is_called_again_by_boto3_and_the_next_call_is_tried_
 ) -> None:
     server.will_answer(status, ANSWER, **headers)
     server.will_answer(200, ANSWER)
+    server.patience = 0.5
     client = server.client()
     for _ in range(2):
         assert client.put_item(**REQUEST)["Attributes"] == ANSWER["Attributes"]
