@@ -65,6 +65,7 @@ class FakeBroker:
         self.epoch = -1
         self.end_faults: deque[int] = deque()
         self.fetches: deque[bytes] = deque()
+        self.unanswered_metadata = 0
         self.throttle_ms = 0
         self.accepts_any_first = False
         self.produced_at: list[float] = []
@@ -114,9 +115,17 @@ class FakeBroker:
             case 1:
                 return self.fetches.popleft() if self.fetches else pack(">ihi", 0, 0, 0) + b"\x01\0"
             case 3:
+                if body[:4] == pack(">i", 1) and self.unanswered_metadata:
+                    self.unanswered_metadata -= 1
+                    return None
                 brokers = pack(">ii", 1, 1) + host + string(None) + string("id") + pack(">i", 1)
                 partition = pack(">hiii", 0, 0, 1, 5) + pack(">iii", 0, 0, 0)
-                return pack(">i", 0) + brokers + pack(">ih", 1, 0) + string("t") + b"\0" + pack(">i", 1) + partition
+                return (
+                    pack(">i", 0)
+                    + brokers
+                    + body[:4]
+                    + (pack(">h", 0) + string("t") + b"\0" + pack(">i", 1) + partition if body[:4] != bytes(4) else b"")
+                )
             case 10:
                 return pack(">ih", 0, 0) + string(None) + pack(">i", 1) + host
             case 18:
@@ -187,6 +196,28 @@ def test_what_passes_by_itself_is_sent_again_in_order(broker: FakeBroker, fault:
 
     assert list(delivered.downstream) == list(range(0, 18, 2))
     assert broker.log == [(2 * i, bytes(batch.payload)) for i, batch in enumerate(wanted)]
+    writer.close()
+
+
+def test_leaders_are_asked_for_again_while_no_broker_answers(broker: FakeBroker) -> None:
+    """A transaction is open by then: what it has would be lost."""
+    writer = writer_of(broker)
+    broker.unanswered_metadata = 5
+
+    delivered = writer.write({LANE: some(1)}, in_seconds(10))[LANE]
+
+    assert list(delivered.downstream) == [0]
+    assert broker.unanswered_metadata == 0
+    writer.close()
+
+
+def test_leaders_are_asked_for_until_the_deadline(broker: FakeBroker) -> None:
+    writer = writer_of(broker)
+    broker.unanswered_metadata = 10**6
+
+    with pytest.raises(Retriable, match="did not write"):
+        writer.write({LANE: some(1)}, in_seconds(1))
+    assert broker.unanswered_metadata < 10**6 - 3
     writer.close()
 
 

@@ -194,6 +194,24 @@ class WireCluster:
         self.leaders |= answer.leaders
         self.topic_errors = answer.topic_errors
 
+    def refresh_until(self, topics: Iterable[str], until: float) -> None:
+        """Read the leaders of topics anew, again and again while no broker answers.
+
+        Raises:
+            OSError: none did in time.
+        """
+        backoff = Backoff()
+        while True:
+            try:
+                return self.refresh(topics, until)
+            except TurnedAwayError:
+                raise
+            except OSError:
+                pause = backoff.pause()
+                if time.monotonic() + pause >= until:
+                    raise
+            time.sleep(pause)
+
     def leader(self, place: TopicPartition) -> Leader:
         """As it was read last."""
         return self.leaders.get(place, _NO_LEADER)

@@ -152,7 +152,7 @@ class RawWriter:
             return
         self._coordinator.add(places, until)
         if unknown := {place[0] for place in places if place not in self._cluster.leaders}:
-            self._cluster.refresh(unknown, until)
+            self._cluster.refresh_until(unknown, until)  # a transaction is open: all that it has would be lost
 
     # Batches
 
