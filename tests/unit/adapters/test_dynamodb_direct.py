@@ -174,8 +174,24 @@ def test_a_connection_that_the_server_closed_is_opened_again_and_boto3_is_not_ne
 
 @pytest.mark.parametrize(
     ("status", "headers"),
-    [(500, {}), (400, {}), (HANG_UP, {}), (SILENCE, {}), (200, {"x_amz_crc32": "1"})],
-    ids=["a server's error", "refused", "hung up", "no answer in time", "an answer that was damaged"],
+    [
+        (500, {}),
+        (400, {}),
+        (HANG_UP, {}),
+        (SILENCE, {}),
+        (200, {"x_amz_crc32": "1"}),
+        (200, {"Content_Length": "1000", "Connection": "close"}),
+        (200, {"Content_Length": "unknown", "Connection": "close"}),
+    ],
+    ids=[
+        "a server's error",
+        "refused",
+        "hung up",
+        "no answer in time",
+        "an answer that was damaged",
+        "an answer that was cut short",
+        "an answer without a length",
+    ],
 )
 def test_what_is_no_success_is_called_again_by_boto3_and_the_next_call_is_tried_directly_again(
     server: Server, status: int, headers: dict[str, str]
@@ -329,10 +345,27 @@ def test_a_function_finds_the_endpoint_that_boto3_finds() -> None:
         for region in session.get_available_regions("dynamodb", partition):
             line = line_of_environment(region, 1)
             if line is not None:
-                assert line._url == session.client("dynamodb", region).meta.endpoint_url + "/"
+                assert f"https://{line._host}" == session.client("dynamodb", region).meta.endpoint_url
                 found += 1
     assert found >= 30
     assert line_of_environment("cn-north-1", 1) is None
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "host"),
+    [
+        ("https://vpce-1.dynamodb.eu-west-1.vpce.amazonaws.com:443", "vpce-1.dynamodb.eu-west-1.vpce.amazonaws.com"),
+        ("http://localhost:80/", "localhost"),
+        ("http://localhost:8080", "localhost:8080"),
+    ],
+)
+def test_the_host_is_signed_as_it_is_sent_without_the_schemes_own_port(
+    function: pytest.MonkeyPatch, endpoint: str, host: str
+) -> None:
+    function.setenv("AWS_ENDPOINT_URL_DYNAMODB", endpoint)
+    line = line_of_environment("eu-west-1", 1)
+    assert line is not None
+    assert line._host == host
 
 
 @pytest.mark.parametrize(

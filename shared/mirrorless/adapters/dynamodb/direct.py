@@ -1,9 +1,10 @@
-"""DynamoDB calls of an event without boto3's overhead: signed by botocore, sent over kept connections.
+"""DynamoDB calls of an event without boto3's overhead, over kept connections.
 
 boto3 takes 2 ms of CPU for a call, and an event makes two or three: endpoint rules, hooks, retry handlers, a parser for
-every shape. That is for the rare call that is no success at once. So this is only ever a first try. Whatever
-else happens to it, boto3 makes the same request again, with all that it handles: retries, renewed credentials, a clock
-that is off, and the error as an exception. A condition that does not hold is an answer, and raised as boto3 raises it.
+every shape; `http.client` reads the few headers of an answer as it would read a mail's. That is for the rare call that
+is no success at once. So this is only ever a first try. Whatever else happens to it, boto3 makes the same request
+again, with all that it handles: retries, renewed credentials, a clock that is off, and the error as an exception. A
+condition that does not hold is an answer, and raised as boto3 raises it.
 
 An insert whose answer was lost is then answered as a collision. boto3's own retries do that as well, and whoever
 inserts compares what stands there with its own.
@@ -19,17 +20,18 @@ import zlib
 from collections.abc import Callable
 from functools import cache, partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from socket import socket
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 from botocore import xform_name
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 from urllib3.util.wait import wait_for_read
+
+from mirrorless.adapters.dynamodb.signature import signed_head
 
 _REGION: Final = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us|us-gov)-[a-z]+-\d")
 """Regions whose endpoints end in amazonaws.com; held to botocore's list by a test."""
@@ -48,9 +50,12 @@ _SPECIAL: Final = frozenset(
 """Variables that change the endpoint or the credentials in a way of their own."""
 
 _TARGET: Final = "DynamoDB_20120810."
-_CONTENT_TYPE: Final = "application/x-amz-json-1.0"
 _OK: Final = 200
 _REFUSED: Final = 400
+
+_STATUS: Final = re.compile(r"HTTP/1\.1 (\d{3}) ")
+_AT_ONCE: Final = 1 << 16
+"""Bytes that are received at a time."""
 
 COLLISION: Final = "ConditionalCheckFailedException"
 """The code of DynamoDB's answer where a condition does not hold."""
@@ -94,7 +99,7 @@ class DirectLine:
         """Args: connection: makes one to the endpoint, not open yet. agent: how we name ourselves."""
         self._new = connection
         self._spare: list[HTTPConnection] = []
-        self._url = endpoint.rstrip("/") + "/"
+        self._host = _host(endpoint)
         self._region = region
         self._credentials = credentials
         self._agent = agent
@@ -131,19 +136,54 @@ class DirectLine:
 
     def _call(self, connection: HTTPConnection, body: bytes, operation: str) -> tuple[int, dict[str, Any]]:
         """Status and body of the answer."""
-        headers = {"X-Amz-Target": _TARGET + operation, "Content-Type": _CONTENT_TYPE, "User-Agent": self._agent}
-        signed = AWSRequest("POST", self._url, data=body, headers=headers)
-        SigV4Auth(self._credentials.get_frozen_credentials(), "dynamodb", self._region).add_auth(signed)
-        socket = connection.sock
-        if socket is not None and wait_for_read(socket, timeout=0):
+        keys = self._credentials.get_frozen_credentials()
+        head = signed_head(
+            body,
+            target=_TARGET + operation,
+            host=self._host,
+            region=self._region,
+            agent=self._agent,
+            access_key=keys.access_key,
+            secret_key=keys.secret_key,
+            token=keys.token,
+        )
+        if connection.sock is not None and wait_for_read(connection.sock, timeout=0):
             connection.close()  # nothing is due, so this is its end: it lay idle, or the environment was frozen
-        connection.request("POST", "/", body=body, headers=dict(signed.headers))
-        response = connection.getresponse()
-        answer = response.read()
-        if not _whole(answer, response.headers.get("x-amz-crc32")):
+        if connection.sock is None:
+            connection.connect()
+        connection.sock.sendall(head + body)
+        status, headers, answer = _received(connection.sock)
+        if headers.get("connection", "").lower() == "close":
+            connection.close()
+        if not _whole(answer, headers.get("x-amz-crc32")):
             raise HTTPException("the answer was damaged on its way")
         found: dict[str, Any] = _with_bytes(msgspec.json.decode(answer))
-        return response.status, found
+        return status, found
+
+
+def _received(sock: socket) -> tuple[int, dict[str, str], bytearray]:
+    """Status, headers by their names in small letters, and body of the answer that is due.
+
+    Raises:
+        HTTPException: it is not of the form in which DynamoDB answers, or is cut short.
+    """
+    received, end = bytearray(), -1
+    while end < 0:
+        if not (some := sock.recv(_AT_ONCE)):
+            raise HTTPException("the connection ended inside the headers of an answer")
+        received += some
+        end = received.find(b"\r\n\r\n")
+    first, *lines = received[:end].decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    status, length = _STATUS.match(first), headers.get("content-length", "")
+    if status is None or not length.isdecimal():
+        raise HTTPException(f"an answer of another form, without a length: {first}")
+    body = received[end + 4 :]
+    while len(body) < int(length) and (some := sock.recv(_AT_ONCE)):
+        body += some
+    if len(body) != int(length):
+        raise HTTPException(f"{len(body)} bytes of {length}")
+    return int(status[1]), headers, body
 
 
 class DirectClient:
@@ -235,7 +275,14 @@ def _connections(endpoint: str, timeout: float) -> Callable[[], HTTPConnection]:
     return partial(HTTPSConnection, host, parts.port, timeout=timeout, context=trusted)
 
 
-def _whole(answer: bytes, checksum: str | None) -> bool:
+def _host(endpoint: str) -> str:
+    """As the header of that name has it: without the scheme's own port."""
+    parts = urlsplit(endpoint)
+    own = {"http": ":80", "https": ":443"}[parts.scheme]
+    return parts.netloc.removesuffix(own)
+
+
+def _whole(answer: bytes | bytearray, checksum: str | None) -> bool:
     return checksum is None or str(zlib.crc32(answer)) == checksum
 
 
