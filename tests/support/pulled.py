@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from mirrorless.ports.kafka import Deadline, OffsetAndMetadata, TopicPartition
 from mirrorless.protocol.event import Batch
@@ -56,7 +58,7 @@ class MemoryLog:
         for place in places:
             del self.followed[place]
 
-    def arrivals(self, seconds: float, *, records: int, size: int) -> Arrivals:  # noqa: ARG002  the port's
+    def arrivals(self, seconds: float, *, records: int, size: int) -> Arrivals:
         """See `PulledLog.arrivals`."""
         found = Arrivals()
         self.there.now += int(seconds * 1000) + 1
@@ -67,7 +69,10 @@ class MemoryLog:
                 continue
             some = [each for each in self.there.source[place[1]] if at <= each.offset < end]
             taken = some[: min(records, self.chance.randint(1, 8))]
+            sizes = list(accumulate(len(each.value or b"") for each in taken))
+            taken = taken[: max(1, bisect_right(sizes, size - found.bytes))]  # a record, however large
             if taken:
+                found.bytes += sizes[len(taken) - 1]
                 found.records[place] = taken
                 self.followed[place] = taken[-1].offset + 1
             if len(taken) == len(some) and self.reported.get(place) != end:

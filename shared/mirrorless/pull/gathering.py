@@ -19,14 +19,34 @@ from mirrorless.pull.log import Arrivals
 from mirrorless.pull.shards import LANES_OF_TRANSACTION
 from mirrorless.record import Record
 
-BATCH_BYTES: Final = 8_000_000
+BATCH_BYTES: Final = 16_000_000
 BATCH_RECORDS: Final = 20_000
 """Of what waits for its transactions, whichever comes first: then slices are written before their windows end."""
+
+LEAST_BATCH_BYTES: Final = BATCH_BYTES // 64
+QUICK_SECONDS: Final = 5.0
+"""A fifth of what a transaction may take, see `mirrorless.pull.run`."""
 
 EARLY: Final = 1 / 8
 """Of a window that a slice may be early to share a transaction with one that is due: fewer, fuller transactions."""
 
 _Slice = tuple[str, int]
+
+
+@dataclass(slots=True)
+class TransactionBytes:
+    """Bytes of a transaction at most: less after a failure, so that a link of any speed brings one to its end."""
+
+    most: int = BATCH_BYTES
+
+    def failed(self) -> None:
+        """Halve it."""
+        self.most = max(LEAST_BATCH_BYTES, self.most // 2)
+
+    def went_well(self, seconds: float) -> None:
+        """Double it, up to its usual size, after a transaction that took a fifth of its time or less."""
+        if seconds < QUICK_SECONDS:
+            self.most = min(BATCH_BYTES, self.most * 2)
 
 
 @dataclass(slots=True)
@@ -43,6 +63,7 @@ class Gathering:
     """What has come of a shard's lanes and is not yet written."""
 
     window_seconds: float
+    size: TransactionBytes = field(default_factory=TransactionBytes)
     come: Arrivals = field(default_factory=Arrivals)
     due_at: float = inf
     """When the first slice is due, monotonic seconds; infinite where nothing waits."""
@@ -53,7 +74,7 @@ class Gathering:
     @property
     def room(self) -> tuple[int, int]:
         """Records and bytes that may come until slices are written early; none where either is zero."""
-        return max(0, BATCH_RECORDS - self._records), max(0, BATCH_BYTES - self.come.bytes)
+        return max(0, BATCH_RECORDS - self._records), max(0, self.size.most - self.come.bytes)
 
     @property
     def has_news(self) -> bool:

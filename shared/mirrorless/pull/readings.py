@@ -8,6 +8,7 @@ from typing import Final
 
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.copy_choice import BatchTally
+from mirrorless.pull.gathering import TransactionBytes
 from mirrorless.pull.shards import LANES_OF_TRANSACTION, transactions
 
 FOLLOWED: Final = 1_024
@@ -75,6 +76,7 @@ class Readings:
     lanes: dict[TopicPartition, Reading] = field(default_factory=dict)
     followed: set[TopicPartition] = field(default_factory=set)
     """Those that the consumer reads."""
+    size: TransactionBytes = field(default_factory=TransactionBytes)
     found_at: float | None = None
     """When the positions of silent lanes were last found out, monotonic seconds."""
 

@@ -96,7 +96,7 @@ class PullRun:
 
     def __post_init__(self) -> None:
         """Wire the followed lanes, and begin with nothing gathered."""
-        self._gathering = Gathering(min(self.window_seconds, LONGEST_WINDOW_SECONDS))
+        self._gathering = Gathering(min(self.window_seconds, LONGEST_WINDOW_SECONDS), self.readings.size)
         self._lanes = FollowedLanes(
             replicator=self.replicator,
             log=self.log,
@@ -241,9 +241,11 @@ class PullRun:
         generations = {
             Lane(self.replicator.flow, *place): self.readings.lanes[place].generation for place in batch.records
         }
+        began = self.monotonic()
         outcome = self.replicator.replicate(
             batch, request=self.request, deadline=self._limited(deadline), generations=generations
         )
+        self.readings.size.went_well(self.monotonic() - began)
         self._failures = 0
         return outcome
 
@@ -285,6 +287,7 @@ class PullRun:
         self.replicator.forget()
         self.log.close()
         self._gathering.clear()
+        self.readings.size.failed()
         self.readings.followed.clear()
         self._lanes.look_at = self.monotonic() + min(PAUSE_SECONDS * 2 ** (self._failures - 1), LONGEST_PAUSE_SECONDS)
 

@@ -15,6 +15,7 @@ from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.ports.kafka import Deadline, Delivery, OffsetAndMetadata, TopicPartition
 from mirrorless.protocol import hooks
 from mirrorless.protocol.hooks import Step
+from mirrorless.pull.gathering import BATCH_BYTES
 from mirrorless.pull.log import Arrivals
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.run import FAILURES, REPLICATE_SECONDS
@@ -73,6 +74,33 @@ def test_a_lane_that_fails_without_a_name_is_found_by_smaller_transactions(monke
 
     assert report is not None
     assert [there.visible(partition) for partition in (0, 1, 3)] == [[0, 2], [0], [0]]
+
+
+def test_a_link_that_is_too_slow_for_a_full_transaction_brings_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where one lane alone has the backlog, which no division among lanes makes smaller."""
+    large, most = 900_000, BATCH_BYTES * 3 // 16
+    there, write, sizes = world([*range(0, 80, 2)]), MemoryWriter.write, list[int]()
+    for record in there.source[0]:
+        record.value = (record.value or b"").ljust(large)
+
+    def slow(
+        writer: MemoryWriter, lanes: Mapping[TopicPartition, Sequence[Record]], deadline: Deadline, meanwhile: object
+    ) -> dict[TopicPartition, Delivery]:
+        sizes.append(sum(len(each.value or b"") for records in lanes.values() for each in records))
+        there.now += int(REPLICATE_SECONDS * 1000 * min(1, sizes[-1] / most))
+        if sizes[-1] > most:
+            raise NotAcknowledged("no answer in time", partitions=lanes)
+        return write(writer, lanes, deadline, meanwhile)  # type: ignore[arg-type]  # as it came
+
+    monkeypatch.setattr(MemoryWriter, "write", slow)
+
+    pulling = function(there)
+    for _ in range(6):
+        pulling.invoke()
+        there.now += 60_000  # the lane was left alone for a while
+
+    assert there.visible(0) == list(range(0, 80, 2))
+    assert max(sizes) > most
 
 
 def test_a_target_that_takes_nothing_ends_the_run_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
