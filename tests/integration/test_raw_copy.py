@@ -1,6 +1,6 @@
 """Whole batches through our own client of the protocol, on real brokers: what arrives, and what a fault leaves.
 
-The batches are those of Java's and of librdkafka's producers; both read what arrived.
+The batches are those of Java's, of librdkafka's and of aiokafka's producers; the first two read what arrived.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mirrorless.pull.log import RawArrivals
 from mirrorless.record import Record
 from mirrorless.record_batch import CODECS, PassTerms, RecordBatch, batch_digest, obstacle
 from mirrorless.settings import ClusterSettings
-from tests.support.batch_writers import COMPACTED, write_by_librdkafka, write_compacted
+from tests.support.batch_writers import COMPACTED, write_by_aiokafka, write_by_librdkafka, write_compacted
 from tests.support.java_client import Given, read_by_java, write_by_java
 from tests.support.readback import Content, read_topic
 
@@ -173,7 +173,7 @@ def some_script(chance: Random, *, java: bool) -> list[list[Any]]:
 
 @pytest.mark.java
 @pytest.mark.parametrize("seed", range(SEEDS))
-@pytest.mark.parametrize("write", [write_by_java, write_by_librdkafka])
+@pytest.mark.parametrize("write", [write_by_java, write_by_librdkafka, write_by_aiokafka])
 def test_batches_arrive_as_they_lie_in_the_source(
     write: Callable[..., None], seed: int, copy: RawCopy, tmp_path: Path
 ) -> None:
