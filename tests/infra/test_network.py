@@ -62,6 +62,7 @@ def test_a_vpc_connection_is_looked_up_with_the_cluster_it_stands_for(tmp_path: 
             "arn:aws:kafka:us-east-1:111122223333:cluster/us-east/6cc0432b-8618-4f44-bccc-e1fbd8fb7c4d-2",
             f'{arn}\n    account: "111122223333"',
         ),
+        ("b-1.useast.example.com:9098, b-2.useast.example.com:9098", "b-1.useast.example.com:14001"),
     )
     flow = plan(load(config)).flows[0]
 
@@ -123,6 +124,7 @@ def test_pollers_may_use_an_endpoint_before_they_have_a_role() -> None:
         vpc="vpc-1",
         subnets=(),
         security_groups=(),
+        pollers=(),
         services=("sts",),
         route_tables=(),
         gateways=(),
