@@ -29,6 +29,7 @@ from infra.guard.verdict import ChangeFinding, accepted
 from infra.synth import REPOSITORY, SynthesizedStack, stacks_in, synth
 from mirrorless.errors import MirrorlessError
 
+
 class Deployed(Protocol):
     """What AWS has already; each method raises Retriable where it cannot be read."""
 

@@ -40,7 +40,7 @@ MEMORY_MB = 256
 """Of `remove_mappings`."""
 
 TIMEOUT_SECONDS = 600
-"""Enough for some thousand mappings, at ten calls a second and two calls each. Where it is not, a second try goes on."""
+"""Enough for some thousand mappings, at ten calls a second and two each. Where it is not, a second try goes on."""
 
 ANSWER_SECONDS = 3 * TIMEOUT_SECONDS
 """How long CloudFormation waits for an answer: a second try of Lambda's has the time to end.

@@ -81,7 +81,7 @@ class Networks:
         ]
 
     def lead_outward(self, side: NetworkSide, place: Location) -> bool:
-        """Whether each subnet has a route out that works without public addresses: to anything but an internet gateway."""
+        """Whether each subnet has a route out without public addresses: to anything but an internet gateway."""
         ec2 = self.lookups.client("ec2", place)
         pages = ec2.get_paginator("describe_route_tables").paginate(Filters=[{"Name": "vpc-id", "Values": [side.vpc]}])
         tables = [table for page in pages for table in page["RouteTables"]]
@@ -108,9 +108,7 @@ def network_findings(deployment: Deployment, networks: Networks) -> Iterator[Cha
 
 def _findings(connection: Connection, deployment: Deployment, networks: Networks) -> Iterator[ChangeFinding]:
     at = connection.cluster_place
-    server = (
-        networks.of_cluster(connection.brokers, connection.cluster, at) if at and at in deployment.places else None
-    )
+    server = networks.of_cluster(connection.brokers, connection.cluster, at) if at and at in deployment.places else None
     if connection.network is None:
         if server is None:
             return

@@ -189,7 +189,11 @@ def _zone(number: int) -> str:
 
 def _rule(description: str, cidr: str, ports: PortRange) -> ec2.CfnSecurityGroup.EgressProperty:
     return ec2.CfnSecurityGroup.EgressProperty(
-        ip_protocol="tcp", cidr_ip=cidr, from_port=ports.first, to_port=ports.last, description=f"Mirrorless: {description}"
+        ip_protocol="tcp",
+        cidr_ip=cidr,
+        from_port=ports.first,
+        to_port=ports.last,
+        description=f"Mirrorless: {description}",
     )
 
 

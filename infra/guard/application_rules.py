@@ -49,7 +49,7 @@ def running_applications(
         if now is None or now.state in CHANGEABLE:
             continue
         what = ", ".join(_updated(was, after[was.stack, was.id]))
-        why = f"it is {now.state}, and is changed only while it is stopped: the deployment would fail and be rolled back"
+        why = f"it is {now.state}, and is changed only while it is stopped: the deployment would be rolled back"
         stop = f"aws emr-serverless stop-application --region {now.region} --application-id {now.id}"
         instead = f"let its jobs end, or cancel them; then `{stop}`, and deploy when it is STOPPED"
         yield refused(was, what, why, instead)

@@ -114,9 +114,7 @@ def _admitted(
     groups: Mapping[str, tuple[SecurityRule, ...]], peer: NetworkSide | None, ports: PortRange, *, inbound: bool
 ) -> bool:
     """Whether the groups together admit a peer on all ports. Args: peer: None is one of which nothing is known."""
-    rules = [
-        rule for each in groups.values() for rule in each if rule.inbound is inbound and rule.ports.covers(ports)
-    ]
+    rules = [rule for each in groups.values() for rule in each if rule.inbound is inbound and rule.ports.covers(ports)]
     if peer is None:
         return bool(rules)
     if any(rule.peer in peer.groups or rule.peer.startswith("pl-") for rule in rules):

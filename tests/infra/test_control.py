@@ -222,8 +222,7 @@ def test_flows_at_one_home_share_the_control_calls_of_its_account(assembled: Ass
     """Lambda answers fifteen a second to all of an account and region together."""
     assembly = assembled("hub-and-spoke")
     shares = {
-        flow.name: control_settings(schedule_input(flow)).control_calls_per_second
-        for flow in assembly.deployment.flows
+        flow.name: control_settings(schedule_input(flow)).control_calls_per_second for flow in assembly.deployment.flows
     }
     removals = {
         each.properties["FunctionName"]: each.properties["Environment"]["Variables"].get(CONTROL_CALLS_VARIABLE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,9 @@ class Region:
             PrivateDnsEnabled=True,
         )
 
-    def found(self, *, mode: str = "provisioned", endpoints: bool = False, **changes: str) -> list[ChangeFinding]:
+    def found(
+        self, changes: Mapping[str, str] | None = None, *, mode: str = "provisioned", endpoints: bool = False
+    ) -> list[ChangeFinding]:
         """What is found of a flow from that cluster."""
         values = {
             "arn": self.arn,
@@ -86,7 +88,7 @@ class Region:
             "functions_group": self.functions_group,
             "cluster_group": self.cluster_group,
         }
-        text = CONFIG.format(**values | changes, mode=mode, endpoints=str(endpoints).lower())
+        text = CONFIG.format(**values | dict(changes or {}), mode=mode, endpoints=str(endpoints).lower())
         return list(network_findings(plan(load(text)), Networks(Lookups())))
 
 
@@ -107,7 +109,7 @@ def region(monkeypatch: pytest.MonkeyPatch) -> Iterator[Region]:
         ec2 = boto3.client("ec2", region_name=REGION)
         vpc = ec2.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"]
         cluster, functions = (
-            ec2.create_subnet(VpcId=vpc, CidrBlock=cidr)["Subnet"]["SubnetId"] for cidr in ("10.1.0.0/24", "10.1.1.0/24")
+            ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.1.{each}.0/24")["Subnet"]["SubnetId"] for each in range(2)
         )
         of_cluster, of_functions = (
             ec2.create_security_group(GroupName=name, Description=name, VpcId=vpc)["GroupId"]
@@ -203,7 +205,7 @@ def test_a_nat_gateway_is_a_way_and_an_internet_gateway_is_none_for_interfaces_w
 def test_endpoints_that_the_deployment_makes_count_where_they_let_the_clusters_own_group_in(region: Region) -> None:
     assert region.found(mode="on-demand", endpoints=True) == []
 
-    findings = region.found(mode="on-demand", endpoints=True, cluster_group=region.functions_group)
+    findings = region.found({"cluster_group": region.functions_group}, mode="on-demand", endpoints=True)
 
     assert [each.what for each in findings] == [
         f"the endpoint of {service} does not let the pollers of a in" for service in ("lambda", "sts", "secretsmanager")
@@ -228,18 +230,18 @@ def test_brokers_behind_a_vpc_connection_are_reached_on_its_hundred_ports(
 
     for peer in (region.cluster_group, region.functions_group):
         region.allow(region.cluster_group, (14_001, 14_099), peer)
-    assert [each.what.partition(" allows ")[2] for each in region.found(**connected)] == [
+    assert [each.what.partition(" allows ")[2] for each in region.found(connected)] == [
         "inbound TCP 14001 to 14100 from the pollers of a",
         "inbound TCP 14001 to 14100 from the functions in us-east-1",
     ]
 
     for peer in (region.cluster_group, region.functions_group):
         region.allow(region.cluster_group, (14_001, 14_100), peer)
-    assert region.found(**connected) == []
+    assert region.found(connected) == []
 
 
 def test_a_network_that_cannot_be_read_is_noted_and_refuses_nothing(region: Region) -> None:
-    findings = region.found(functions_subnet="subnet-0123456789abcdef0")
+    findings = region.found({"functions_subnet": "subnet-0123456789abcdef0"})
 
     assert findings
     assert not any(each.refused for each in findings)

@@ -39,7 +39,7 @@ CONNECTION_PORTS: Final = PortRange(14_001, 14_100)
 POLLED_PORTS: Final = {"plaintext": 9092, "tls": 9094, "mtls": 9094, "scram": 9096, "iam": 9098}
 """The port of an MSK cluster that the pollers of a mapping read from, by the authentication."""
 
-_OFFSETS: Final = (0, 100, 10_988)
+_OFFSETS: Final = (0, 100, 11_000)
 """From the port inside a VPC to that of public access, and to that by IPv6; plaintext is never public."""
 
 _OF_MSK: Final = re.compile(r"\.kafka(-serverless)?\.[a-z0-9-]+\.amazonaws\.com(\.cn)?:[0-9]+$")
@@ -51,7 +51,7 @@ def is_connection(cluster: Cluster) -> bool:
 
 
 def ports_of(cluster: Cluster) -> tuple[PortRange, ...]:
-    """The ports that clients of a cluster connect to: of an MSK cluster, or of one whose brokers have the same ports."""
+    """The ports that clients of a cluster connect to: those of its bootstrap servers, which MSK's brokers all have."""
     if is_connection(cluster):
         return (CONNECTION_PORTS,)
     ports = sorted({_port(server) for server in cluster.bootstrap})

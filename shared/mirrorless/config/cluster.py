@@ -172,8 +172,8 @@ class ClusterSection(Section):
     )
     msk_security_groups: Identifiers = Field(
         default=(),
-        description="The MSK cluster's own security groups, or those of the VPC connection: pollers carry them. On-demand "
-        "mappings need them where `vpc.endpoints` is set, to let pollers into these.",
+        description="The MSK cluster's own security groups, or those of the VPC connection: pollers carry them. "
+        "On-demand mappings need them where `vpc.endpoints` is set, to let pollers into these.",
     )
     region: str | None = Field(
         default=None,
