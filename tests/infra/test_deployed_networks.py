@@ -186,6 +186,15 @@ def test_pollers_on_demand_need_a_way_to_lambda_sts_and_secrets(region: Region) 
     assert region.found(mode="on-demand") == []
 
 
+def test_pollers_that_sign_by_their_role_need_no_way_to_secrets(region: Region) -> None:
+    for peer in (region.cluster_group, region.functions_group):
+        region.allow(region.cluster_group, (9098, 9098), peer)
+
+    findings = region.found({"authentication": "{type: iam}", "port": "9098"}, mode="on-demand")
+
+    assert [each.what.partition(" do not reach ")[2].partition(":")[0] for each in findings] == ["lambda", "sts"]
+
+
 def test_a_nat_gateway_is_a_way_and_an_internet_gateway_is_none_for_interfaces_without_public_addresses(
     region: Region,
 ) -> None:

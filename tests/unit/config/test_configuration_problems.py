@@ -54,6 +54,8 @@ def problems(text: str) -> tuple[Problem, ...]:
 ARN = "arn:aws:kafka:us-east-1:111122223333:cluster/a/1"
 MSK = f"bootstrap.servers: a1:19096, msk.cluster.arn: '{ARN}'"
 """By a port that MSK has for nothing."""
+SERVERLESS = f"bootstrap.servers: a1:9098, msk.cluster.arn: '{ARN}-s1', authentication: {{type: iam}}"
+AT_B = "bootstrap.servers: b1:9092, region: us-east-1"
 CONNECTED = f"msk.cluster.arn: '{ARN.replace('cluster/a/1', 'vpc-connection/444455556666/a/1')}', "
 CONNECTED += "authentication: {type: iam}"
 KEY = "secret.kms.key.arn: 'arn:aws:kms:us-east-1:111122223333:key/1'"
@@ -387,6 +389,24 @@ CASES = {
         cluster(f"{MSK.replace('19096', '20096')}, authentication: {{type: iam}}"),
         "clusters.a.bootstrap.servers[0]",
         "write port 9098",
+    ),
+    "replicas that serverless does not have": (
+        cluster("bootstrap.servers: a1:9092, region: us-east-1", target=SERVERLESS),
+        "flows.a->b.replication.factor",
+        "write `replication.factor: -1`",
+    ),
+    "replicas of heartbeats that serverless does not have": (
+        cluster(SERVERLESS, flow="topics: [orders], heartbeats.topic.replication.factor: 2", target=AT_B),
+        "flows.a->b.heartbeats.topic.replication.factor",
+        "write `heartbeats.topic.replication.factor: -1`",
+    ),
+    "serverless by a password": (
+        cluster(
+            f"{SERVERLESS.partition(', authentication')[0].replace('9098', '9094')}, authentication: {{type: tls}}",
+            target=AT_B,
+        ),
+        "clusters.a.authentication.type",
+        "write `authentication: {type: iam}`",
     ),
     "a port below those of a vpc connection": (
         cluster(f"{CONNECTED}, bootstrap.servers: 'a1:14000,a2:14001,a3:14100'"),
