@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
-from mirrorless.adapters.aws.event_source_mappings import CALLS_PER_SECOND, LambdaMappings, lambda_client
+from mirrorless.adapters.aws.event_source_mappings import LambdaMappings, lambda_client
 from mirrorless.adapters.aws.metrics import emit_report
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
@@ -111,7 +111,7 @@ def mapping_sync(settings: ControlSettings, start: GroupStart, control: StateSto
     """The sync of event source mappings; None where the flow does not manage them."""
     if not settings.function_name or not settings.mapping:
         return None
-    rate_limit = RateLimit(per_second=CALLS_PER_SECOND / settings.flows_at_home, clock=time.monotonic, sleep=time.sleep)
+    rate_limit = RateLimit(per_second=settings.control_calls_per_second, clock=time.monotonic, sleep=time.sleep)
     return MappingSync(
         settings=settings,
         mappings=LambdaMappings(aws_lambda(settings.function_region), settings.function_name, rate_limit),

@@ -12,13 +12,14 @@ from functools import cache
 from typing import Any, Final
 
 from mirrorless.adapters.aws.cloudformation import answer
-from mirrorless.adapters.aws.event_source_mappings import CALLS_PER_SECOND, LambdaMappings, lambda_client
+from mirrorless.adapters.aws.event_source_mappings import LambdaMappings, lambda_client
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.clock import now_ms
-from mirrorless.naming import FLOW_VARIABLE
+from mirrorless.naming import CONTROL_CALLS_VARIABLE, FLOW_VARIABLE
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.rate_limit import RateLimit
+from mirrorless.scheduled.settings import CALLS_PER_SECOND
 from mirrorless.settings import FlowSettings, decode_settings
 from mirrorless.topics.mapping_removal import MappingRemoval, Removal
 
@@ -35,7 +36,8 @@ def remove(settings: FlowSettings, deadline: Deadline) -> Removal:
     Raises:
         MirrorlessError: some may be left.
     """
-    rate_limit = RateLimit(per_second=CALLS_PER_SECOND, clock=time.monotonic, sleep=time.sleep)
+    calls = float(os.environ.get(CONTROL_CALLS_VARIABLE, CALLS_PER_SECOND))
+    rate_limit = RateLimit(per_second=calls, clock=time.monotonic, sleep=time.sleep)
     return MappingRemoval(
         flow=settings.name,
         mappings=LambdaMappings(aws_lambda(), "", rate_limit),

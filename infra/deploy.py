@@ -3,8 +3,9 @@
     python -m infra.deploy replication.yaml                    all stacks
     python -m infra.deploy replication.yaml --stacks 'mirrorless-state-*' --accept LOGICAL_ID
 
-What is deployed is read from CloudFormation, by the lookup role that `cdk bootstrap` made. What the guard refuses is
-not deployed. Exit codes: 1 refused, or nothing was synthesized; else the CDK's own.
+What is deployed is read by the lookup role that `cdk bootstrap` made: templates, applications that would have to be
+stopped first, and the networks that pollers, functions and jobs reach brokers from. What the guard refuses is not
+deployed. Exit codes: 1 refused, or nothing was synthesized; else the CDK's own.
 """
 
 from __future__ import annotations
@@ -12,79 +13,68 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
-
-import boto3
-from botocore.exceptions import BotoCoreError, ClientError
+from typing import Any, Protocol
 
 from infra import cdk
+from infra.deployed.lookups import Lookups
+from infra.deployed.networks import Networks, network_findings
 from infra.deployment import Location
+from infra.guard.application_rules import ApplicationState, running_applications, updated_applications
 from infra.guard.change_rules import findings
 from infra.guard.diff_guard import report, templates_of
 from infra.guard.templates import watched
-from infra.guard.verdict import accepted
+from infra.guard.verdict import ChangeFinding, accepted
 from infra.synth import REPOSITORY, SynthesizedStack, stacks_in, synth
-from mirrorless.errors import MirrorlessError, Retriable
-
-Read = Callable[[str, Location], Mapping[str, Any] | None]
-"""The template of a stack in a place; None where there is no such stack."""
-
-QUALIFIER: Final = "hnb659fds"
-"""Of the roles of `cdk bootstrap`."""
+from mirrorless.errors import MirrorlessError
 
 
-def deployed(stack: str, place: Location) -> Mapping[str, Any] | None:
-    """The template of a stack as CloudFormation has it; None where there is no such stack.
+class Deployed(Protocol):
+    """What AWS has already; each method raises Retriable where it cannot be read."""
 
-    Raises:
-        Retriable: CloudFormation or STS does not answer, or refuses.
-    """
-    role = place.iam_arn(f"role/cdk-{QUALIFIER}-lookup-role-{place.account}-{place.region}")
-    try:
-        lent = boto3.client("sts", region_name=place.region).assume_role(RoleArn=role, RoleSessionName="diff-guard")
-        session = boto3.Session(
-            aws_access_key_id=lent["Credentials"]["AccessKeyId"],
-            aws_secret_access_key=lent["Credentials"]["SecretAccessKey"],
-            aws_session_token=lent["Credentials"]["SessionToken"],
-            region_name=place.region,
-        )
-        template: Mapping[str, Any] = session.client("cloudformation").get_template(StackName=stack)["TemplateBody"]
-    except ClientError as exc:
-        if exc.response["Error"]["Code"] == "ValidationError" and "does not exist" in str(exc):
-            return None
-        raise _unread(stack, place, exc) from exc
-    except BotoCoreError as exc:
-        raise _unread(stack, place, exc) from exc
-    return template
+    def template(self, stack: str, place: Location) -> Mapping[str, Any] | None:
+        """The template of a stack in a place; None where there is no such stack."""
+
+    def application(self, name: str, place: Location) -> ApplicationState | None:
+        """The state of an application in a place; None where there is none of this name."""
 
 
-def _unread(stack: str, place: Location, exc: Exception) -> Retriable:
-    hint = f"take credentials that may assume the lookup role of `cdk bootstrap` in {place}, as deploy.md says"
-    return Retriable(f"the deployed template cannot be read: {exc}", where=f"{stack} in {place}", hint=hint)
-
-
-def may_deploy(out: Path, stacks: Iterable[SynthesizedStack], accept: Collection[str], read: Read = deployed) -> bool:
+def may_deploy(out: Path, stacks: Collection[SynthesizedStack], accept: Collection[str], deployed: Deployed) -> bool:
     """Compare a folder with what is deployed, print what changes, and say whether nothing of it is refused.
 
     Args:
         out: the folder.
         stacks: those in it.
         accept: logical ids of refusals that are meant.
-        read: reads what is deployed.
+        deployed: what AWS has.
 
     Raises:
         Retriable: it cannot be read.
     """
-    old = {each.id: body for each in stacks if (body := read(each.name, each.place)) is not None}
+    places = {each.id: each.place for each in stacks}
+    old = {each.id: body for each in stacks if (body := deployed.template(each.name, each.place)) is not None}
     if not old:
         print("nothing is deployed yet")
         return True
-    found = accepted(findings(old, templates_of(out)), accept)
+    new = templates_of(out)
+    states = {
+        each.name: state
+        for each in updated_applications(old, new)
+        if (state := deployed.application(each.name, places[each.stack])) is not None
+    }
+    found = accepted([*running_applications(old, new, states), *findings(old, new)], accept)
     touched = {(each.stack, each.id) for each in found}
     print(report(found, unchanged=len(watched(old).keys() - touched)), flush=True)
     return not any(each.refused for each in found)
+
+
+def may_connect(found: Iterable[ChangeFinding], accept: Collection[str]) -> bool:
+    """Print what keeps connections from being made, and say whether nothing of it is refused."""
+    judged = accepted(found, accept)
+    for each in judged:
+        print(each)
+    return not any(each.refused for each in judged)
 
 
 def main() -> int:
@@ -98,7 +88,9 @@ def main() -> int:
     try:
         cdk.install()
         deployment = synth(given.config, given.out)
-        allowed = may_deploy(given.out, stacks_in(given.out, deployment), given.accept)
+        lookups = Lookups()
+        allowed = may_deploy(given.out, list(stacks_in(given.out, deployment)), given.accept, lookups)
+        allowed &= may_connect(network_findings(deployment, Networks(lookups)), given.accept)
     except MirrorlessError as error:
         print(f"deploy: {error}", file=sys.stderr)
         return 1

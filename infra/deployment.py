@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from infra.problems import deployment_problems
 from mirrorless.config.cluster import partition_of
 from mirrorless.config.messages import InvalidConfiguration, Problem
-from mirrorless.naming import DEPLOYMENT, NAMESPACE_VARIABLE, PULL, STANDBY, flow_id
+from mirrorless.naming import CONTROL_CALLS_VARIABLE, DEPLOYMENT, NAMESPACE_VARIABLE, PULL, STANDBY, flow_id
+from mirrorless.scheduled.settings import CALLS_PER_SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -76,7 +77,7 @@ class FlowDeployment:
         counterpart: where the tables of the flow in the other direction live, whose offset map its groups need too;
             None where they do not.
         counterpart_key: the key of those.
-        flows_at_home: flows of the deployment that have the same home.
+        control_calls_per_second: its share of the control calls of Lambda that the deployment makes at its home.
     """
 
     flow: Flow
@@ -88,7 +89,7 @@ class FlowDeployment:
     replica_key: str | None = None
     counterpart: Location | None = None
     counterpart_key: str | None = None
-    flows_at_home: int = 1
+    control_calls_per_second: float = CALLS_PER_SECOND
 
     @property
     def name(self) -> str:
@@ -160,6 +161,12 @@ class FlowDeployment:
         if self.flow.deployment == DEPLOYMENT:
             return {}
         return {NAMESPACE_VARIABLE: self.flow.metrics_namespace}
+
+    @property
+    def control_calls_variables(self) -> dict[str, str]:
+        """What the function that removes mappings needs to keep to the flow's share of control calls."""
+        calls = self.control_calls_per_second
+        return {} if calls == CALLS_PER_SECOND else {CONTROL_CALLS_VARIABLE: f"{calls:g}"}
 
     def role_path(self, part: str) -> str:
         """The IAM path of the role that a part runs as: `/mirrorless/us-east_eu-west/forward/`.
@@ -284,7 +291,8 @@ def plan(configuration: Configuration) -> Deployment:
             )
         )
     homes = Counter(flow.home for flow in flows)
-    flows = [replace(flow, flows_at_home=homes[flow.home]) for flow in flows]
+    calls = settings.control_calls_per_second
+    flows = [replace(flow, control_calls_per_second=round(calls / homes[flow.home], 3)) for flow in flows]
     if problems := list(dict.fromkeys(_half_encrypted(flows))):
         raise InvalidConfiguration(configuration.origin, problems)
     return Deployment(configuration=configuration, settings=settings, flows=tuple(flows))

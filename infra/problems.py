@@ -46,7 +46,23 @@ def deployment_problems(configuration: Configuration) -> Iterator[Problem]:
             if (network := end.vpc) and network.endpoints and network.id is None:
                 what = "endpoints are made in a VPC, and its id is not written"
                 yield Problem(path=("clusters", end.alias, "vpc", "id"), what=what, hint="add `id: vpc-…`")
+        yield from _poller_problems(flow)
     yield from _paging_problems(configuration)
+
+
+def _poller_problems(flow: Flow) -> Iterator[Problem]:
+    """Why pollers on demand would not reach the endpoints that are made for them.
+
+    They carry the cluster's own security groups, and are in its subnets.
+    (https://docs.aws.amazon.com/lambda/latest/dg/with-msk-cluster-network.html)
+    """
+    home = flow.home
+    if flow.polled_on_demand and home.vpc and home.vpc.endpoints and not home.msk_groups:
+        yield Problem(
+            path=("clusters", home.alias, "msk.security.groups"),
+            what=f"the pollers of {flow.name} carry the cluster's own security groups, which the endpoints must let in",
+            hint="add `msk.security.groups: [sg-…]`, as `aws kafka describe-cluster-v2` lists them",
+        )
 
 
 def _standby_problems(flow: Flow) -> Iterator[Problem]:

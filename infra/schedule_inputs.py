@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.deployment import ALIAS
 from mirrorless.naming import FORWARD, PULL, STANDBY
+from mirrorless.scheduled.settings import CALLS_PER_SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +19,9 @@ def schedule_input(flow: FlowDeployment) -> dict[str, Any]:
     """Return the settings of the flow's scheduled functions: `mirrorless.scheduled.settings`."""
     forwarder = flow.flow.resource_name(FORWARD)
     settings = flow.flow.control_settings(f"{forwarder}:{ALIAS}", secret_arn=flow.secret_arn)
-    return settings | ({"flows_at_home": flow.flows_at_home} if flow.flows_at_home > 1 else {})
+    if (calls := flow.control_calls_per_second) != CALLS_PER_SECOND:
+        settings["control_calls_per_second"] = calls
+    return settings
 
 
 def schedule_input_text(flow: FlowDeployment) -> str:

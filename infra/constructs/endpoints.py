@@ -4,7 +4,7 @@ Interface endpoints, with private names, so that no client needs a setting: Lamb
 (provisioned ones need none), Lambda for the refresh of topics, Secrets Manager for proofs, STS for tables of another
 account, CloudWatch Logs for jobs: those of functions are written by Lambda itself, and metrics are lines of a log.
 Their security groups must let the functions in on port 443; as they are the functions' own, a rule that lets a group
-reach itself is enough.
+reach itself is enough. Pollers on demand of an MSK cluster carry that cluster's groups: one more group lets these in.
 
 DynamoDB has a gateway instead, which costs nothing and answers to the usual name, and S3 has one for jobs; they are
 made where route tables are written. No endpoint reaches the tables of another region: such a network needs another way
@@ -17,7 +17,7 @@ https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/vpc-access.html)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from aws_cdk import Annotations
 from aws_cdk import aws_ec2 as ec2
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from mirrorless.config.cluster import Vpc
 
 
+HTTPS: Final = 443
+
 UserKind = Literal["home", "pull", "standby", "jobs"]
 
 
@@ -44,6 +46,7 @@ class VpcEndpoints:
         vpc: its id.
         subnets: where interfaces are put; those of the first cluster, since a zone takes one of them only.
         security_groups: of the interfaces: every cluster's.
+        pollers: groups that pollers on demand carry, which are let in beside these.
         services: reached by interfaces, such as `sts`.
         route_tables: that get the routes of gateways; empty: the VPC has them.
         gateways: services that these lead to: DynamoDB, and S3 where jobs run.
@@ -56,6 +59,7 @@ class VpcEndpoints:
     vpc: str
     subnets: tuple[str, ...]
     security_groups: tuple[str, ...]
+    pollers: tuple[str, ...]
     services: tuple[str, ...]
     route_tables: tuple[str, ...]
     gateways: tuple[str, ...]
@@ -119,10 +123,14 @@ def vpc_endpoints(
 
 def _of_vpc(vpc: str, users: list[_User]) -> VpcEndpoints:
     networks = [user.network for user in users]
+    groups = _each(group for network in networks for group in network.security_groups)
+    polling = (user.flow.flow for user in users if user.kind == "home" and user.flow.flow.polled_on_demand)
+    carried = _each(group for flow in polling for group in flow.home.msk_groups)
     return VpcEndpoints(
         vpc=vpc,
         subnets=networks[0].subnets,
-        security_groups=_each(group for network in networks for group in network.security_groups),
+        security_groups=groups,
+        pollers=tuple(group for group in carried if group not in groups),
         services=tuple(sorted({service for user in users for service in user.services})),
         route_tables=_each(table for network in networks for table in network.route_tables),
         gateways=("dynamodb", *(["s3"] if any(user.kind == "jobs" for user in users) else [])),
@@ -205,6 +213,9 @@ class Endpoints(Construct):
     def __init__(self, scope: Construct, wanted: VpcEndpoints, *, region: str) -> None:
         """Args: region: the VPC's."""
         super().__init__(scope, f"Endpoints-{wanted.vpc}")
+        groups = list(wanted.security_groups)
+        if wanted.pollers:
+            groups.append(self._group_of_pollers(wanted))
         for service in wanted.services:
             ec2.CfnVPCEndpoint(
                 self,
@@ -214,7 +225,7 @@ class Endpoints(Construct):
                 vpc_endpoint_type="Interface",
                 private_dns_enabled=True,
                 subnet_ids=list(wanted.subnets),
-                security_group_ids=list(wanted.security_groups),
+                security_group_ids=groups,
                 policy_document=endpoint_policy(service, wanted),
             )
         for service in wanted.gateways if wanted.route_tables else ():
@@ -234,3 +245,21 @@ class Endpoints(Construct):
                 f"tables of these flows are in {elsewhere}, where no endpoint of {wanted.vpc} leads: "
                 "the network needs another way there, such as a NAT gateway",
             )
+
+    def _group_of_pollers(self, wanted: VpcEndpoints) -> str:
+        return ec2.CfnSecurityGroup(
+            self,
+            "FromPollers",
+            vpc_id=wanted.vpc,
+            group_description="Mirrorless: pollers of MSK clusters reach endpoints",
+            security_group_ingress=[
+                ec2.CfnSecurityGroup.IngressProperty(
+                    ip_protocol="tcp",
+                    from_port=HTTPS,
+                    to_port=HTTPS,
+                    source_security_group_id=group,
+                    description="Mirrorless: pollers on demand",
+                )
+                for group in wanted.pollers
+            ],
+        ).attr_group_id

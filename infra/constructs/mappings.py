@@ -40,7 +40,7 @@ MEMORY_MB = 256
 """Of `remove_mappings`."""
 
 TIMEOUT_SECONDS = 600
-"""Enough for some thousand mappings, at ten calls a second and two calls each."""
+"""Enough for some thousand mappings, at ten calls a second and two each. Where it is not, a second try goes on."""
 
 ANSWER_SECONDS = 3 * TIMEOUT_SECONDS
 """How long CloudFormation waits for an answer: a second try of Lambda's has the time to end.
@@ -121,7 +121,7 @@ class FoundMappings(Construct):
             description=f"{flow.id}: deletes the mappings of found topics when the flow goes",
             memory_mb=MEMORY_MB,
             timeout_seconds=TIMEOUT_SECONDS,
-            variables={FLOW_VARIABLE: flow.flow.function_settings_json()},
+            variables={FLOW_VARIABLE: flow.flow.function_settings_json()} | flow.control_calls_variables,
         )
         # It comes after the function by naming it, and the function comes after its rights.
         self.resource = CustomResource(

@@ -16,10 +16,13 @@ from aws_cdk import App, CfnOutput, CfnParameter, Environment, Fn, Stack, Valida
 from aws_cdk import aws_ec2 as ec2
 from cdk_nag import AwsSolutionsChecks
 
+from infra.constructs.endpoints import HTTPS
+from mirrorless.config.broker_ports import PortRange
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-IAM_PORT: Final = 9098
+IAM_PORTS: Final = PortRange(9098, 9098)
 """Of MSK with IAM; 9096 for SCRAM, 9094 for TLS."""
 
 
@@ -32,10 +35,11 @@ class RegionNetwork:
         vpc: the id of the cluster's VPC.
         cidr: the VPC's addresses.
         gateway: the id of the VPC's internet gateway.
-        cluster_group: the security group of the cluster.
+        cluster_group: the security group of the cluster, or of the VPC connection that leads to it.
         cluster_route_tables: of the cluster's subnets.
         subnets: free ranges of the VPC for functions and jobs, in two zones.
         public: a free range for the NAT gateway.
+        ports: of the brokers; `CONNECTION_PORTS` behind a VPC connection.
     """
 
     region: str
@@ -46,6 +50,7 @@ class RegionNetwork:
     cluster_route_tables: tuple[str, ...]
     subnets: tuple[str, str]
     public: str
+    ports: PortRange = IAM_PORTS
 
 
 ACCOUNT: Final = "111122223333"
@@ -146,9 +151,9 @@ class FunctionNetwork(Stack):
             vpc_id=side.vpc,
             group_description="Mirrorless: functions and jobs",
             security_group_egress=[
-                _rule("brokers here", side.cidr, IAM_PORT),
-                _rule("brokers of the other region", other.cidr, IAM_PORT),
-                _rule("AWS", "0.0.0.0/0", 443),
+                _rule("brokers here", side.cidr, side.ports),
+                _rule("brokers of the other region", other.cidr, other.ports),
+                _rule("AWS", "0.0.0.0/0", PortRange(HTTPS, HTTPS)),
             ],
         )
         # What the cluster's group must let in: pollers, which carry it, our functions, and those of the other region.
@@ -160,8 +165,8 @@ class FunctionNetwork(Stack):
                 group_id=side.cluster_group,
                 source_security_group_id=group,
                 ip_protocol="tcp",
-                from_port=IAM_PORT,
-                to_port=IAM_PORT,
+                from_port=side.ports.first,
+                to_port=side.ports.last,
                 description=f"Mirrorless: {name}",
             )
         for number, cidr in enumerate(other.subnets):
@@ -171,8 +176,8 @@ class FunctionNetwork(Stack):
                 group_id=side.cluster_group,
                 cidr_ip=cidr,
                 ip_protocol="tcp",
-                from_port=IAM_PORT,
-                to_port=IAM_PORT,
+                from_port=side.ports.first,
+                to_port=side.ports.last,
                 description=f"Mirrorless: functions of {other.region}",
             )
         CfnOutput(self, "SecurityGroup", value=functions.attr_group_id)
@@ -182,9 +187,13 @@ def _zone(number: int) -> str:
     return Fn.select(number, Fn.get_azs())
 
 
-def _rule(description: str, cidr: str, port: int) -> ec2.CfnSecurityGroup.EgressProperty:
+def _rule(description: str, cidr: str, ports: PortRange) -> ec2.CfnSecurityGroup.EgressProperty:
     return ec2.CfnSecurityGroup.EgressProperty(
-        ip_protocol="tcp", cidr_ip=cidr, from_port=port, to_port=port, description=f"Mirrorless: {description}"
+        ip_protocol="tcp",
+        cidr_ip=cidr,
+        from_port=ports.first,
+        to_port=ports.last,
+        description=f"Mirrorless: {description}",
     )
 
 

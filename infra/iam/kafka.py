@@ -16,7 +16,6 @@ A role of another account than the cluster's needs the cluster's own policy as w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -34,6 +33,7 @@ from infra.iam.kafka_names import (
 )
 from infra.iam.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS, ResourceKind
 from mirrorless.config.cluster import Iam
+from mirrorless.config.serverless_rules import is_serverless
 from mirrorless.lane import FlowName
 from mirrorless.naming import GAPS_GROUP, JOB_GROUP, LOOK_GROUP, PULL_GROUP, flow_prefix
 from mirrorless.policy import HEARTBEATS_TOPIC
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from mirrorless.config.cluster import Cluster
     from mirrorless.config.flow import Flow
 
-_SERVERLESS: Final = re.compile(r"-s\d+$")
-"""How the ids of serverless clusters end."""
 
 _WHY: Final[Mapping[ResourceKind, str]] = {
     "cluster": "",
@@ -99,7 +97,7 @@ def _statements(cluster: Cluster, uses: Iterable[Use]) -> Iterator[_Statement]:
     """What some uses of a cluster need, if it authenticates by IAM; what is about the same names together."""
     if not isinstance(cluster.authentication, Iam):
         return
-    serverless = bool(_SERVERLESS.search(cluster.msk_arn or ""))
+    serverless = is_serverless(cluster)
     actions: dict[tuple[ResourceKind, str], set[str]] = {}
     for use in uses:
         for operation in (operation for call in use.calls for operation in CALLS[call]):

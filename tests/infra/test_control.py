@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from infra.deployment import FlowDeployment, plan
 from infra.guard.templates import Resource
 from infra.schedule_inputs import schedule_input
 from mirrorless.config import load
+from mirrorless.naming import CONTROL_CALLS_VARIABLE
 from mirrorless.scheduled.functions import SCHEDULED
 from mirrorless.scheduled.settings import control_settings
 from tests.support.assembly import EXAMPLES, Assembly
+from tests.support.changed_examples import written
 
 Assembled = Callable[[str], Assembly]
 
@@ -217,12 +220,29 @@ def test_nothing_is_started_for_tasks_that_are_all_switched_off() -> None:
 
 def test_flows_at_one_home_share_the_control_calls_of_its_account(assembled: Assembled) -> None:
     """Lambda answers fifteen a second to all of an account and region together."""
+    assembly = assembled("hub-and-spoke")
     shares = {
-        flow.name: control_settings(schedule_input(flow)).flows_at_home
-        for flow in assembled("hub-and-spoke").deployment.flows
+        flow.name: control_settings(schedule_input(flow)).control_calls_per_second for flow in assembly.deployment.flows
+    }
+    removals = {
+        each.properties["FunctionName"]: each.properties["Environment"]["Variables"].get(CONTROL_CALLS_VARIABLE)
+        for each in assembly.resources("AWS::Lambda::Function")
+        if "remove-mappings" in each.properties["FunctionName"]
     }
 
-    assert shares == {"paris->hub": 1, "dublin->hub": 1, "hub->paris": 2, "hub->dublin": 2}
+    assert shares == {"paris->hub": 10, "dublin->hub": 10, "hub->paris": 5, "hub->dublin": 5}
+    assert removals["mirrorless-remove-mappings-paris_hub"] is None
+    assert removals["mirrorless-remove-mappings-hub_paris"] == "5"
+
+
+def test_deployments_of_one_account_divide_its_control_calls_by_their_files(tmp_path: Path) -> None:
+    config = written(tmp_path, "hub-and-spoke", ("clusters:", "deployment: {control.calls.per.second: 3}\nclusters:"))
+
+    shares = {
+        flow.name: control_settings(schedule_input(flow)).control_calls_per_second for flow in plan(load(config)).flows
+    }
+
+    assert shares == {"paris->hub": 3, "dublin->hub": 3, "hub->paris": 1.5, "hub->dublin": 1.5}
 
 
 # In which order they go

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from infra.deployment import ALIAS
+from infra.deployment import ALIAS, plan
 from infra.packaging.assets import HOLLOW
 from infra.validation import validated
-from mirrorless.config import InvalidConfiguration
+from mirrorless.config import InvalidConfiguration, load
 from tests.support.assembly import EXAMPLES, Assembly, assemble
 from tests.support.yaml_text import dump_yaml, load_yaml
 
@@ -118,3 +118,19 @@ def test_a_stack_keeps_its_name_when_another_account_joins() -> None:
         assert before.artifact_id(kind, place) == after.artifact_id(kind, place)
     ids = {after.artifact_id("state", each) for each in after.states}
     assert len(ids) == len(after.states)
+
+
+def test_only_stacks_of_another_account_than_the_first_flows_have_it_in_their_ids() -> None:
+    text = """
+clusters:
+  a: {bootstrap.servers: a:9092, region: us-east-1, account: "111122223333"}
+  b: {bootstrap.servers: b:9092, region: us-east-1, account: "444455556666"}
+flows:
+  a->b: {topics: [orders], function: {run.in: source}}
+  b->a: {topics: [bills], function: {run.in: source}}
+"""
+    deployment = plan(load(text))
+
+    ids = [deployment.artifact_id("replication", flow.home) for flow in deployment.flows]
+
+    assert ids == ["mirrorless-replication-us-east-1", "mirrorless-replication-us-east-1-444455556666"]

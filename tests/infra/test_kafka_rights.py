@@ -343,7 +343,8 @@ def test_jobs_read_by_consumers_of_their_own(flowing: Flowing) -> None:
 
 def test_a_cluster_with_a_secret_needs_no_right_of_this_kind(flowing: Flowing) -> None:
     key = "arn:aws:kms:us-west-2:111122223333:key/1"
-    scram = {"authentication": {"type": "scram", "secret": "AmazonMSK_x", "secret.kms.key.arn": key}}
+    proof = {"type": "scram", "secret": "AmazonMSK_x", "secret.kms.key.arn": key}
+    scram = {"authentication": proof, "bootstrap.servers": ["b-1.uswest.example.com:9096"]}
 
     granted = rights("forward", flowing(us_west=scram))
 
@@ -356,7 +357,8 @@ def test_a_vpc_connection_stands_for_the_cluster_that_it_leads_to(flowing: Flowi
         "arn:aws:kafka:us-west-2:111122223333:vpc-connection/999988887777/vault/0f0e0d0c-1b2a-4c3d-8e9f-000000000000-1"
     )
 
-    granted = rights("forward", flowing(us_west={"msk.cluster.arn": connection}))
+    connected = {"msk.cluster.arn": connection, "bootstrap.servers": ["b-1.uswest.example.com:14001"]}
+    granted = rights("forward", flowing(us_west=connected))
 
     assert "arn:aws:kafka:us-west-2:999988887777:cluster/vault/*" in resources(granted, "Connect")
     assert "arn:aws:kafka:us-west-2:999988887777:topic/vault/*/us-east.payments" in resources(granted, "WriteData")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aws_cdk import App
 
 from infra.app import build
-from infra.constructs.endpoints import VpcEndpoints, endpoint_policy, vpc_endpoints
+from infra.constructs.endpoints import HTTPS, VpcEndpoints, endpoint_policy, vpc_endpoints
 from infra.deployment import plan
 from infra.examples import two_regions
 from infra.iam import Right, network
 from infra.synth import lint
-from mirrorless.config import load
+from mirrorless.config import InvalidConfiguration, load
+from mirrorless.config.broker_ports import CONNECTION_PORTS, PortRange, polled_ports, ports_of
 from tests.support.assembly import CONTEXT
 from tests.support.changed_examples import flows, of_type, replication, without_networks, written
 
@@ -62,6 +64,7 @@ def test_a_vpc_connection_is_looked_up_with_the_cluster_it_stands_for(tmp_path: 
             "arn:aws:kafka:us-east-1:111122223333:cluster/us-east/6cc0432b-8618-4f44-bccc-e1fbd8fb7c4d-2",
             f'{arn}\n    account: "111122223333"',
         ),
+        ("b-1.useast.example.com:9098, b-2.useast.example.com:9098", "b-1.useast.example.com:14001"),
     )
     flow = plan(load(config)).flows[0]
 
@@ -123,6 +126,7 @@ def test_pollers_may_use_an_endpoint_before_they_have_a_role() -> None:
         vpc="vpc-1",
         subnets=(),
         security_groups=(),
+        pollers=(),
         services=("sts",),
         route_tables=(),
         gateways=(),
@@ -227,3 +231,57 @@ def test_the_example_of_a_network_is_sound_and_lets_everyone_in_who_reads_and_wr
         routes = [each["Properties"] for each in of_type(resources, "AWS::EC2::Route").values()]
         peered = [each["RouteTableId"] for each in routes if each["DestinationCidrBlock"] == other.cidr]
         assert len(peered) == 1 + len(side.cluster_route_tables)
+
+
+PORTS = {"with IAM": (two_regions.IAM_PORTS, "9098"), "behind VPC connections": (CONNECTION_PORTS, "14001")}
+
+
+@pytest.mark.parametrize(("ports", "port"), PORTS.values(), ids=[name.replace(" ", "-") for name in PORTS])
+def test_the_rules_of_the_example_cover_the_ports_of_the_configuration_that_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ports: PortRange, port: str
+) -> None:
+    connected = port != "9098"
+    changes = [(":9098", f":{port}"), ("111122223333:cluster/", "111122223333:vpc-connection/444455556666/")]
+    config = load(written(tmp_path, "active-passive", *(changes if connected else ())))
+    monkeypatch.setattr(two_regions, "SIDES", tuple(replace(side, ports=ports) for side in two_regions.SIDES))
+    out = tmp_path / "out"
+    two_regions.build(App(outdir=str(out))).synth()
+
+    for end in (config.enabled_flows[0].source, config.enabled_flows[0].target):
+        resources = json.loads((out / f"mirrorless-network-{end.region}.template.json").read_text())["Resources"]
+        inbound = [each["Properties"] for each in of_type(resources, "AWS::EC2::SecurityGroupIngress").values()]
+        (functions,) = of_type(resources, "AWS::EC2::SecurityGroup").values()
+        outbound = [each for each in functions["Properties"]["SecurityGroupEgress"] if each["ToPort"] != HTTPS]
+        assert len(inbound) == 4
+        assert len(outbound) == 2
+        for rule in (*inbound, *outbound):
+            opened = PortRange(rule["FromPort"], rule["ToPort"])
+            assert all(opened.covers(each) for each in (*ports_of(end), polled_ports(end))), rule
+
+
+def test_endpoints_let_the_pollers_of_an_msk_cluster_in_that_carry_its_own_groups(tmp_path: Path) -> None:
+    resources = replication(written(tmp_path, "aggregation"))
+
+    ((id_, group),) = of_type(resources, "AWS::EC2::SecurityGroup").items()
+
+    rules = group["Properties"]["SecurityGroupIngress"]
+    assert {each["SourceSecurityGroupId"] for each in rules} == {"sg-0f300000000000000", "sg-0f400000000000000"}
+    assert {(each["FromPort"], each["ToPort"]) for each in rules} == {(443, 443)}
+    interfaces = [
+        each["Properties"]
+        for each in of_type(resources, "AWS::EC2::VPCEndpoint").values()
+        if each["Properties"]["VpcEndpointType"] == "Interface"
+    ]
+    assert len(interfaces) == 3
+    for each in interfaces:
+        assert each["SecurityGroupIds"] == ["sg-0f100000000000000", {"Fn::GetAtt": [id_, "GroupId"]}]
+
+
+def test_endpoints_for_pollers_are_refused_where_nothing_says_what_these_carry(tmp_path: Path) -> None:
+    config = written(tmp_path, "aggregation", ("    msk.security.groups: [sg-0f300000000000000]\n", ""))
+    with pytest.raises(InvalidConfiguration) as caught:
+        plan(load(config))
+    assert [each.where for each in caught.value.problems] == ["clusters.plant-north.msk.security.groups"]
+
+    provisioned = config.read_text().replace("mode: on-demand", "mode: provisioned")
+    assert vpc_endpoints(plan(load(provisioned)).flows)[0].pollers == ()

@@ -394,6 +394,16 @@ def test_a_job_in_another_account_decrypts_the_secret_there_by_the_key_of_that_a
     assert owners("jobs") == {"444455556666"}
 
 
+def test_a_replica_of_anothers_key_opens_no_secret(tmp_path: Path) -> None:
+    """A multi-region key has replicas in its own account only."""
+    changed = ("us-east-1:111122223333:key/1f2e3d4c", "us-east-1:111122223333:key/mrk-1f2e3d4c")
+    (flow,) = plan(load(written(tmp_path, "cross-account", changed))).flows
+
+    keys = {arn for right in secrets.rights("jobs", flow) if "kms:Decrypt" in right.actions for arn in right.resources}
+
+    assert {arn.split(":")[4] for arn in keys} == {"444455556666"}
+
+
 @pytest.mark.parametrize(
     ("authentication", "read"),
     [

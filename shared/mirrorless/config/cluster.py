@@ -170,6 +170,11 @@ class ClusterSection(Section):
         pattern=r"^arn:aws[a-z-]*:kafka:[a-z0-9-]+:[0-9]{12}:(cluster|vpc-connection)/\S+$",
         description="ARN of an MSK cluster, or of a VPC connection to one; its mappings then need no `vpc`.",
     )
+    msk_security_groups: Identifiers = Field(
+        default=(),
+        description="The MSK cluster's own security groups, or those of the VPC connection: pollers carry them. "
+        "On-demand mappings need them where `vpc.endpoints` is set, to let pollers into these.",
+    )
     region: str | None = Field(
         default=None,
         pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]$",
@@ -233,6 +238,7 @@ class Cluster:
         alias: name of the cluster in topic names, group ids and table keys.
         bootstrap: bootstrap servers, `host:port`, in the order written.
         msk_arn: of the MSK cluster, or of a VPC connection to it.
+        msk_groups: its own security groups.
         region: AWS region; from the ARN where it is not written.
         account: AWS account, twelve digits; from the ARN where it is not written.
         producer: extra options of clients that write to it, by librdkafka's names.
@@ -242,6 +248,7 @@ class Cluster:
     alias: str
     bootstrap: tuple[str, ...]
     msk_arn: str | None
+    msk_groups: tuple[str, ...]
     region: str | None
     account: str | None
     authentication: AuthenticationSection
@@ -258,6 +265,7 @@ class Cluster:
             alias=alias,
             bootstrap=section.bootstrap_servers,
             msk_arn=arn,
+            msk_groups=section.msk_security_groups,
             region=section.region or region,
             account=section.account or account,
             authentication=section.authentication,

@@ -172,6 +172,11 @@ class Flow:
         at_home = (self.source.region, self.source.account) == (self.home.region, self.home.account)
         return self.source.msk_arn is not None and at_home
 
+    @property
+    def polled_on_demand(self) -> bool:
+        """Whether pollers on demand run in the MSK cluster's own network."""
+        return self.mapped_by_arn and self.has_mappings and self.settings.mapping.mode == "on-demand"
+
     def resource_name(self, part: str) -> str:
         """Return the name of one of this flow's functions, tables or roles on AWS."""
         return resource_name(self.name, part, deployment=self.deployment)

@@ -33,6 +33,7 @@ from mirrorless.config.schedule_rules import (
     problems_with_schedule_keys,
 )
 from mirrorless.config.schema import DeploymentSection, Document
+from mirrorless.config.serverless_rules import problems_with_replicas, problems_with_serverless
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName
 from mirrorless.settings import Tables
@@ -249,10 +250,12 @@ def _problems_of_values(configuration: Configuration, written: Document, data: A
     paths = FlowPaths(data)
     for cluster in configuration.clusters.values():
         yield from problems_with_cluster(cluster, written.clusters[cluster.alias])
+        yield from problems_with_serverless(cluster)
     yield from problems_with_shared_secrets(configuration.clusters.values())
     for flow in configuration.flows.values():
         yield from problems_with_topics(flow, paths)
         yield from problems_with_limits(flow, paths, now)
+        yield from problems_with_replicas(flow, paths)
         yield from problems_with_schedule(flow, paths)
     yield from problems_with_overrides(list(configuration.flows.values()), paths)
     yield from problems_between(configuration.enabled_flows, paths)

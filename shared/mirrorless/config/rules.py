@@ -11,6 +11,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from mirrorless.config.authentication_rules import problems_with_access, problems_with_authentication
+from mirrorless.config.broker_ports import is_connection, problems_with_ports
 from mirrorless.config.flow import LONGEST_GROUP
 from mirrorless.config.messages import Path, Problem
 from mirrorless.config.types import START_WORDS
@@ -212,11 +213,12 @@ def problems_with_cluster(cluster: Cluster, section: ClusterSection) -> Iterator
     """Find problems of one cluster, whatever flows it is in."""
     path: Path = ("clusters", cluster.alias)
     yield from problems_with_authentication(cluster)
+    yield from problems_with_ports(cluster)
     if cluster.msk_arn is None:
         return
     region, account = cluster.msk_arn.split(":")[3:5]
     # The account of a VPC connection is the client's; its ARN names the cluster's owner.
-    connects = ":vpc-connection/" in cluster.msk_arn
+    connects = is_connection(cluster)
     for key, written, said in (("region", section.region, region), ("account", section.account, account)):
         if written not in {None, said} and not (connects and key == "account"):
             hint = f"write {said!r}, or remove `{key}`"

@@ -73,6 +73,13 @@ class DeploymentSection(Section):
         description="Stacks among which the mappings of literal topics are divided: CloudFormation takes 500 resources "
         "in one. the check of a configuration says when it must grow; it never becomes less.",
     )
+    control_calls_per_second: int = Field(
+        default=10,
+        ge=1,
+        le=15,
+        description="Calls a second by which all flows at home in one region and account manage the mappings of found "
+        "topics: Lambda takes 15 from all of an account there, other deployments included; divide them.",
+    )
     offset_map_replicas_enabled: bool = Field(
         default=False,
         description="Keep a copy of a flow's tables in its source's region, to read from; "

@@ -27,6 +27,11 @@ members before it starts new ones takes less.
 (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy)"""
 
 
+CALLS_PER_SECOND: Final = 10.0
+"""Control calls of Lambda a second, of the 15 that all of an account make together in a region, others' included.
+(https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html)"""
+
+
 class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that a flow's scheduled functions need. An interval of None switches its task off."""
 
@@ -65,8 +70,8 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The forwarder that topics are mapped to."""
     function_region: str | None = None
     """The region of the forwarder and its mappings."""
-    flows_at_home: int = 1
-    """Flows of the deployment whose mappings are in this region and account: they share its control calls of Lambda."""
+    control_calls_per_second: float = CALLS_PER_SECOND
+    """The flow's share of the control calls of Lambda that its deployment makes in this region and account."""
     standby_region: str | None = None
     """The region in which `control` stands by; None where it does so nowhere."""
     stands_by: bool = False

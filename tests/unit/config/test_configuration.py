@@ -277,7 +277,7 @@ def test_pollers_that_read_from_afar_use_the_network_where_they_are() -> None:
 
 
 def test_a_flow_runs_where_its_msk_source_is_and_otherwise_beside_its_target() -> None:
-    msk = "bootstrap.servers: a1:9098, msk.cluster.arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/a/1'"
+    msk = "bootstrap.servers: a1:9092, msk.cluster.arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/a/1'"
     own = "bootstrap.servers: a1:9098, region: us-east-1"
 
     assert configuration("topics: [orders]", source=msk).flow("a->b").function_region == "us-east-1"
@@ -287,7 +287,7 @@ def test_a_flow_runs_where_its_msk_source_is_and_otherwise_beside_its_target() -
 
 
 def test_tables_in_another_account_than_the_functions_are_reached_by_a_role() -> None:
-    source = "bootstrap.servers: a1:9098, msk.cluster.arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/a/1'"
+    source = "bootstrap.servers: a1:9092, msk.cluster.arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/a/1'"
     target = "bootstrap.servers: b1:9098, region: us-east-1, account: '444455556666'"
 
     def settings(run_in: str) -> dict[str, Any]:
@@ -310,7 +310,7 @@ def test_a_laboratory_has_one_account_whatever_is_written() -> None:
 
 
 def test_a_role_in_china_has_an_arn_of_china() -> None:
-    source = "bootstrap.servers: a1:9098, msk.cluster.arn: 'arn:aws-cn:kafka:cn-north-1:111122223333:cluster/a/1'"
+    source = "bootstrap.servers: a1:9092, msk.cluster.arn: 'arn:aws-cn:kafka:cn-north-1:111122223333:cluster/a/1'"
     target = "bootstrap.servers: b1:9098, region: cn-northwest-1, account: '444455556666'"
 
     flow = configuration("topics: [orders]", source=source, target=target).flow("a->b")
@@ -562,7 +562,7 @@ def test_the_schedules_leave_no_setting_of_the_scheduled_functions_to_its_defaul
         "stands_by",
         "standby_after_seconds",
         "counterpart_map",
-        "flows_at_home",
+        "control_calls_per_second",
     }
 
 

@@ -52,7 +52,12 @@ def problems(text: str) -> tuple[Problem, ...]:
 
 
 ARN = "arn:aws:kafka:us-east-1:111122223333:cluster/a/1"
-MSK = f"bootstrap.servers: a1:9096, msk.cluster.arn: '{ARN}'"
+MSK = f"bootstrap.servers: a1:19096, msk.cluster.arn: '{ARN}'"
+"""By a port that MSK has for nothing."""
+SERVERLESS = f"bootstrap.servers: a1:9098, msk.cluster.arn: '{ARN}-s1', authentication: {{type: iam}}"
+AT_B = "bootstrap.servers: b1:9092, region: us-east-1"
+CONNECTED = f"msk.cluster.arn: '{ARN.replace('cluster/a/1', 'vpc-connection/444455556666/a/1')}', "
+CONNECTED += "authentication: {type: iam}"
 KEY = "secret.kms.key.arn: 'arn:aws:kms:us-east-1:111122223333:key/1'"
 AT_MSK_BY_SCRAM = f"{MSK}, authentication: {{type: scram, secret: AmazonMSK_x, {KEY}}}"
 AT_MSK = "arn:aws:secretsmanager:us-east-1:111122223333:secret:AmazonMSK_x-AbCdEf"
@@ -369,6 +374,54 @@ CASES = {
         cluster("bootstrap.servers: a1:9092, authentication: {type: iam}"),
         "clusters.a.region",
         "add `region: us-east-1`",
+    ),
+    "a port of msk for another authentication": (
+        cluster(f"{MSK.replace('19096', '9098')}, authentication: {{type: mtls, secret: x}}"),
+        "clusters.a.bootstrap.servers[0]",
+        "write port 9094",
+    ),
+    "a public port of msk for another authentication, by its name": (
+        cluster("bootstrap.servers: b-1-public.a.abc.c1.kafka.us-east-1.amazonaws.com:9196, region: us-east-1"),
+        "clusters.a.bootstrap.servers[0]",
+        "write port 9092",
+    ),
+    "a port of ipv6 for another authentication": (
+        cluster(f"{MSK.replace('19096', '20096')}, authentication: {{type: iam}}"),
+        "clusters.a.bootstrap.servers[0]",
+        "write port 9098",
+    ),
+    "replicas that serverless does not have": (
+        cluster("bootstrap.servers: a1:9092, region: us-east-1", target=SERVERLESS),
+        "flows.a->b.replication.factor",
+        "write `replication.factor: -1`",
+    ),
+    "replicas of heartbeats that serverless does not have": (
+        cluster(SERVERLESS, flow="topics: [orders], heartbeats.topic.replication.factor: 2", target=AT_B),
+        "flows.a->b.heartbeats.topic.replication.factor",
+        "write `heartbeats.topic.replication.factor: -1`",
+    ),
+    "serverless by a password": (
+        cluster(
+            f"{SERVERLESS.partition(', authentication')[0].replace('9098', '9094')}, authentication: {{type: tls}}",
+            target=AT_B,
+        ),
+        "clusters.a.authentication.type",
+        "write `authentication: {type: iam}`",
+    ),
+    "a port below those of a vpc connection": (
+        cluster(f"{CONNECTED}, bootstrap.servers: 'a1:14000,a2:14001,a3:14100'"),
+        "clusters.a.bootstrap.servers[0]",
+        "`BootstrapBrokerStringVpcConnectivity…`",
+    ),
+    "a port above those of a vpc connection": (
+        cluster(f"{CONNECTED}, bootstrap.servers: 'a1:14001,a2:14100,a3:14101'"),
+        "clusters.a.bootstrap.servers[2]",
+        "name the cluster's ARN",
+    ),
+    "a vpc connection without authentication": (
+        cluster(f"{CONNECTED.replace('iam', 'tls')}, bootstrap.servers: a1:14001"),
+        "clusters.a.authentication.type",
+        "write `iam`, `scram` or `mtls`",
     ),
     "a region that is not the arn's": (cluster(f"{MSK}, region: us-west-2"), "clusters.a.region", "write 'us-east-1'"),
     "a weak hash on msk": (

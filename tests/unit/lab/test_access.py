@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.esm.access import SecretRefusedError, check_access, client_access
+from lab.esm.access import SecretRefusedError, check_access, client_access, required_actions
 from lab.esm.behaviour import LabBehaviour
 from lab.esm.mapping_api import InvalidParameterValueError
 from lab.esm.mappings import EventSourceMappings
@@ -145,3 +145,30 @@ class Nobody:
     def invoke(self, event: bytes) -> Any:
         """See `Invoker`."""
         raise AssertionError(event)
+
+
+CONNECTION = "arn:aws:kafka:us-east-1:123456789012:vpc-connection/999988887777/src/abcd1234"
+
+
+@pytest.mark.parametrize(
+    ("settings", "interfaces", "actions"),
+    [
+        (given("BASIC_AUTH"), False, set()),
+        (given("BASIC_AUTH", "VPC_SUBNET", "VPC_SECURITY_GROUP"), True, set()),
+        (given(arn=ARN), True, {"kafka:DescribeClusterV2", "kafka:GetBootstrapBrokers"}),
+        (
+            given(arn=CONNECTION),
+            True,
+            {"kafka:DescribeClusterV2", "kafka:DescribeVpcConnection", "kafka:GetBootstrapBrokers"},
+        ),
+    ],
+)
+def test_a_role_needs_what_aws_lists_for_the_source(
+    settings: dict[str, Any],
+    interfaces: bool,  # noqa: FBT001  a table's column
+    actions: set[str],
+) -> None:
+    needed = required_actions(settings)
+
+    assert {each for each in needed if each.startswith("kafka:")} == actions
+    assert {f"ec2:{verb}NetworkInterface" for verb in ("Create", "Delete")} <= needed if interfaces else not needed

@@ -32,6 +32,8 @@ def test_a_poller_pays_for_each_payload_before_the_next_one_and_saves_nothing_up
     assert pace.ready_at == pytest.approx(101.2)
     pace.spend(1_000_000, now=200.0)
     assert pace.ready_at == pytest.approx(200.2)
+    pace.spend(1_000_000, now=200.1)
+    assert pace.ready_at == pytest.approx(200.4), "the one before is still being paid for"
 
 
 def test_a_poller_without_a_limit_is_always_ready() -> None:

@@ -1,7 +1,7 @@
 """A function's event source mappings, through the Lambda API.
 
-The API takes 15 control calls a second from a whole account, so ours are slower than that.
-(https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html)
+The API takes 15 control calls a second from a whole account, so ours are slower than that, and a call that is one too
+many is made again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.rate_limit import RateLimit
 from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Request
-
-CALLS_PER_SECOND: Final = 10.0
 
 PAGE: Final = 100
 """The API gives no more mappings at a time."""
