@@ -72,7 +72,7 @@ def _write_page(deployment: DeployedFlows, flows: list[FlowStatus], path: Path) 
 
     def losses(flow: FlowStatus) -> list[Loss]:
         lanes = [lane.lane for topic in flow.topics for lane in topic.lanes if lane.lost]
-        return [loss for lane in lanes for loss in stores[flow.flow].ledger.read(lane)]
+        return [loss for each in stores[flow.flow].ledger.of_lanes(lanes).values() for loss in each]
 
     page = render(report_of(flows, histories, losses, made_at=flows[0].at if flows else 0))
     try:

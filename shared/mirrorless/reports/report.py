@@ -79,6 +79,8 @@ class LinePlot(msgspec.Struct, frozen=True, kw_only=True, tag="lines"):
     lines: tuple[Line, ...]
     log_y: bool = False
     log_x: bool = False
+    x_range: tuple[float, float] | None = None
+    """What the axis shows at least, where the points alone would show less than the plot is about."""
     note: str = ""
 
 
