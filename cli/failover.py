@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from cli.advice import completed_page
 from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.deployment import DeployedFlows
 from cli.failover_wiring import effects_of
@@ -188,7 +189,10 @@ def write_report(flow: FlowName, document: FailoverDocument, folder: Path) -> tu
     report = report_of(flow, document)
     name = f"{'failback-' if document.back is not None else ''}{document.run}-{flow.slug}"
     whole = {"totals": summary(flow, document), "document": document, "report": report}
-    texts = {".json": msgspec.json.format(msgspec.json.encode(whole), indent=2), ".html": render(report).encode()}
+    texts = {
+        ".json": msgspec.json.format(msgspec.json.encode(whole), indent=2),
+        ".html": completed_page(render(report)).encode(),
+    }
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for ending, text in texts.items():

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from cli.advice import completed_page
 from cli.args import BadInput, add_deployment, add_flow
 from cli.deployment import DeployedFlows
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, read_flow
@@ -76,7 +77,7 @@ def _write_page(deployment: DeployedFlows, flows: list[FlowStatus], path: Path) 
 
     page = render(report_of(flows, histories, losses, made_at=flows[0].at if flows else 0))
     try:
-        path.write_text(page, encoding="utf-8")
+        path.write_text(completed_page(page), encoding="utf-8")
     except OSError as exc:
         raise BadInput(f"the page cannot be written: {exc}", where="--html") from exc
     print(f"Page: {path.absolute().as_uri()}", file=sys.stderr)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 from cli.output import duration
 
@@ -37,7 +37,7 @@ class StepProgress:
         with self._lock:
             self._step, self._began = step, time.monotonic()
 
-    def __enter__(self) -> StepProgress:
+    def __enter__(self) -> Self:
         """Begin to watch, in a thread."""
         threading.Thread(target=self._watch, name="step progress", daemon=True).start()
         return self
