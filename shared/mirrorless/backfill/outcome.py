@@ -69,7 +69,7 @@ def report_of(
             Figure(name="took", value=totals["seconds"], unit="s"),
         ),
         sections=(
-            ReportSection(heading="Lanes", tables=(_lanes(results),)),
+            ReportSection(heading="Lanes", tables=(_lanes(results, plan.flow),)),
             *(ReportSection(heading="Throughput", plots=(each,)) for each in _throughput(samples, totals["seconds"])),
             ReportSection(
                 heading="Checks",
@@ -81,7 +81,7 @@ def report_of(
     )
 
 
-def _lanes(results: Sequence[CopyResult]) -> Table:
+def _lanes(results: Sequence[CopyResult], flow: str) -> Table:
     results = sorted(results, key=lambda each: each.state == "done")  # those that need a look first
     return Table(
         title="Lanes",
@@ -91,7 +91,7 @@ def _lanes(results: Sequence[CopyResult]) -> Table:
         ),
         rows=tuple(
             (
-                each.lane, each.state if not each.error else f"{each.state}: {each.error}", each.records, each.bytes,
+                each.lane.removeprefix(f"{flow} "), each.state if not each.error else f"{each.state}: {each.error}", each.records, each.bytes,
                 percent(each.passed_bytes, each.bytes), each.written, each.first, each.position, each.first_downstream,
                 each.last_downstream,
                 each.handed_over or None, each.attempts, round(each.seconds, 1),
