@@ -91,7 +91,8 @@ def _lanes(results: Sequence[CopyResult], flow: str) -> Table:
         ),
         rows=tuple(
             (
-                each.lane.removeprefix(f"{flow} "), each.state if not each.error else f"{each.state}: {each.error}", each.records, each.bytes,
+                each.lane.removeprefix(f"{flow} "),
+                each.state if not each.error else f"{each.state}: {each.error}", each.records, each.bytes,
                 percent(each.passed_bytes, each.bytes), each.written, each.first, each.position, each.first_downstream,
                 each.last_downstream,
                 each.handed_over or None, each.attempts, round(each.seconds, 1),
