@@ -43,6 +43,7 @@ def history_of(chains: JournalChains, status: FlowStatus) -> KnownRuns:
     """The newest runs of a flow, from the moment on at which those of every lane are known."""
     lanes = [lane.lane for topic in status.topics for lane in topic.lanes]
     share = min(MOST, max(LEAST, READS // max(1, len(lanes))))
+    chains.heads(lanes)  # the runs are those behind the heads that were read by the same chains
     runs = chains.newest_runs(lanes, limit=share)
     since = max((of_lane[-1].settled_at for of_lane in runs.values() if len(of_lane) == share), default=0)
     found: dict[str, list[Run]] = {}
