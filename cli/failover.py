@@ -17,10 +17,12 @@ from typing import Any
 
 import msgspec
 
+from cli.advice import completed_page
 from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.deployment import DeployedFlows
 from cli.failover_wiring import effects_of
 from cli.output import PLAN_ONLY, duration, print_json
+from cli.step_progress import StepProgress
 from mirrorless.errors import MirrorlessError
 from mirrorless.failover.plan import PlannedStep
 from mirrorless.failover.refusals import FailoverRefused
@@ -133,10 +135,14 @@ class FlowCommand:
 
     def carry_out(self, folder: Path, *, say: Callable[[str], None]) -> None:
         """Carry out the plan, and write the report. An error is kept, for other flows go on."""
-        self.command.say = lambda text: say(f"{self.flow}: {text}")
-        self.command.on_step = lambda step, result: say(f"{self.flow}: {_line(self.command.plan, step, result)}")
+        progress = StepProgress(lambda text: say(f"{self.flow}: {text}"))
+        plan = self.command.plan
+        self.command.say = progress.say
+        self.command.on_begin = lambda step: progress.begin(f"{step.number}/{len(plan)} {step.step}")
+        self.command.on_step = lambda step, result: progress.say(_line(plan, step, result))
         try:
-            self.document = self.command.execute()
+            with progress:
+                self.document = self.command.execute()
         except MirrorlessError as exc:
             self.error = exc
             return
@@ -183,7 +189,10 @@ def write_report(flow: FlowName, document: FailoverDocument, folder: Path) -> tu
     report = report_of(flow, document)
     name = f"{'failback-' if document.back is not None else ''}{document.run}-{flow.slug}"
     whole = {"totals": summary(flow, document), "document": document, "report": report}
-    texts = {".json": msgspec.json.format(msgspec.json.encode(whole), indent=2), ".html": render(report).encode()}
+    texts = {
+        ".json": msgspec.json.format(msgspec.json.encode(whole), indent=2),
+        ".html": completed_page(render(report)).encode(),
+    }
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for ending, text in texts.items():

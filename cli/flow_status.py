@@ -21,10 +21,8 @@ from mirrorless.clock import now_ms
 from mirrorless.filters import should_replicate
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, Stop
-from mirrorless.ports.stores import Chains
+from mirrorless.lane_state import NEW_LANE, RUNNING, Head, Lease, Stop
 from mirrorless.run import DigestOf, Run
-from mirrorless.scheduled.rate_limit import in_parallel
 from mirrorless.scheduled.standby import RegionRuns, read_region_runs
 from mirrorless.topics.pause import FlowPause, read_pause
 from mirrorless.triggers import MAPPING
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from mirrorless.config import Flow
 
 NEWEST_RUNS = 5
-"""Runs of each lane that are searched for gaps; each is one read."""
+"""Runs of each lane that are searched for gaps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,12 +229,25 @@ def _topics(
     extents = source.extents(lane for each in lanes.values() for lane in each)
 
     all_lanes = [lane for each in lanes.values() for lane in each]
-    heads = stores.chains.heads(all_lanes)  # of neighbours at once: they share a journal
+    # Of neighbours at once, which share a journal: a read for each of some hundred lanes takes seconds.
+    heads = stores.chains.heads(all_lanes)
+    runs = stores.chains.newest_runs(all_lanes, limit=NEWEST_RUNS)
+    losses = stores.ledger.of_lanes(all_lanes)
 
-    def read(lane: Lane) -> LaneStatus:
-        return _lane_status(lane, heads[lane], stores, extents.get(lane), states.get(lane, RUNNING))
+    def status(lane: Lane) -> LaneStatus:
+        state = states.get(lane, RUNNING)
+        return LaneStatus(
+            lane=lane,
+            head=heads[lane],
+            source=extents.get(lane),
+            stop=state.stop,
+            lease=state.lease,
+            waiting=state.waiting,
+            lost=sum(loss.next - loss.first for loss in losses[lane]),
+            gaps=gaps_in(runs.get(lane, ())),
+        )
 
-    every = in_parallel(read, all_lanes)
+    every = [status(lane) for lane in all_lanes]
     by_lane = {status.lane: status for status in _with_age_of_waiting(every, source)}
     found = [
         TopicStatus(
@@ -273,38 +284,16 @@ def _with_age_of_waiting(every: Iterable[LaneStatus], source: SourceView) -> lis
     return [replace(status, lag_ms=age(status)) for status in every]
 
 
-def gaps_in_newest_runs(chains: Chains, head: Head, *, runs: int) -> int:
-    """Count the upstream offsets that are in no span of the lane's newest runs.
+def gaps_in(runs: Iterable[Run]) -> int:
+    """Count the upstream offsets of runs that are in none of their spans.
 
     Offsets before the first record of a lane's first run are not gaps: there was nothing to replicate, or the flow's
     `start` left it out.
     """
-    gaps, link = 0, head.run
-    for _ in range(runs):
-        if link is None:
-            break
-        gaps += sum(after - first for first, after in link.gaps() if first > 0)
-        if link.position == 0:
-            break
-        before = chains.at_or_before(link.lane, link.generation, link.position - 1)
-        link = before if isinstance(before, Run) else None
-    return gaps
+    return sum(after - first for run in runs for first, after in run.gaps() if first > 0)
 
 
 def _matches_pattern(flow: Flow, topic: str) -> bool:
     return bool(flow.topic_patterns) and should_replicate(
         topic, flow=flow.name, topics=flow.topics, policy=flow.policy, heartbeats=False
-    )
-
-
-def _lane_status(lane: Lane, head: Head, stores: Stores, extent: Extent | None, state: LaneState) -> LaneStatus:
-    return LaneStatus(
-        lane=lane,
-        head=head,
-        source=extent,
-        stop=state.stop,
-        lease=state.lease,
-        waiting=state.waiting,
-        lost=sum(loss.next - loss.first for loss in stores.ledger.read(lane)),
-        gaps=gaps_in_newest_runs(stores.chains, head, runs=NEWEST_RUNS),
     )

@@ -142,8 +142,8 @@ def sentence(group: GroupCheckpoints, view: GroupsView) -> str:
             said = "! A position of it has expired from the offset map: nothing is committed there. Set it yourself."
         case "ahead_on_target" | "ahead_on_source":
             reverse = " --reverse" if view.direction == "reverse" else ""
-            command = f"mirrorless groups '{view.flow}'{reverse} --move-back {group.group} --execute"
-            remedy = f"Move it back: `{command}`" if group.own else "Its offsets there are its own, not this flow's."
+            command = f"`mirrorless groups '{view.flow}'{reverse} --move-back {group.group} --execute`"
+            remedy = f"Move it back: {command}" if group.own else "Its offsets there are its own, not this flow's."
             said = f"! Ahead on {view.ends_on}: it would skip {numbered(group.skip, 'record')} there. {remedy}"
         case "independent":
             said = (

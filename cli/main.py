@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from cli.advice import completing, options
 from cli.args import BadInput
 from cli.lab_state import choose_lab
 from cli.output import print_json
@@ -52,6 +53,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser(words[:1]).parse_args(words)
     if argv is None:  # a process of its own: what the Kafka client has to say would stand between the answers
         os.environ.setdefault(CLIENT_LOG_VARIABLE, "0")
+    lab, config = getattr(arguments, "lab", None), getattr(arguments, "config", None)
+    named = options(lab, config) if isinstance(lab, str | None) and arguments.run.__module__ != "cli.config" else ""
+    with completing(named, as_json=bool(getattr(arguments, "json", False))):
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
         choose_lab(arguments)
         code = int(arguments.run(arguments))

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from cli.advice import completed_page
 from cli.args import BadInput, add_deployment, add_flow
 from cli.deployment import DeployedFlows
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, read_flow
@@ -72,11 +73,11 @@ def _write_page(deployment: DeployedFlows, flows: list[FlowStatus], path: Path) 
 
     def losses(flow: FlowStatus) -> list[Loss]:
         lanes = [lane.lane for topic in flow.topics for lane in topic.lanes if lane.lost]
-        return [loss for lane in lanes for loss in stores[flow.flow].ledger.read(lane)]
+        return [loss for each in stores[flow.flow].ledger.of_lanes(lanes).values() for loss in each]
 
     page = render(report_of(flows, histories, losses, made_at=flows[0].at if flows else 0))
     try:
-        path.write_text(page, encoding="utf-8")
+        path.write_text(completed_page(page), encoding="utf-8")
     except OSError as exc:
         raise BadInput(f"the page cannot be written: {exc}", where="--html") from exc
     print(f"Page: {path.absolute().as_uri()}", file=sys.stderr)

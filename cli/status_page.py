@@ -7,18 +7,17 @@ the moment at which it was settled.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from cli.flow_status import FlowStatus, LaneStatus
-from cli.output import ago, duration, numbered
+from cli.output import ago, duration, moment, numbered
 from cli.status_notes import notes
-from mirrorless.lane_state import Head
+from mirrorless.journal.chains import JournalChains
 from mirrorless.losses import Loss
-from mirrorless.ports.stores import Chains
 from mirrorless.reports.report import Figure, Line, LinePlot, Report, ReportSection, Table, Tone
 from mirrorless.run import Run
-from mirrorless.scheduled.rate_limit import in_parallel
 
-READS = 600
+READS = 3_000
 """Runs that a page reads of the map, at most; each lane gets its share."""
 
 LEAST, MOST = 3, 60
@@ -30,36 +29,36 @@ BINS = 30
 MINUTE_MS = 60_000
 
 
-def newest_runs(chains: Chains, head: Head, *, runs: int) -> list[Run]:
-    """The newest settled runs with records of a lane's generation, the newest first."""
-    found: list[Run] = []
-    link = head.run
-    for _ in range(runs):
-        if link is None:
-            break
-        if link.records and link.settled_at:
-            found.append(link)
-        if link.position == 0:
-            break
-        before = chains.at_or_before(link.lane, link.generation, link.position - 1)
-        link = before if isinstance(before, Run) else None
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownRuns:
+    """What is known of a flow's past."""
+
+    by_topic: dict[str, list[Run]]
+    """Settled runs with records, the oldest first."""
+    since: int
+    """ms since the epoch: from then on, no run of any lane is left out."""
 
 
-def history_of(chains: Chains, status: FlowStatus) -> dict[str, list[Run]]:
-    """The newest runs of a flow, by topic."""
-    lanes = [lane for topic in status.topics for lane in topic.lanes]
+def history_of(chains: JournalChains, status: FlowStatus) -> KnownRuns:
+    """The newest runs of a flow, from the moment on at which those of every lane are known."""
+    lanes = [lane.lane for topic in status.topics for lane in topic.lanes]
     share = min(MOST, max(LEAST, READS // max(1, len(lanes))))
-    runs = in_parallel(lambda lane: newest_runs(chains, lane.head, runs=share), lanes)
+    chains.heads(lanes)  # the runs are those behind the heads that were read by the same chains
+    runs = chains.newest_runs(lanes, limit=share)
+    since = max((of_lane[-1].settled_at for of_lane in runs.values() if len(of_lane) == share), default=0)
     found: dict[str, list[Run]] = {}
-    for lane, of_lane in zip(lanes, runs, strict=True):
-        found.setdefault(lane.lane.topic, []).extend(of_lane)
-    return {topic: sorted(each, key=lambda run: run.settled_at) for topic, each in found.items() if each}
+    for lane, of_lane in runs.items():
+        known = [run for run in of_lane if run.records and run.settled_at and run.settled_at >= since]
+        found.setdefault(lane.topic, []).extend(known)
+    return KnownRuns(
+        by_topic={topic: sorted(each, key=lambda run: run.settled_at) for topic, each in found.items() if each},
+        since=since,
+    )
 
 
 def report_of(
     flows: Sequence[FlowStatus],
-    histories: Sequence[dict[str, list[Run]]],
+    histories: Sequence[KnownRuns],
     losses: Callable[[FlowStatus], Iterable[Loss]],
     *,
     made_at: int,
@@ -91,7 +90,7 @@ def report_of(
     )
 
 
-def _sections(flow: FlowStatus, history: dict[str, list[Run]], losses: Iterable[Loss]) -> Iterator[ReportSection]:
+def _sections(flow: FlowStatus, history: KnownRuns, losses: Iterable[Loss]) -> Iterator[ReportSection]:
     found = tuple(notes(flow))
     yield ReportSection(
         heading=str(flow.flow), text=found or ("Nothing needs you.",), plots=tuple(_plots(flow, history))
@@ -148,13 +147,13 @@ def _lane_row(status: LaneStatus, now: int) -> tuple[str | int | None, ...]:
     return (f"{status.lane.topic}-{status.lane.partition}", state, status.lag, status.lost, last, status.head.position)
 
 
-def _plots(flow: FlowStatus, history: dict[str, list[Run]]) -> Iterator[LinePlot]:
-    runs = [run for each in history.values() for run in each]
+def _plots(flow: FlowStatus, history: KnownRuns) -> Iterator[LinePlot]:
+    runs = [run for each in history.by_topic.values() for run in each]
     if not runs:
         return
     first = min(run.settled_at for run in runs)
     width = max(1_000, -(-(flow.at - first) // BINS))
-    note = f"The newest {numbered(len(runs), 'run')} in the map, since {ago(first, now=flow.at)}."
+    note = f"All {numbered(len(runs), 'run')} in the map with records, from {moment(first)} to {moment(flow.at)}."
     for title, unit, value in (
         ("Throughput", "records a second", lambda of_bin: sum(run.records for run in of_bin) * 1000 / width),
         (
@@ -166,9 +165,16 @@ def _plots(flow: FlowStatus, history: dict[str, list[Run]]) -> Iterator[LinePlot
     ):
         lines = tuple(
             Line(label=topic, points=tuple(_points(each, first, width, flow.at, value, gaps=title == "Throughput")))
-            for topic, each in history.items()
+            for topic, each in history.by_topic.items()
         )
-        yield LinePlot(title=title, x_unit="minutes, 0 is now", y_unit=unit, lines=lines, note=note)
+        yield LinePlot(
+            title=title,
+            x_unit="minutes, 0 is now",
+            y_unit=unit,
+            lines=lines,
+            note=note,
+            x_range=((first - flow.at) / MINUTE_MS, 0.0),
+        )
 
 
 def _points(

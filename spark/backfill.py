@@ -85,6 +85,7 @@ def backfill(run: JobRun) -> JobOutcome:
     finally:
         held.let_go()
     run.phase = "report"
+    run.write_progress()  # so that the samples of the report reach to the end
     totals = totals_of(results, seconds)
     return JobOutcome(
         clean=all(each.state == "done" for each in results),

@@ -93,6 +93,7 @@ def runs_table(views: Sequence[RunView], *, now: int) -> Table:
     return table
 
 
+_OF_LANES = {"waiting": "waiting for a free core"}
 _STYLES = {"failed": "red", "cancelled": "yellow", "succeeded": "green"}
 
 
@@ -103,7 +104,7 @@ def _state_text(view: RunView) -> str:
 def _figures(progress: JobProgress) -> str:
     """`1,000,000 records, 149,032/s, 200 MB (97 % passed through), 3 min left; 10 lanes done, 2 running`."""
     left = "" if progress.seconds_left is None else f", {duration(int(progress.seconds_left * 1000))} left"
-    lanes = ", ".join(f"{count} {state}" for state, count in sorted(progress.lanes.items()))
+    lanes = ", ".join(f"{count} {_OF_LANES.get(state, state)}" for state, count in sorted(progress.lanes.items()))
     phase = f"{progress.phase}: " if progress.phase else ""
     share_passed = percent(progress.passed_bytes, progress.bytes)
     passed = f" ({share_passed:.0f} % passed through)" if share_passed else ""

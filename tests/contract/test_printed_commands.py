@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.advice import COMMAND, completed_page, completing, options
 from cli.main import COMMANDS, build_parser
 
 ROOT = Path(__file__).parent.parent.parent
@@ -34,6 +36,10 @@ SAMPLES = (
     ("kind", "backfill"),
 )
 FLOW, OTHER = "us-east->eu-west", "7"
+
+
+BUILT_APART = {"shared/mirrorless/operator_commands.py"}
+"""Modules that build a command, and mark it where it is used."""
 
 
 def sample(expression: str) -> str:
@@ -108,6 +114,58 @@ def test_the_commands_of_messages_are_found() -> None:
 
     assert len(found) > MESSAGES
     assert [each for each in found if "lanes resume" in each[1]]
+
+
+@pytest.mark.parametrize(
+    "place", [each for each in in_messages() if COMMAND.fullmatch(f"`{each[1]}`")], ids=lambda place: place[0]
+)
+@pytest.mark.parametrize(("lab", "config"), [("a lab/state.json", None), (None, "other.yaml")])
+def test_a_command_of_a_message_names_the_deployment_that_was_named(
+    place: tuple[str, str], lab: str | None, config: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wherever the message comes from: what is printed is completed where it leaves the process."""
+    with completing(options(lab, config), as_json=False):
+        print(f"Do this: `{place[1]}`, then look.")
+
+    printed = COMMAND.findall(capsys.readouterr().out)
+    assert len(printed) == 1
+    _, *words = shlex.split(printed[0])
+    found = build_parser(words[:1]).parse_args(words)
+    assert (found.lab, found.config) == (lab, config)
+
+
+def test_every_command_of_a_message_is_marked_as_one() -> None:
+    """What is not in backticks is not completed: only examples of the help and steps of an alarm are so."""
+    unmarked = {
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "cli").rglob("*.py")) + sorted((ROOT / "shared").rglob("*.py"))
+        for _, text in messages(path)
+        for code in re.findall(r"(?<![`\w/])mirrorless (?:[\w-]+ )+'[^`]*", text)
+        if not text.startswith("Example: ") and shlex.split(code.replace("…", ""))[1] in COMMANDS
+    }
+
+    assert unmarked == BUILT_APART
+
+
+def test_nothing_is_added_where_the_lab_was_found_or_the_command_names_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with completing("", as_json=False):
+        print("`mirrorless status`")
+    with completing(" --lab s.json", as_json=False):
+        print("`mirrorless status --lab other.json`, `mirrorless config check x.yaml`")
+
+    assert capsys.readouterr().out.splitlines() == [
+        "`mirrorless status`",
+        "`mirrorless status --lab other.json`, `mirrorless config check x.yaml`",
+    ]
+
+
+def test_commands_of_json_and_of_a_page_are_completed_as_these_quote(capsys: pytest.CaptureFixture[str]) -> None:
+    with completing(options('a "b".json', None), as_json=True):
+        print(json.dumps({"hint": "run `mirrorless status`"}))
+        page = completed_page("<p>`mirrorless groups &#39;a-&gt;b&#39;`</p>")
+
+    assert json.loads(capsys.readouterr().out) == {"hint": "run `mirrorless status --lab 'a \"b\".json'`"}
+    assert page == "<p>`mirrorless groups &#39;a-&gt;b&#39; --lab &#x27;a &quot;b&quot;.json&#x27;`</p>"
 
 
 @pytest.mark.parametrize("place", [*in_messages(), *on_pages()], ids=lambda place: f"{place[0]} {place[1][:60]}")

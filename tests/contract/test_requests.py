@@ -135,6 +135,7 @@ METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
     DynamoDbLossLedger: {
         "note": lambda store: store.note(LOSS),
         "read": lambda store: store.read(LANE),
+        "of_lanes": lambda store: store.of_lanes([LANE, Lane(FLOW, "orders", 1)]),
         "summary": lambda store: store.summary(LANE, 0),
         "summaries": lambda store: store.summaries(LANE),
         "summarise": lambda store: (

@@ -183,6 +183,23 @@ def test_a_loss_noted_twice_is_one_and_losses_come_in_order(ledger: LossLedger) 
         ledger.note(each)
 
     assert ledger.read(LANE) == [loss(9), loss(10), loss(0, 1)]
+    silent = replace(LANE, partition=7)
+    together = {LANE: [loss(9), loss(10), loss(0, 1)], OTHER: [loss(1, lane=OTHER)], silent: []}
+    assert ledger.of_lanes(together) == together
+    assert ledger.of_lanes([LANE]) == {LANE: together[LANE]}
+
+
+def test_a_ledger_of_more_than_a_page_is_read_lane_by_lane(ledger: LossLedger) -> None:
+    """A request brings 1 MB at most."""
+    lanes = [replace(LANE, partition=number) for number in range(4)]
+    long = [
+        Loss(lane=lane, generation=0, first=0, next=1, cause="quarantined", detail="x" * 350_000, at=1)
+        for lane in lanes
+    ]
+    for each in long:
+        ledger.note(each)
+
+    assert ledger.of_lanes(lanes) == {each.lane: [each] for each in long}
 
 
 def test_what_explains_gaps_is_summed_up_beside_the_losses(ledger: LossLedger) -> None:

@@ -223,6 +223,10 @@ class MemoryLossLedger:
         """See `LossLedger.read`."""
         return [self.losses[key] for key in sorted(self.losses) if key[0] == lane]
 
+    def of_lanes(self, lanes: Iterable[Lane]) -> dict[Lane, list[Loss]]:
+        """See `LossLedger.of_lanes`."""
+        return {lane: self.read(lane) for lane in lanes}
+
     def summary(self, lane: Lane, generation: int) -> GapSummary:
         """See `LossLedger.summary`."""
         return self.explained.get((lane, generation), GapSummary(lane=lane, generation=generation))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -69,8 +69,8 @@ def report_of(
             Figure(name="took", value=totals["seconds"], unit="s"),
         ),
         sections=(
-            ReportSection(heading="Lanes", tables=(_lanes(results),)),
-            *((ReportSection(heading="Throughput", plots=(_throughput(samples),)),) if len(samples) > 2 else ()),  # noqa: PLR2004 -- two points make one line
+            ReportSection(heading="Lanes", tables=(_lanes(results, plan.flow),)),
+            *(ReportSection(heading="Throughput", plots=(each,)) for each in _throughput(samples, totals["seconds"])),
             ReportSection(
                 heading="Checks",
                 text=() if plan.findings else ("No findings.",),
@@ -81,7 +81,8 @@ def report_of(
     )
 
 
-def _lanes(results: Sequence[CopyResult]) -> Table:
+def _lanes(results: Sequence[CopyResult], flow: str) -> Table:
+    results = sorted(results, key=lambda each: each.state == "done")  # those that need a look first
     return Table(
         title="Lanes",
         columns=(
@@ -90,7 +91,8 @@ def _lanes(results: Sequence[CopyResult]) -> Table:
         ),
         rows=tuple(
             (
-                each.lane, each.state if not each.error else f"{each.state}: {each.error}", each.records, each.bytes,
+                each.lane.removeprefix(f"{flow} "),
+                each.state if not each.error else f"{each.state}: {each.error}", each.records, each.bytes,
                 percent(each.passed_bytes, each.bytes), each.written, each.first, each.position, each.first_downstream,
                 each.last_downstream,
                 each.handed_over or None, each.attempts, round(each.seconds, 1),
@@ -103,18 +105,21 @@ def _lanes(results: Sequence[CopyResult]) -> Table:
     )  # fmt: skip
 
 
-def _throughput(samples: Sequence[Sample]) -> LinePlot:
-    points = tuple(
+def _throughput(samples: Sequence[Sample], seconds: float) -> Iterator[LinePlot]:
+    """Rates, each at the end of its stretch; that of the first one holds from the beginning on. None of one stretch."""
+    rates = tuple(
         (following[0] / 1000, (following[1] - before[1]) * 1000 / (following[0] - before[0]))
         for before, following in pairwise(samples)
         if following[0] > before[0]
     )
-    return LinePlot(
-        title="Records copied per second",
-        x_unit="s",
-        y_unit="records/s",
-        lines=(Line(label="all lanes", points=points),),
-    )
+    if len(rates) > 1:
+        yield LinePlot(
+            title="Records copied per second",
+            x_unit="s",
+            y_unit="records/s",
+            lines=(Line(label="all lanes", points=((samples[0][0] / 1000, rates[0][1]), *rates)),),
+            x_range=(0.0, seconds),
+        )
 
 
 def _checks(plan: JobPlan) -> Table:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from mirrorless.failover.state import FailoverDocument, StepName, StepResult
 from mirrorless.lane import FlowName
 from mirrorless.reports.format import moment
 from mirrorless.reports.report import Cell, Figure, Report, ReportSection, Table, Tone
+
+READY: Final = frozenset({"ready", "active_on_source"})
+"""States in which a returning group needs no operator."""
 
 MAY_WRITE: tuple[StepName, ...] = ("drain", "fence-flow", "groups", "acls", "prove")
 """After these, producers and groups start on the target."""
@@ -53,8 +56,7 @@ def missing_of(document: FailoverDocument) -> list[str]:
     if document.order.mode != "planned":
         found = []
     for lane in _facts(document.steps, "holdings").get("lanes", ()):
-        missing = max(0, (lane["seen_end"] or 0) - lane["position"])
-        if missing:
+        if missing := _missing_offsets(lane):
             found.append(
                 f"{lane['topic']}-{lane['partition']}: {missing:,} upstream offsets from {lane['position']} on were on "
                 "the source and are not here"
@@ -91,7 +93,7 @@ def _missing_back(report: Mapping[str, Any]) -> Iterable[str]:
         if lane.get("unmapped"):
             yield f"{name}: {lane['unmapped']:,} records came back without a place in the offset map"
     for group in report.get("groups", ()):
-        if group["readiness"] not in {"ready", "active_on_source"}:
+        if group["readiness"] not in READY:
             yield f"group {group['group']}: {group['readiness']}"
         elif group.get("reread"):
             yield f"group {group['group']}: it reads {group['reread']:,} records again"
@@ -160,7 +162,7 @@ def _sections(flow: FlowName, document: FailoverDocument, missing: Sequence[str]
     )
     yield ReportSection(heading="Steps", tables=(_steps(document.current),))
     if document.back is None:
-        if groups := _groups(document):
+        if groups := sorted(_groups(document), key=lambda each: each["fate"] == "moved"):
             yield ReportSection(heading="Groups", tables=(_group_table(groups),))
         if lanes := _facts(document.steps, "holdings").get("lanes"):
             yield ReportSection(heading="What the target holds", tables=(_lane_table(document, lanes),))
@@ -197,6 +199,7 @@ def _group_table(groups: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _lane_table(document: FailoverDocument, lanes: Sequence[Mapping[str, Any]]) -> Table:
+    lanes = sorted(lanes, key=lambda each: not (_missing_offsets(each) or each["in_doubt"]))  # of which some is missing
     seen_at = _facts(document.steps, "holdings").get("seen_at", 0)
     seen = moment(seen_at) if seen_at else "never"
     return Table(
@@ -209,15 +212,26 @@ def _lane_table(document: FailoverDocument, lanes: Sequence[Mapping[str, Any]]) 
                 moment(each["copied_at"]) if each["copied_at"] else None,
                 moment(each["written_at"]) if each["written_at"] else None,
                 each["seen_end"],
-                max(0, (each["seen_end"] or 0) - each["position"]),
+                _missing_offsets(each),
             )
             for each in lanes
         ),
+        tones=tuple("bad" if _missing_offsets(each) or each["in_doubt"] else "" for each in lanes),
         note=f"The source's ends were last seen at {seen}.",
     )
 
 
+def _missing_offsets(lane: Mapping[str, Any]) -> int:
+    """Upstream offsets that were on the source and are not here."""
+    return max(0, (lane["seen_end"] or 0) - int(lane["position"]))
+
+
+def _needs_a_look(lane: Mapping[str, Any]) -> bool:
+    return any(lane.get(what) for what in ("orphans", "differs", "error", "waits", "unmapped"))
+
+
 def _back_table(lanes: Sequence[Mapping[str, Any]]) -> Table:
+    lanes = sorted(lanes, key=lambda each: not _needs_a_look(each))
     return Table(
         title="Partitions",
         columns=("partition", "on the target", "copied back", "orphans", "policy"),
@@ -231,14 +245,17 @@ def _back_table(lanes: Sequence[Mapping[str, Any]]) -> Table:
             )
             for each in lanes
         ),
+        tones=tuple("bad" if _needs_a_look(each) else "" for each in lanes),
     )
 
 
 def _back_groups(groups: Sequence[Mapping[str, Any]]) -> Table:
+    groups = sorted(groups, key=lambda each: each["readiness"] in READY and not each["reread"])
     return Table(
         title="Groups",
         columns=("group", "state", "reads again"),
         rows=tuple((each["group"], each["readiness"], each["reread"]) for each in groups),
+        tones=tuple("" if each["readiness"] in READY and not each["reread"] else "bad" for each in groups),
     )
 
 

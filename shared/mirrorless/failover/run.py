@@ -71,6 +71,8 @@ class FailoverCommand:
     """None for a failback, whose failover is stored."""
     force: bool = False
     say: Callable[[str], None] = lambda _: None
+    on_begin: Callable[[PlannedStep], None] = lambda _step: None
+    """Called with each step that is about to be carried out."""
     on_step: Callable[[PlannedStep, StepResult], None] = lambda _step, _result: None
     """Called with each result, after it was stored."""
     still_seconds: float | None = None
@@ -145,6 +147,7 @@ class FailoverCommand:
             self._check_unchanged()
             for step in self.plan:
                 if work.document.result(step.step) is None:
+                    self.on_begin(step)
                     result = self._act(step.step, work)
                     work.save(work.document.with_result(result))
                     self.on_step(step, result)

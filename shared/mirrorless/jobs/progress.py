@@ -52,6 +52,7 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
     at: int = 0
     done: int = 0
     total: int = 0
+    """With an estimate for lanes that wait and do not say theirs: as much as the others have on average."""
     records: int = 0
     bytes: int = 0
     passed_bytes: int = 0
@@ -96,6 +97,8 @@ def add_up(
     """Add up the progress of the lanes. Rates are over the whole time since the run began."""
     every = list(lanes)
     done, total = sum(each.done for each in every), sum(each.total for each in every)
+    known = sum(each.state != "waiting" or each.total > 0 for each in every)
+    total = round(total * len(every) / known) if known else 0
     records = sum(each.records for each in every)
     seconds = max(0.0, (at - started_at) / 1000)
     left = (total - done) * seconds / done if done and state == "running" else None

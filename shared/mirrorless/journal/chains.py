@@ -285,6 +285,30 @@ class JournalChains:
             return found
         return self._search.links_after(slice_, lane.partition, now, target, limit)
 
+    def newest_runs(self, lanes: Iterable[Lane], *, limit: int) -> dict[Lane, list[Run]]:
+        """Up to `limit` runs of each lane, the newest first, and none before its last reset.
+
+        Args:
+            lanes: whose heads were read here: what was added since is not looked for.
+            limit: of a lane's runs.
+
+        Raises:
+            Retriable: the store does not answer.
+        """
+        wanted: dict[Slice, dict[int, int]] = {}
+        for lane in lanes:
+            slice_ = Slice.of(lane)
+            end = self._ends.get(slice_)
+            place = end.place(lane.partition) if end is not None else None
+            if place is not None:
+                wanted.setdefault(slice_, {})[lane.partition] = place.number
+        found = self.each(lambda each: self._search.newest_runs(each, wanted[each], limit), list(wanted))
+        return {
+            slice_.lane(partition): runs
+            for slice_, of_slice in zip(wanted, found, strict=True)
+            for partition, runs in of_slice.items()
+        }
+
     def _remembered(self, lane: Lane, target: tuple[int, int]) -> Place | None:
         """A lane's newest place as it is remembered, where it lies behind the target."""
         end = self._ends.trusted(Slice.of(lane))

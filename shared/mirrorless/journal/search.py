@@ -169,6 +169,33 @@ class JournalSearch:
             yield entry
             number = entry.previous[partition]
 
+    def newest_runs(self, slice_: Slice, newest: Mapping[int, int], limit: int) -> dict[int, list[Run]]:
+        """The newest runs of lanes, the newest first: up to `limit` each, and none before a lane's last reset.
+
+        The lanes step back together, so that their entries come in as many reads as one of them needs.
+
+        Args:
+            slice_: theirs.
+            newest: by partition, the number of the entry with the lane's newest link.
+            limit: of a lane's runs.
+        """
+        runs: dict[int, list[Run]] = {partition: [] for partition in newest}
+        numbers = dict(newest)
+        while numbers:
+            entries = self.read(slice_, numbers.values())
+            before: dict[int, int] = {}
+            for partition, number in numbers.items():
+                entry = entries.get(number)
+                link = entry.links[partition] if entry is not None else None
+                if entry is None or isinstance(link, Reset):
+                    continue
+                if link is not None and entry.state != "withdrawn":
+                    runs[partition].append(link)
+                if len(runs[partition]) < limit and entry.previous[partition] != NO_ENTRY:
+                    before[partition] = entry.previous[partition]
+            numbers = before
+        return runs
+
     def _gallop(
         self, slice_: Slice, partition: int, near: Place, number: int, target: MapPosition
     ) -> tuple[int, int, Place | None]:

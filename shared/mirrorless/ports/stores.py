@@ -216,6 +216,10 @@ class LossLedger(Protocol):
         """Every loss of a lane, by upstream offset."""
         ...
 
+    def of_lanes(self, lanes: Iterable[Lane]) -> dict[Lane, list[Loss]]:
+        """Every loss of each of the lanes, by upstream offset."""
+        ...
+
     def summary(self, lane: Lane, generation: int) -> GapSummary:
         """What was explained of one generation; an empty summary where nothing was. Strongly consistent."""
         ...

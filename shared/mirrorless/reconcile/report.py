@@ -28,6 +28,8 @@ def report_of(
     made_at: int,
 ) -> Report:
     """The whole report; `made_at` is in ms since the epoch."""
+    lanes = sorted(lanes, key=lambda each: (each.clean, not each.orphan_records))  # those that need a look first
+    groups = sorted(groups, key=lambda each: each.readiness in READY)
     return Report(
         title=title,
         verdict=_verdict(totals, look_only=look_only, clean=clean),
@@ -215,6 +217,8 @@ def _downstream_plot(lanes: Sequence[LaneOutcome]) -> LanePlot:
             for each in lanes
         ),
         tones={REPLICATED: "quiet", NEW: "good"},
+        counts={REPLICATED: sum(each.on_target - each.new for each in lanes), NEW: sum(each.new for each in lanes)},
+        first=tuple(f"{each.remote_topic}-{each.partition}" for each in lanes if not each.clean),
     )
 
 
@@ -232,6 +236,8 @@ def _upstream_plot(lanes: Sequence[LaneOutcome]) -> LanePlot:
             for each in lanes
         ),
         tones={REPLICATED: "quiet", ORPHANED: "bad"},
+        counts={ORPHANED: sum(each.orphan_records for each in lanes)},
+        first=tuple(f"{each.topic}-{each.partition}" for each in lanes if not each.clean),
     )
 
 

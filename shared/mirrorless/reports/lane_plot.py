@@ -30,7 +30,7 @@ Lanes = Sequence[tuple[str, tuple[Segment, ...]]]
 def draw_lanes(plot: LanePlot) -> svg.Drawing:
     """The shapes of a plot, with its legend."""
     lanes = shown(plot)
-    left = min(max(max((len(label) for label, _ in lanes), default=0) * svg.LETTER + 12, LABELS[0]), LABELS[1])
+    left = min(max(max((len(label) + 2 for label, _ in lanes), default=0) * svg.LETTER + 12, LABELS[0]), LABELS[1])
     longest = max((_end(segments) - _begin(segments) for _, segments in lanes), default=1)
     axis = scale([0, max(1, longest)], left, svg.WIDTH - ENDS, zero=True)
     legend, top = _legend(plot, left)
@@ -45,26 +45,24 @@ def draw_lanes(plot: LanePlot) -> svg.Drawing:
 
 
 def shown(plot: LanePlot) -> Lanes:
-    """The lanes that are drawn: all in their order, or those with most bad offsets where they are too many."""
-    if len(plot.lanes) <= MOST:
-        return plot.lanes
-    worst = sorted(range(len(plot.lanes)), key=lambda index: -_bad(plot, plot.lanes[index][1]))[:MOST]
-    return [plot.lanes[index] for index in sorted(worst)]
+    """The lanes that are drawn: those that need a look first, then those with most bad offsets, then all in order."""
+    worst = sorted(plot.lanes, key=lambda lane: (lane[0] not in plot.first, -_bad(plot, lane[1])))
+    return worst[:MOST]
 
 
-def kinds(plot: LanePlot) -> dict[str, int]:
-    """The number of offsets of each kind, in the order in which the kinds occur."""
-    found: dict[str, int] = dict.fromkeys(plot.tones, 0)
-    for _, segments in plot.lanes:
-        for each in segments:
-            found[each.kind] = found.get(each.kind, 0) + each.next - each.first
-    return found
+def kinds(plot: LanePlot) -> dict[str, int | None]:
+    """The kinds that are drawn or counted, in the order of their tones, then as they occur; records where counted."""
+    drawn = {each.kind for _, segments in plot.lanes for each in segments if each.next > each.first}
+    counted = {kind for kind, count in plot.counts.items() if count}
+    order = dict.fromkeys((*plot.tones, *sorted(drawn | counted)))
+    return {kind: plot.counts.get(kind) for kind in order if kind in drawn | counted}
 
 
 def _strip(plot: LanePlot, label: str, segments: Sequence[Segment], top: float, axis: Scale) -> Iterable[svg.Shape]:
     begin, end = _begin(segments), _end(segments)
     middle = top + STRIP / 2 + 4
-    yield svg.words(axis.begin - 10, middle, label, "name", anchor="end", fit=axis.begin - 10)
+    name = f"✗ {label}" if label in plot.first else label
+    yield svg.words(axis.begin - 10, middle, name, "name", anchor="end", fit=axis.begin - 10)
     yield svg.rect(axis.at(0), top, axis.at(end - begin) - axis.at(0), STRIP, "ground")
     colours = _colours(plot)
     for kind in sorted(colours, key=lambda each: _BACK.index(plot.tones.get(each, ""))):
@@ -100,12 +98,12 @@ def _colours(plot: LanePlot) -> dict[str, str]:
 
 
 def _legend(plot: LanePlot, left: float) -> tuple[list[svg.Shape], float]:
-    """Every kind with its colour and its sum; and the top of the plot below."""
+    """Every kind with its colour and its records, where they are counted; and the top of the plot below."""
     parts: list[svg.Shape] = []
     x, y = left, 4.0
     colours = _colours(plot)
     for kind, count in kinds(plot).items():
-        entry = f"{kind} {number(count)}"
+        entry = _entry(kind, count)
         width = len(entry) * svg.LETTER + 40
         if x > left and x + width > svg.WIDTH:
             x, y = left, y + 20
@@ -116,8 +114,12 @@ def _legend(plot: LanePlot, left: float) -> tuple[list[svg.Shape], float]:
 
 
 def _described(plot: LanePlot) -> str:
-    sums = ", ".join(f"{number(count)} {kind}" for kind, count in kinds(plot).items())
-    return f"Offsets of {number(len(plot.lanes))} lanes by kind: {sums}."
+    found = ", ".join(_entry(kind, count) for kind, count in kinds(plot).items())
+    return f"Offsets of {number(len(plot.lanes))} lanes by kind: {found}."
+
+
+def _entry(kind: str, count: int | None) -> str:
+    return kind if count is None else f"{kind}: {number(count)} record{'' if count == 1 else 's'}"
 
 
 def _bad(plot: LanePlot, segments: Iterable[Segment]) -> int:

@@ -31,7 +31,8 @@ def draw_lines(plot: LinePlot) -> svg.Drawing:
     shown = [_shown(plot, index) for index in range(len(plot.lines))]
     right = svg.WIDTH - min(max((len(each.label) for each in plot.lines), default=0) * svg.LETTER + 16, NAMES[1])
     right = min(right, svg.WIDTH - NAMES[0])
-    across = scale((x for points in shown for x, _ in points), LEFT, right, log=plot.log_x)
+    reach = [x for points in shown for x, _ in points] + list(plot.x_range or ())
+    across = scale(reach, LEFT, right, log=plot.log_x)
     up = scale((y for points in shown for _, y in points), TOP + HEIGHT, TOP, log=plot.log_y, zero=not plot.log_y)
     parts = _axes(plot, across, up)
     for index, (line, points) in enumerate(zip(plot.lines, shown, strict=True)):

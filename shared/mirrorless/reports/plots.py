@@ -82,7 +82,9 @@ def note_of(plot: Plot) -> str:
             more = not_shown(plot)
         case LanePlot() if len(shown(plot)) < len(plot.lanes):
             count = number(len(plot.lanes))
-            more = f"Shown are {number(len(shown(plot)))} of {count} lanes, those with most to look at."
+            more = (
+                f"Shown are {number(len(shown(plot)))} of {count} lanes, those with most to look at; counted are all."
+            )
     return " ".join(filter(None, (plot.note, more)))
 
 

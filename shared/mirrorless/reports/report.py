@@ -79,6 +79,8 @@ class LinePlot(msgspec.Struct, frozen=True, kw_only=True, tag="lines"):
     lines: tuple[Line, ...]
     log_y: bool = False
     log_x: bool = False
+    x_range: tuple[float, float] | None = None
+    """What the axis shows at least, where the points alone would show less than the plot is about."""
     note: str = ""
 
 
@@ -97,6 +99,10 @@ class LanePlot(msgspec.Struct, frozen=True, kw_only=True, tag="lanes"):
     lanes: tuple[tuple[str, tuple[Segment, ...]], ...]
     tones: dict[str, Tone] = {}
     """Of the kinds."""
+    counts: dict[str, int] = {}
+    """Records of each kind, for the legend: of all lanes, drawn or not, and as the figures have them."""
+    first: tuple[str, ...] = ()
+    """Lanes that need a look: they come first, and are marked."""
     note: str = ""
 
 

@@ -25,6 +25,17 @@ TONES: dict[str, Tone] = {
     "more": "quiet",
 }
 
+COUNTED = {
+    "proved": "proved",
+    "wrong": "found",
+    "expired": "expired",
+    "in doubt": "in_doubt",
+    "not provable": "not_provable",
+    "not in the map": "before_map",
+    "thinned out": "compacted",
+}
+"""The count of each kind of the plot."""
+
 UNPROVED = (
     ("expired", "the target's log begins above them: retention, or an order to delete"),
     ("in_doubt", "their run is only prepared: the next delivery or the lane check settles it"),
@@ -179,13 +190,22 @@ def _lanes(verdicts: Sequence[LaneVerdict]) -> ReportSection:
         rows=tuple(rows),
         tones=tuple(tones),
     )
+    looked_at = [each for each in verdicts if each.segments or each.state == "failed"]
+    counts = counts_of(verdicts)
+    note = "Runs of the newest generation, whole: a run with one wrong record is drawn as wrong."
+    if len(looked_at) > PLOTTED:
+        note += f" Shown are {PLOTTED} of {len(looked_at):,} lanes; counted are all."
     plot = LanePlot(
         title="what of each lane is proved, by upstream offset",
-        lanes=tuple(
-            (f"{each.topic}-{each.partition}", tuple(each.segments)) for each in verdicts[:PLOTTED] if each.segments
-        ),
+        lanes=tuple((f"{each.topic}-{each.partition}", tuple(each.segments)) for each in looked_at[:PLOTTED]),
         tones=TONES,
-        note="Runs of the newest generation, whole: a run with one wrong record is drawn as wrong.",
+        counts={kind: getattr(counts, name) for kind, name in COUNTED.items()},
+        first=tuple(
+            f"{each.topic}-{each.partition}"
+            for each in looked_at[:PLOTTED]
+            if each.state == "failed" or each.counts.found
+        ),
+        note=note,
     )
     return ReportSection(heading="Lanes", tables=(table,), plots=(plot,) if plot.lanes else ())
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace as replace_struct
 
-from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, gaps_in_newest_runs
+from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, gaps_in
 from cli.lab_state import LabMapping
 from cli.lanes import lanes_with_a_chain
 from cli.status import as_json
@@ -96,24 +96,15 @@ def test_a_stop_and_a_source_that_shrank_need_the_operator_and_a_lag_does_not() 
     assert not status(100, None).needs_operator
 
 
-def test_gaps_are_counted_in_the_newest_runs_only() -> None:
-    chains = chains_of(
-        run(0, 10, Span(0, 0, 7)),
-        run(10, 20, Span(12, 7, 8)),
-        run(20, 30, Span(20, 15, 5), Span(28, 20, 2)),
-    )
-    head = chains.heads([LANE])[LANE]
+def test_gaps_are_offsets_of_runs_in_no_span() -> None:
+    runs = [run(0, 10, Span(0, 0, 7)), run(10, 20, Span(12, 7, 8)), run(20, 30, Span(20, 15, 5), Span(28, 20, 2))]
 
-    assert gaps_in_newest_runs(chains, head, runs=1) == 3
-    assert gaps_in_newest_runs(chains, head, runs=2) == 5
-    assert gaps_in_newest_runs(chains, head, runs=9) == 8
+    assert [gaps_in(runs[begin:]) for begin in (2, 1, 0)] == [3, 5, 8]
 
 
 def test_what_lies_before_a_lanes_first_record_is_no_gap() -> None:
     """A lane begins at 0, wherever its first record is; that nothing was there before is not worth an alarm."""
-    chains = chains_of(run(0, 1_000_010, Span(1_000_000, 0, 10)))
-
-    assert gaps_in_newest_runs(chains, chains.heads([LANE])[LANE], runs=5) == 0
+    assert gaps_in([run(0, 1_000_010, Span(1_000_000, 0, 10))]) == 0
 
 
 def test_without_the_source_partitions_are_found_by_their_chains() -> None:

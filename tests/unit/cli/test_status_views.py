@@ -9,7 +9,7 @@ import pytest
 from cli.clusters import heartbeats_of
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
 from cli.status_notes import notes, summary
-from cli.status_page import history_of, report_of
+from cli.status_page import MOST, KnownRuns, history_of, report_of
 from cli.status_tables import show
 from cli.status_watch import looks, rates_between
 from cli.triggers import TopicTrigger
@@ -113,10 +113,33 @@ def test_a_page_has_lag_throughput_and_latency_of_the_runs_in_the_map_and_names_
     assert "too large" in render(report)
 
 
+def test_plots_begin_where_the_runs_of_every_lane_are_known_and_reach_to_the_moment_of_the_page() -> None:
+    """Of a busy lane only the newest runs are read: before them its throughput would look like none."""
+    chains = MemoryChains()
+    busy = [
+        replace(run(number, number + 1, (number, number, 1), lane=LANES[0]), settled_at=NOW - 1_000 * (70 - number))
+        for number in range(65)
+    ]
+    quiet = replace(run(0, 1, (0, 0, 1), lane=LANES[1]), settled_at=NOW - 3_600_000)
+    for each in (*busy, quiet):
+        chains.prepare([each])
+        chains.confirm([each])
+    heads = chains.heads(LANES)
+    status = flow(lane(0, heads[LANES[0]]), lane(1, heads[LANES[1]]), at=NOW)
+
+    known = history_of(chains, status)
+    report = report_of([status], [known], lambda _: [], made_at=NOW)
+
+    assert known.since == busy[-MOST].settled_at
+    assert known.by_topic == {"orders": busy[-MOST:]}
+    throughput = next(plot for plot in report.sections[0].plots if isinstance(plot, LinePlot))
+    assert throughput.x_range == (-65 / 60, 0.0)
+
+
 def test_a_page_of_a_flow_without_runs_has_no_empty_plots() -> None:
     status = replace(flow(lane(0)), groups=())
 
-    report = report_of([status], [{}], lambda _: [], made_at=NOW)
+    report = report_of([status], [KnownRuns(by_topic={}, since=0)], lambda _: [], made_at=NOW)
 
     assert report.verdict == "Nothing needs you."
     assert report.sections[0].plots == ()

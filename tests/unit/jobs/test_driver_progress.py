@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
-from mirrorless.jobs.progress import LaneProgress, write_progress
+from mirrorless.jobs.progress import LaneProgress, add_up, write_progress
 from mirrorless.jobs.request import BackfillOptions, JobRequest, lane_file
 from mirrorless.settings import ClusterSettings, FlowSettings
 from spark.jobs import driver
@@ -36,6 +36,17 @@ def test_a_lane_that_waits_counts_until_its_task_writes(run: JobRun) -> None:
     assert not list(run.files.names("lanes/"))
     write_progress(run.files, "orders", 1, LaneProgress(lane="orders-1", total=10, done=4))
     assert {each.lane: each.done for each in run.lanes()} == {"orders-0": 0, "orders-1": 4}
+
+
+def test_lanes_that_wait_and_do_not_say_how_long_they_are_count_as_much_as_the_others() -> None:
+    """A job whose first lanes are done is not done, and has time left."""
+    done = LaneProgress(lane="orders-0", state="done", done=10, total=10)
+    lanes = [done, LaneProgress(lane="orders-1", state="done"), *(LaneProgress(lane=f"orders-{n}") for n in (2, 3))]
+
+    found = add_up(lanes, run_id="r", kind="verify", flow="a->b", state="running", phase="", started_at=0, at=8_000)
+
+    assert (found.done, found.total, found.seconds_left) == (10, 20, 8.0)
+    assert found.lanes == {"done": 2, "waiting": 2}
 
 
 def test_spark_starts_beside_the_plan_and_only_once(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:

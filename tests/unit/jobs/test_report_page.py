@@ -44,7 +44,8 @@ LINES = LinePlot(
 LANES = LanePlot(
     title="Proved",
     lanes=(("orders-0", (Segment(first=0, next=1_000_000, kind="proved"), Segment(first=7, next=8, kind="missing"))),),
-    tones={"proved": "good", "missing": "bad"},
+    tones={"proved": "good", "missing": "bad", "expired": "quiet"},
+    counts={"proved": 999_998, "missing": 1, "expired": 0},
 )
 
 
@@ -119,7 +120,7 @@ def test_every_drawing_is_sound_and_has_a_description() -> None:
     assert [drawing.findtext("desc") for drawing in found] == [
         "s per million records: ours 6.7, from 6.1 to 7.2; theirs 20.5.",
         "records/s by s: orders from 0 at 0 to 149,032 at 2, at most 149,032.",
-        "Offsets of 1 lanes by kind: 1,000,000 proved, 1 missing.",
+        "Offsets of 1 lanes by kind: proved: 999,998 records, missing: 1 record.",
     ]
     for drawing in found:
         assert drawing.get("role") == "img"
@@ -225,8 +226,39 @@ def test_a_bad_row_is_marked_and_numbers_stand_right() -> None:
     page = render(report(tables=(Table(title="t", columns=("lane", "n", "note"), rows=rows, tones=("bad",)),)))
 
     assert '<tr class="bad">' in page
-    assert '<td class="number">1,000</td>' in page
+    assert '<td class="number" data-of="n">1,000</td>' in page
     assert '<th scope="col" class="number">n</th>' in page
+
+
+def test_lanes_that_need_a_look_are_drawn_first_and_marked() -> None:
+    fine = (Segment(first=0, next=9, kind="proved"),)
+    wrong = (*fine, Segment(first=9, next=10, kind="missing"))
+    lanes = (("orders-0", fine), ("orders-1", wrong), ("orders-2", ()))
+    plot = LanePlot(title="t", lanes=lanes, tones={"missing": "bad"}, first=("orders-2",))
+
+    (drawing,) = drawings(render(report(plot)))
+
+    names = [each.text for each in drawing.iter("text") if "orders" in (each.text or "")]
+    assert names == ["✗ orders-2", "orders-1", "orders-0"]
+
+
+def test_an_axis_shows_the_time_that_its_plot_is_about_where_the_points_cover_less() -> None:
+    lines = (Line(label="orders", points=((10, 1), (11, 2))),)
+    plot = LinePlot(title="t", x_unit="s", y_unit="records/s", lines=lines, x_range=(0, 60))
+
+    (drawing,) = drawings(render(report(plot)))
+
+    ticks = [each.text for each in drawing.iter("text") if each.get("class") == "tick"]
+    assert {"0", "60"} <= set(ticks)
+
+
+def test_no_table_is_in_a_box_that_scrolls_down_and_rows_are_blocks_on_a_narrow_screen() -> None:
+    table = Table(title="t", columns=("lane", "n"), rows=(("orders-0", 1),))
+
+    page = render(report(tables=(table,)))
+
+    assert "max-height" not in page
+    assert '<td class="short" data-of="lane">orders-0</td>' in page
 
 
 def test_an_empty_table_says_so() -> None:

@@ -249,6 +249,32 @@ def test_places_far_back_in_a_long_journal_are_found_in_few_reads() -> None:
         assert chains.memory.reads - before <= 60
 
 
+def test_the_newest_runs_of_neighbours_come_together_and_none_from_before_a_reset() -> None:
+    chains = MemoryChains()
+    lanes = [Lane(FLOW, "orders", partition) for partition in range(12)]
+    for number in range(6):
+        for lane in lanes:  # an entry for each, as of lanes whose batches come apart
+            one = run(number, number + 1, (number, number, 1), lane=lane, attempt=f"{number} {lane.partition}")
+            chains.prepare([one])
+            chains.confirm([one])
+    withdrawn = run(6, 7, (6, 6, 1), state="prepared", attempt="withdrawn")
+    chains.prepare([withdrawn])
+    chains.withdraw([withdrawn])
+    chains.reset(reset(6, 6, lane=NEIGHBOUR))
+    fresh = run(6, 7, (6, 6, 1), lane=NEIGHBOUR, generation=1)
+    chains.prepare([fresh])
+    others = chains.beside()
+    others.heads(lanes)
+    before = chains.memory.reads
+
+    found = others.newest_runs([*lanes, Lane(FLOW, "payments", 0)], limit=5)
+
+    assert chains.memory.reads - before <= 6  # not one for each lane and run
+    assert [each.position for each in found[LANE]] == [5, 4, 3, 2, 1]
+    assert found[NEIGHBOUR] == [fresh]
+    assert found.keys() == set(lanes)
+
+
 def test_a_reset_gives_up_the_run_that_its_operator_saw_and_no_other() -> None:
     chains = MemoryChains()
     doubt = replace(run(0, 10, (0, 0, 10)), state="prepared", attempt="seen")

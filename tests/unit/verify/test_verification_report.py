@@ -8,6 +8,7 @@ import pytest
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.record import Record
 from mirrorless.reports.page import render
+from mirrorless.reports.report import LanePlot
 from mirrorless.verify.explanation import differs
 from mirrorless.verify.findings import SEGMENTS, Finding, LaneVerdict
 from mirrorless.verify.summary import is_clean, report_of, totals_of
@@ -109,3 +110,20 @@ def test_a_lane_that_could_not_be_read_is_not_clean_and_nothing_proved_is_not_ca
     report = report_of([empty], flow="a->b", seconds=0.0, made_at=1)
     assert (report.tone, report.verdict) == ("", "There was nothing to verify.")
     assert totals_of([empty], seconds=0.0)["records_per_second"] == 0
+
+
+def test_the_legend_counts_what_the_figures_count_and_failed_lanes_are_drawn_first() -> None:
+    """Segments are offsets of the newest generation: their sums are no records."""
+    verdicts = [a_verdict(partition) for partition in range(130)]
+    verdicts[7].counts.expired = 3
+    failed = LaneVerdict(lane="a->b orders-130", topic="orders", partition=130, state="failed", error="no answer")
+
+    report = report_of([*verdicts, failed], flow="a->b", seconds=1.0, made_at=0)
+
+    (plot,) = report.sections[-1].plots
+    assert isinstance(plot, LanePlot)
+    figures = {figure.name: figure.value for figure in report.figures}
+    assert (plot.counts["proved"], plot.counts["expired"]) == (figures["proved"], 3)
+    assert plot.first == ("orders-130",)
+    assert plot.lanes[0] == ("orders-130", ())
+    assert "Shown are 100 of 131 lanes; counted are all." in plot.note

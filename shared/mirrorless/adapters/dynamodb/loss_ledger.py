@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 from botocore.exceptions import ClientError
@@ -10,6 +11,7 @@ from mirrorless.adapters.dynamodb.client import translated
 from mirrorless.errors import LostRace
 from mirrorless.lane import Lane
 from mirrorless.losses import GapSummary, Harmless, Loss, LossCause
+from mirrorless.scheduled.rate_limit import in_parallel
 
 SUMMARY = "explained"
 """In place of the first upstream offset in a summary's key, so that it follows the losses of its generation."""
@@ -36,6 +38,24 @@ class DynamoDbLossLedger:
     def read(self, lane: Lane) -> list[Loss]:
         """See `LossLedger.read`."""
         return [_loss(lane, item) for item in self._items(lane) if "cause" in item]
+
+    def of_lanes(self, lanes: Iterable[Lane]) -> dict[Lane, list[Loss]]:
+        """See `LossLedger.of_lanes`.
+
+        A ledger of one page, as most are, is read whole by one request; of a larger one, each lane by its own.
+        """
+        named = {str(lane): lane for lane in lanes}
+        if len(named) > 1:
+            with translated("read the loss ledger", self._table):
+                page = self._client.scan(TableName=self._table, ConsistentRead=True)
+            if "LastEvaluatedKey" not in page:
+                found: dict[Lane, list[Loss]] = {lane: [] for lane in named.values()}
+                for item in sorted(page["Items"], key=lambda each: str(each["first"]["S"])):
+                    lane = named.get(item["lane"]["S"])
+                    if lane is not None and "cause" in item:
+                        found[lane].append(_loss(lane, item))
+                return found
+        return dict(zip(named.values(), in_parallel(self.read, list(named.values())), strict=True))
 
     def summary(self, lane: Lane, generation: int) -> GapSummary:
         """See `LossLedger.summary`."""
