@@ -23,17 +23,16 @@ from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.clock import now_ms
-from mirrorless.errors import Retriable
 from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import ReconcileOptions
+from mirrorless.jobs.topic_ids import ids_of_run, made_anew
 from mirrorless.protocol.positions import ORDERED_MS
 from mirrorless.reconcile.conflicts import reads_of, refuse_live_replay
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task, refuse_marked
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.inspect import counts_orphans, orphans_ahead, still_written
-from mirrorless.reconcile.join import BackLaneJoin
 from mirrorless.reconcile.orphans import Stretch, lane_of, to_do, withheld, withholding
 from mirrorless.reconcile.ranges import united, without
 from mirrorless.reconcile.returning_groups import GroupsBack, ReturningGroup
@@ -43,8 +42,10 @@ from spark.jobs.lane_copies import copy_lane
 from spark.jobs.lane_tasks import run_lanes
 from spark.jobs.leases import HeldLanes, KeptLeases
 from spark.jobs.reconcile.conflicts import find_conflicts
+from spark.jobs.reconcile.joining import join_all, tallies
 from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
-from spark.jobs.reconcile.tasks import ReconciledTopics, find_orphans, inspect_lane
+from spark.jobs.reconcile.tasks import find_orphans, inspect_lane
+from spark.jobs.reconcile.topics import ReconciledTopics
 
 ReconcileStep = Literal["looked", "copied", "found", "joined", "compared", "carried out", "groups"]
 """The last step of a run."""
@@ -79,6 +80,8 @@ class Reconciliation:
     _ledger: DynamoDbLossLedger = field(init=False)
     _checkpoints: DynamoDbDocuments = field(init=False)
     _topics: ReconciledTopics = field(init=False)
+    _ids: dict[str, str] = field(init=False)
+    """Of its topics, when the run first met them."""
 
     def __post_init__(self) -> None:
         """Wire the stores."""
@@ -103,7 +106,8 @@ class Reconciliation:
             Retriable: a cluster or a store does not answer.
         """
         refuse_marked(self.run.request.flow)
-        tasks, left_alone = self._topics.tasks(count=self.options.look_only)
+        self._ids = ids_of_run(self.run.files, self._topics.ids())
+        tasks, left_alone = self._topics.tasks(self._ids, files=self._files, count=self.options.look_only)
         refuse_live_replay(self.options, tasks)
         forward = [task.lane for task in tasks]
         request = self.run.request
@@ -115,6 +119,7 @@ class Reconciliation:
                 self.run.phase = "hold"
                 self.troubles += filter(None, [held.hold(forward)])
             lanes = [self._lane(each) for each in [*self._inspect(tasks), *left_alone]]
+            self._leave_made_anew(lanes)
             self.on_step("looked")
             self._leave_live(lanes)
             if self.options.look_only:
@@ -126,6 +131,7 @@ class Reconciliation:
                 self._copy_back(lanes)
                 self.on_step("copied")
                 self._find(lanes)
+                self._leave_made_anew(lanes)
                 self.on_step("found")
                 leases.check()
                 self._join(lanes)
@@ -141,11 +147,12 @@ class Reconciliation:
                 groups = self._groups(lanes)
                 self.on_step("groups")
                 held.release(each.lane.forward for each in lanes if each.going and not each.waits)
+        done = {} if self.options.look_only else tallies(self.run.spark, self._flow, self._run_id, lanes)
         return outcome_of(
             self.run,
             lanes,
             groups,
-            chains=self._chains,
+            tallies=done,
             local=self._topics.local(held_at),
             troubles=self.troubles,
         )
@@ -167,6 +174,13 @@ class Reconciliation:
         for each, end in self._topics.source_ends(watched):
             if reason := still_written(each.inspection, end):
                 each.inspection = replace(each.inspection, differs=reason)
+
+    def _leave_made_anew(self, lanes: Sequence[LaneUnderWay]) -> None:
+        """Leave those alone of whose topics one was made anew since the run's first attempt began."""
+        now = self._topics.ids()
+        for each in lanes:
+            if each.going:
+                each.error = made_anew(self._topics.places(each.inspection.topic), self._ids, now)
 
     def _copy_back(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "copy back"
@@ -197,6 +211,8 @@ class Reconciliation:
             OrphanTask(
                 settings=self._flow,
                 names=each.inspection.names,
+                topic_ids=" ".join(self._ids.get(place, "") for place in self._topics.places(each.inspection.topic)),
+                files=self._files,
                 position=each.inspection.position,
                 until=orphans_ahead(each.inspection),
             )
@@ -265,15 +281,7 @@ class Reconciliation:
 
     def _join(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "join"
-        joining = BackLaneJoin(chains=self._chains, ledger=self._ledger, clock=now_ms, request=self._run_id)
-        for each in lanes:
-            if not each.going:
-                continue
-            found = LaneOrphans(names=each.inspection.names, until=each.until, stretches=each.orphans)
-            try:
-                each.position = joining.join(each.lane, each.inspection, found, each.policy)
-            except Retriable as exc:
-                each.error = str(exc)
+        join_all(self.run.spark, self._flow, self._run_id, [each for each in lanes if each.going])
 
     def _carry_out(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "orphans"

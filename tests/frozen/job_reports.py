@@ -42,7 +42,6 @@ from spark import backfill, verify
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
 from tests.frozen.key_tree import tree
-from tests.support.chains import MemoryChains
 
 FLOW = FlowName("us-east", "eu-west")
 PLAN = JobPlan(
@@ -90,7 +89,7 @@ def reconciled() -> Any:
 
     def job(run: JobRun) -> JobOutcome:
         lanes = [LaneUnderWay(look, look.names.of(FLOW), "replay")]
-        return outcome_of(run, lanes, [], chains=MemoryChains(), local=[], troubles=[])
+        return outcome_of(run, lanes, [], tallies={}, local=[], troubles=[])
 
     return _report(job, ReconcileOptions())
 

@@ -55,6 +55,14 @@ class MemoryJournals:
             raise LostRace("another settled this attempt before its insert was answered", where=str(entry.slice))
         return None
 
+    def insert_all(self, entries: Sequence[Entry]) -> Entry | None:
+        """See `Journals.insert_all`."""
+        self.inserts += 1
+        rivals = [each for entry in entries if (each := self.entries.get((entry.slice, entry.number))) is not None]
+        if not rivals:
+            self.entries |= {(entry.slice, entry.number): entry for entry in entries}
+        return rivals[0] if rivals else None
+
     def settle(self, entry: Entry, state: EntryState, expires_at: int, deadline: Deadline | None = None) -> bool:  # noqa: ARG002 -- the port's
         """See `Journals.settle`."""
         standing = self.entries.get((entry.slice, entry.number))

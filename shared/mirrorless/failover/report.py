@@ -76,8 +76,7 @@ def missing_of(document: FailoverDocument) -> list[str]:
 def _missing_back(report: Mapping[str, Any]) -> Iterable[str]:
     for lane in report.get("lanes", ()):
         name = f"{lane['topic']}-{lane['partition']}"
-        orphans = sum(each["records"] for each in lane.get("orphans", ()))
-        if orphans:
+        if orphans := lane.get("orphan_records", 0):
             yield f"{name}: {orphans:,} records were never replicated ({lane['policy']}), see the loss ledger"
         if keys := lane.get("conflicts"):
             withheld = lane.get("orphans_withheld", 0)
@@ -226,7 +225,7 @@ def _back_table(lanes: Sequence[Mapping[str, Any]]) -> Table:
                 f"{each['topic']}-{each['partition']}",
                 each["on_target"],
                 each["copied_back"],
-                sum(some["records"] for some in each.get("orphans", ())),
+                each.get("orphan_records", 0),
                 each["policy"],
             )
             for each in lanes

@@ -25,7 +25,7 @@ from mirrorless.reconcile.conflicts import (
     LaneConflicts,
     slices_of,
 )
-from mirrorless.reconcile.inspect import chunks_of
+from mirrorless.reconcile.looks import chunks_of
 from mirrorless.reconcile.ranges import within
 from mirrorless.record import Record
 from spark.jobs.clients import warm_log

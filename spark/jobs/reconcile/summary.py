@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -11,12 +11,12 @@ import msgspec
 from mirrorless.clock import now_ms
 from mirrorless.jobs.request import Policy, ReconcileOptions
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.ports.stores import Chains, JobFiles
+from mirrorless.ports.stores import JobFiles
 from mirrorless.reconcile.conflicts import LaneConflicts
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.findings import LaneInspection
+from mirrorless.reconcile.findings import LISTED_RANGES, LaneInspection, LaneTally
 from mirrorless.reconcile.orphans import Stretch
-from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, Tally, is_clean, totals_of
+from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, added, is_clean, totals_of
 from mirrorless.reconcile.report import report_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from spark.jobs.driver import JobOutcome, JobRun
@@ -68,18 +68,25 @@ def outcome_of(
     lanes: Sequence[LaneUnderWay],
     groups: Sequence[ReturningGroup],
     *,
-    chains: Chains,
+    tallies: Mapping[int, LaneTally],
     local: Sequence[LocalTopic],
     troubles: Sequence[str],
 ) -> JobOutcome:
     """The job's outcome.
 
+    Args:
+        run: of the job.
+        lanes: its lanes.
+        groups: those that were brought back.
+        tallies: of each lane that was not left alone, by its place in `lanes`; none where it was only looked.
+        local: topics of the target's own.
+        troubles: the errors that are no lane's, in words.
+
     Raises:
-        Retriable: a store does not answer.
+        Retriable: the run's folder does not answer.
     """
     look_only = cast("ReconcileOptions", run.request.options).look_only
-    tally = Tally(chains=chains, request=run.request.run_id)
-    found = [_outcome(each, None if look_only else tally, run.files) for each in lanes]
+    found = [_outcome(each, tallies.get(number), run.files) for number, each in enumerate(lanes)]
     totals = totals_of(found, groups)
     clean = is_clean(found, groups, troubles)
     report = report_of(
@@ -106,9 +113,10 @@ def outcome_of(
     )
 
 
-def _outcome(each: LaneUnderWay, tally: Tally | None, files: JobFiles) -> LaneOutcome:
+def _outcome(each: LaneUnderWay, tally: LaneTally | None, files: JobFiles) -> LaneOutcome:
     """The outcome of one lane; without a tally only what this attempt found."""
     inspection = each.inspection
+    orphans = each.orphans if tally is None else each.remembered(files) or each.orphans
     plain = LaneOutcome(
         topic=inspection.topic,
         partition=inspection.partition,
@@ -123,8 +131,10 @@ def _outcome(each: LaneUnderWay, tally: Tally | None, files: JobFiles) -> LaneOu
         bytes_on_target=inspection.claimed_bytes + inspection.late_bytes + inspection.tail_bytes,
         new=inspection.late_records + inspection.tail_records,
         new_bytes=inspection.late_bytes + inspection.tail_bytes,
-        new_ranges=inspection.to_copy,
-        orphans=each.orphans,
+        new_ranges=inspection.to_copy[:LISTED_RANGES],
+        orphans=orphans[:LISTED_RANGES],
+        orphan_records=sum(some.records for some in orphans),
+        orphan_bytes=sum(some.bytes for some in orphans),
         orphan_keys=each.conflicts.keys,
         oldest_orphan=each.conflicts.oldest,
         newest_orphan=each.conflicts.newest,
@@ -133,6 +143,4 @@ def _outcome(each: LaneUnderWay, tally: Tally | None, files: JobFiles) -> LaneOu
         orphans_withheld=each.withheld,
         waits=each.waits,
     )
-    if tally is None or inspection.differs:
-        return plain
-    return tally.added(plain, each.lane, each.remembered(files) or each.orphans, inspection)
+    return plain if tally is None else added(plain, tally, inspection)
