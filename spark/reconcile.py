@@ -24,7 +24,7 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.clock import now_ms
 from mirrorless.groups.ownership import ClaimedOffsets
-from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
+from mirrorless.jobs.copy_task import CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.jobs.topic_ids import ids_of_run, made_anew
@@ -38,10 +38,10 @@ from mirrorless.reconcile.ranges import united, without
 from mirrorless.reconcile.returning_groups import GroupsBack, ReturningGroup
 from mirrorless.settings import FlowSettings
 from spark.jobs.driver import JobOutcome, JobRun, drive
-from spark.jobs.lane_copies import copy_lane
 from spark.jobs.lane_tasks import run_lanes
 from spark.jobs.leases import HeldLanes, KeptLeases
 from spark.jobs.reconcile.conflicts import find_conflicts
+from spark.jobs.reconcile.copying import copy_all
 from spark.jobs.reconcile.joining import join_all, tallies
 from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
 from spark.jobs.reconcile.tasks import find_orphans, inspect_lane
@@ -198,9 +198,8 @@ class Reconciliation:
             self._copy([(each, task) for each, task in work if each.going])
 
     def _copy(self, work: Sequence[tuple[LaneUnderWay, CopyTask]]) -> None:
-        found = run_lanes(self.run.spark, copy_lane, [msgspec.json.encode(task) for _, task in work])
-        for (each, task), text in zip(work, found, strict=True):
-            result = msgspec.json.decode(text, type=CopyResult)
+        found = copy_all(self.run.spark, [task for _, task in work])
+        for (each, task), result in zip(work, found, strict=True):
             if result.state != "done":
                 each.error = f"{task.lane_topic}-{task.partition}: {result.error}"
 
