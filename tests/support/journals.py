@@ -58,8 +58,11 @@ class MemoryJournals:
     def insert_all(self, entries: Sequence[Entry]) -> Entry | None:
         """See `Journals.insert_all`."""
         self.inserts += 1
-        rivals = [each for entry in entries if (each := self.entries.get((entry.slice, entry.number))) is not None]
-        if not rivals:
+        taken = [(each, entry) for entry in entries if (each := self.entries.get((entry.slice, entry.number)))]
+        rivals = [standing for standing, entry in taken if standing.attempt != entry.attempt]
+        if taken and not rivals and len(taken) < len(entries):
+            raise LostRace("a part of these entries stands there", where=str(entries[0].slice))
+        if not taken:
             self.entries |= {(entry.slice, entry.number): entry for entry in entries}
         return rivals[0] if rivals else None
 

@@ -64,7 +64,8 @@ class Journals(Protocol):
             the first entry of another attempt that has one of the numbers; None where all stand there now.
 
         Raises:
-            Retriable: how many of them were inserted is unknown.
+            LostRace: a part of them stands there: not inserted by this.
+            Retriable: whether they were inserted is unknown.
         """
         ...
 

@@ -146,7 +146,7 @@ class DynamoDbJournals:
                     raise
                 rivals = [item for item, own in taken if item["attempt"] != own["attempt"]]
                 if not rivals and len(taken) < len(items):
-                    raise LostRace("another has added a part of these runs", where=str(slice_)) from None
+                    raise LostRace("a part of these entries stands there", where=str(slice_)) from None
                 # Without a rival all of them are ours: the answer to an earlier try was lost.
                 return _entry(slice_, rivals[0]) if rivals else None
             return None
