@@ -495,6 +495,7 @@ def test_entries_whose_insert_was_not_answered_are_found_and_those_of_a_rival_ar
     journals = beside(chains).journals
     entries = journals.after(Slice.of(LANE), -1, limit=10)
 
+    assert [each.previous[LANE.partition] for each in entries] == [-1, 0, 1, 2, 3]
     assert journals.insert_all(entries) is None
     assert journals.insert_all([replace(each, attempt=f"mine {each.number}") for each in entries]) == entries[0]
     with pytest.raises(LostRace, match="a part of these"):
