@@ -28,10 +28,12 @@ from mirrorless.jobs.copy_task import CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.jobs.topic_ids import ids_of_run, made_anew
+from mirrorless.naming import OWN_GROUPS
 from mirrorless.protocol.positions import ORDERED_MS
 from mirrorless.reconcile.conflicts import reads_of, refuse_live_replay
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task, refuse_marked
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
+from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader, forecast, readers_of
 from mirrorless.reconcile.inspect import counts_orphans, orphans_ahead, still_written
 from mirrorless.reconcile.orphans import Stretch, lane_of, to_do, withheld, withholding
 from mirrorless.reconcile.ranges import united, without
@@ -41,11 +43,12 @@ from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.lane_tasks import run_lanes
 from spark.jobs.leases import HeldLanes, KeptLeases
 from spark.jobs.reconcile.conflicts import find_conflicts
-from spark.jobs.reconcile.copying import copy_all
+from spark.jobs.reconcile.copying import TOGETHER, copy_all
 from spark.jobs.reconcile.joining import join_all, tallies
 from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
 from spark.jobs.reconcile.tasks import find_orphans, inspect_lane
 from spark.jobs.reconcile.topics import ReconciledTopics
+from spark.jobs.session import lanes_at_a_time
 
 ReconcileStep = Literal["looked", "copied", "found", "joined", "compared", "carried out", "groups"]
 """The last step of a run."""
@@ -82,6 +85,7 @@ class Reconciliation:
     _topics: ReconciledTopics = field(init=False)
     _ids: dict[str, str] = field(init=False)
     """Of its topics, when the run first met them."""
+    _looked_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         """Wire the stores."""
@@ -114,7 +118,7 @@ class Reconciliation:
         held = HeldLanes(states=self._states, run_id=request.run_id, settle_ms=self.settle_ms)
         leases = KeptLeases(self._states, holder=request.run_id, seconds=request.lease_seconds, throughout=True)
         with nullcontext() if self.options.look_only else leases.of(forward):
-            held_at = held.since(forward)
+            held_at, look = held.since(forward), None
             if not self.options.look_only:
                 self.run.phase = "hold"
                 self.troubles += filter(None, [held.hold(forward)])
@@ -123,8 +127,7 @@ class Reconciliation:
             self.on_step("looked")
             self._leave_live(lanes)
             if self.options.look_only:
-                self._find(lanes)
-                self._compare(lanes)
+                look = self._look(lanes)
                 groups: list[ReturningGroup] = []
             else:
                 leases.check()
@@ -155,13 +158,16 @@ class Reconciliation:
             tallies=done,
             local=self._topics.local(held_at),
             troubles=self.troubles,
+            look=look,
         )
 
     # On Spark
 
     def _inspect(self, tasks: Sequence[InspectTask]) -> list[LaneInspection]:
         self.run.phase = "look"
+        began = time.monotonic()
         found = run_lanes(self.run.spark, inspect_lane, [msgspec.json.encode(task) for task in tasks])
+        self._looked_seconds = time.monotonic() - began
         return [msgspec.json.decode(each, type=LaneInspection) for each in found]
 
     def _leave_live(self, lanes: Sequence[LaneUnderWay]) -> None:
@@ -254,6 +260,24 @@ class Reconciliation:
             lanes[number].error = lanes[number].error or found.error
 
     # On the driver
+
+    def _look(self, lanes: Sequence[LaneUnderWay]) -> tuple[FailbackForecast, list[OrphanReader]]:
+        """Find what there is to know of a failback without changing anything."""
+        self._find(lanes)
+        self._compare(lanes)
+        self.run.phase = "forecast"
+        sizes = [each.inspection.late_bytes + each.inspection.tail_bytes for each in lanes if each.going]
+        found = forecast(
+            sizes,
+            round_trip=self._topics.round_trip(),
+            bytes_per_second=sum(sizes) / self._looked_seconds if self._looked_seconds else 0.0,
+            at_a_time=TOGETHER * lanes_at_a_time(self.run.spark),
+        )
+        source = KafkaGroups(self._flow.source, flow=self._flow.flow)
+        orphans = {each.place: each.orphans for each in lanes if each.orphans}
+        names = source.names(deadline_in(ANSWER_SECONDS)) if orphans else []
+        wanted = [name for name in names if not name.startswith(OWN_GROUPS)]
+        return found, readers_of(source.committed(wanted, deadline_in(ANSWER_SECONDS)) if wanted else {}, orphans)
 
     def _waiting(self, each: LaneUnderWay) -> tuple[OffsetRange, ...]:
         """The orphans of one lane whose policy is still to be carried out."""

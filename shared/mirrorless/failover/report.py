@@ -77,7 +77,13 @@ def _missing_back(report: Mapping[str, Any]) -> Iterable[str]:
     for lane in report.get("lanes", ()):
         name = f"{lane['topic']}-{lane['partition']}"
         if orphans := lane.get("orphan_records", 0):
-            yield f"{name}: {orphans:,} records were never replicated ({lane['policy']}), see the loss ledger"
+            oldest, newest = lane.get("oldest_orphan", -1), lane.get("newest_orphan", -1)
+            between = f" between {moment(oldest)} and {moment(newest)}" if oldest >= 0 else ""
+            keys = f" with {lane['orphan_keys']:,} keys" if lane.get("orphan_keys") else ""
+            yield (
+                f"{name}: {orphans:,} records{keys}{between} were never replicated ({lane['policy']}), see the loss "
+                "ledger"
+            )
         if keys := lane.get("conflicts"):
             withheld = lane.get("orphans_withheld", 0)
             yield (

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Policy
 from mirrorless.ports.stores import Chains
-from mirrorless.reconcile.conflicts import Conflict
+from mirrorless.reconcile.conflicts import Conflict, OrphanKey
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import PAGE, runs_of
 from mirrorless.reconcile.findings import LISTED_RANGES, LaneInspection, LaneTally
@@ -67,6 +67,7 @@ class LaneOutcome(msgspec.Struct, frozen=True, kw_only=True):
     orphans_withheld: int = 0
     """Not written again, because another record of their key is as new, or newer."""
     orphan_keys: int = 0
+    first_orphan_keys: tuple[OrphanKey, ...] = ()
     oldest_orphan: int = -1
     newest_orphan: int = -1
     """Timestamps, ms since the epoch; -1 for none."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 import msgspec
 
 from mirrorless.clock import now_ms
-from mirrorless.jobs.request import Policy, ReconcileOptions
+from mirrorless.jobs.request import Policy
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.stores import JobFiles
 from mirrorless.reconcile.conflicts import LaneConflicts
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.findings import LISTED_RANGES, LaneInspection, LaneTally
+from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader
 from mirrorless.reconcile.orphans import Stretch
 from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, added, is_clean, totals_of
 from mirrorless.reconcile.report import report_of
@@ -71,6 +71,7 @@ def outcome_of(
     tallies: Mapping[int, LaneTally],
     local: Sequence[LocalTopic],
     troubles: Sequence[str],
+    look: tuple[FailbackForecast, Sequence[OrphanReader]] | None = None,
 ) -> JobOutcome:
     """The job's outcome.
 
@@ -81,11 +82,11 @@ def outcome_of(
         tallies: of each lane that was not left alone, by its place in `lanes`; none where it was only looked.
         local: topics of the target's own.
         troubles: the errors that are no lane's, in words.
+        look: where it was only looked: the failback to come, and the groups that had read orphans.
 
     Raises:
         Retriable: the run's folder does not answer.
     """
-    look_only = cast("ReconcileOptions", run.request.options).look_only
     found = [_outcome(each, tallies.get(number), run.files) for number, each in enumerate(lanes)]
     totals = totals_of(found, groups)
     clean = is_clean(found, groups, troubles)
@@ -96,7 +97,7 @@ def outcome_of(
         local=local,
         troubles=troubles,
         totals=totals,
-        look_only=look_only,
+        look=look,
         clean=clean,
         made_at=now_ms(),
     )
@@ -108,6 +109,8 @@ def outcome_of(
             "groups": msgspec.to_builtins(groups),
             "local_topics": msgspec.to_builtins(local),
             "troubles": list(troubles),
+            "forecast": msgspec.to_builtins(look[0]) if look else None,
+            "orphan_readers": msgspec.to_builtins(look[1]) if look else [],
         },
         report=report,
     )
@@ -136,6 +139,7 @@ def _outcome(each: LaneUnderWay, tally: LaneTally | None, files: JobFiles) -> La
         orphan_records=sum(some.records for some in orphans),
         orphan_bytes=sum(some.bytes for some in orphans),
         orphan_keys=each.conflicts.keys,
+        first_orphan_keys=each.conflicts.first_keys,
         oldest_orphan=each.conflicts.oldest,
         newest_orphan=each.conflicts.newest,
         conflicts=each.conflicts.conflicts,

@@ -19,6 +19,8 @@ ANSWER_SECONDS: Final = 30.0
 
 LANES_OF_A_CALL: Final = 5_000
 
+ROUND_TRIPS: Final = 3
+
 _STAMPS: Final = (
     "the source topic stamps records itself (message.timestamp.type=LogAppendTime), so copies would have timestamps of "
     "their own: set it to CreateTime, reconcile, and set it back"
@@ -120,6 +122,20 @@ class ReconciledTopics:
             }
             for place, end in self._source.ends(some, _soon()).items():
                 yield some[place], end
+
+    def round_trip(self) -> float:
+        """Seconds of one small request to the source: the quickest of some.
+
+        Raises:
+            Retriable: the source does not answer.
+        """
+        places = [(topic, 0) for topic in self._request.topics[:1]]
+        found = []
+        for _ in range(ROUND_TRIPS):
+            began = time.monotonic()
+            self._source.ends(places, _soon())
+            found.append(time.monotonic() - began)
+        return min(found)
 
     def stable_ends(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The stable end of each partition of the source that has a leader.
