@@ -23,28 +23,32 @@ from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.clock import now_ms
-from mirrorless.errors import Retriable
 from mirrorless.groups.ownership import ClaimedOffsets
-from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
+from mirrorless.jobs.copy_task import CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import ReconcileOptions
+from mirrorless.jobs.topic_ids import ids_of_run, made_anew
+from mirrorless.naming import OWN_GROUPS
 from mirrorless.protocol.positions import ORDERED_MS
 from mirrorless.reconcile.conflicts import reads_of, refuse_live_replay
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task, refuse_marked
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
+from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader, forecast, readers_of
 from mirrorless.reconcile.inspect import counts_orphans, orphans_ahead, still_written
-from mirrorless.reconcile.join import BackLaneJoin
 from mirrorless.reconcile.orphans import Stretch, lane_of, to_do, withheld, withholding
 from mirrorless.reconcile.ranges import united, without
 from mirrorless.reconcile.returning_groups import GroupsBack, ReturningGroup
 from mirrorless.settings import FlowSettings
 from spark.jobs.driver import JobOutcome, JobRun, drive
-from spark.jobs.lane_copies import copy_lane
 from spark.jobs.lane_tasks import run_lanes
 from spark.jobs.leases import HeldLanes, KeptLeases
 from spark.jobs.reconcile.conflicts import find_conflicts
+from spark.jobs.reconcile.copying import TOGETHER, copy_all
+from spark.jobs.reconcile.joining import join_all, tallies
 from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
-from spark.jobs.reconcile.tasks import ReconciledTopics, find_orphans, inspect_lane
+from spark.jobs.reconcile.tasks import find_orphans, inspect_lane
+from spark.jobs.reconcile.topics import ReconciledTopics
+from spark.jobs.session import lanes_at_a_time
 
 ReconcileStep = Literal["looked", "copied", "found", "joined", "compared", "carried out", "groups"]
 """The last step of a run."""
@@ -79,6 +83,9 @@ class Reconciliation:
     _ledger: DynamoDbLossLedger = field(init=False)
     _checkpoints: DynamoDbDocuments = field(init=False)
     _topics: ReconciledTopics = field(init=False)
+    _ids: dict[str, str] = field(init=False)
+    """Of its topics, when the run first met them."""
+    _looked_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         """Wire the stores."""
@@ -103,29 +110,31 @@ class Reconciliation:
             Retriable: a cluster or a store does not answer.
         """
         refuse_marked(self.run.request.flow)
-        tasks, left_alone = self._topics.tasks(count=self.options.look_only)
+        self._ids = ids_of_run(self.run.files, self._topics.ids())
+        tasks, left_alone = self._topics.tasks(self._ids, files=self._files, count=self.options.look_only)
         refuse_live_replay(self.options, tasks)
         forward = [task.lane for task in tasks]
         request = self.run.request
         held = HeldLanes(states=self._states, run_id=request.run_id, settle_ms=self.settle_ms)
         leases = KeptLeases(self._states, holder=request.run_id, seconds=request.lease_seconds, throughout=True)
         with nullcontext() if self.options.look_only else leases.of(forward):
-            held_at = held.since(forward)
+            held_at, look = held.since(forward), None
             if not self.options.look_only:
                 self.run.phase = "hold"
                 self.troubles += filter(None, [held.hold(forward)])
             lanes = [self._lane(each) for each in [*self._inspect(tasks), *left_alone]]
+            self._leave_made_anew(lanes)
             self.on_step("looked")
             self._leave_live(lanes)
             if self.options.look_only:
-                self._find(lanes)
-                self._compare(lanes)
+                look = self._look(lanes)
                 groups: list[ReturningGroup] = []
             else:
                 leases.check()
                 self._copy_back(lanes)
                 self.on_step("copied")
                 self._find(lanes)
+                self._leave_made_anew(lanes)
                 self.on_step("found")
                 leases.check()
                 self._join(lanes)
@@ -141,20 +150,24 @@ class Reconciliation:
                 groups = self._groups(lanes)
                 self.on_step("groups")
                 held.release(each.lane.forward for each in lanes if each.going and not each.waits)
+        done = {} if self.options.look_only else tallies(self.run.spark, self._flow, self._run_id, lanes)
         return outcome_of(
             self.run,
             lanes,
             groups,
-            chains=self._chains,
+            tallies=done,
             local=self._topics.local(held_at),
             troubles=self.troubles,
+            look=look,
         )
 
     # On Spark
 
     def _inspect(self, tasks: Sequence[InspectTask]) -> list[LaneInspection]:
         self.run.phase = "look"
+        began = time.monotonic()
         found = run_lanes(self.run.spark, inspect_lane, [msgspec.json.encode(task) for task in tasks])
+        self._looked_seconds = time.monotonic() - began
         return [msgspec.json.decode(each, type=LaneInspection) for each in found]
 
     def _leave_live(self, lanes: Sequence[LaneUnderWay]) -> None:
@@ -167,6 +180,13 @@ class Reconciliation:
         for each, end in self._topics.source_ends(watched):
             if reason := still_written(each.inspection, end):
                 each.inspection = replace(each.inspection, differs=reason)
+
+    def _leave_made_anew(self, lanes: Sequence[LaneUnderWay]) -> None:
+        """Leave those alone of whose topics one was made anew since the run's first attempt began."""
+        now = self._topics.ids()
+        for each in lanes:
+            if each.going:
+                each.error = made_anew(self._topics.places(each.inspection.topic), self._ids, now)
 
     def _copy_back(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "copy back"
@@ -184,9 +204,8 @@ class Reconciliation:
             self._copy([(each, task) for each, task in work if each.going])
 
     def _copy(self, work: Sequence[tuple[LaneUnderWay, CopyTask]]) -> None:
-        found = run_lanes(self.run.spark, copy_lane, [msgspec.json.encode(task) for _, task in work])
-        for (each, task), text in zip(work, found, strict=True):
-            result = msgspec.json.decode(text, type=CopyResult)
+        found = copy_all(self.run.spark, [task for _, task in work])
+        for (each, task), result in zip(work, found, strict=True):
             if result.state != "done":
                 each.error = f"{task.lane_topic}-{task.partition}: {result.error}"
 
@@ -197,6 +216,8 @@ class Reconciliation:
             OrphanTask(
                 settings=self._flow,
                 names=each.inspection.names,
+                topic_ids=" ".join(self._ids.get(place, "") for place in self._topics.places(each.inspection.topic)),
+                files=self._files,
                 position=each.inspection.position,
                 until=orphans_ahead(each.inspection),
             )
@@ -240,6 +261,24 @@ class Reconciliation:
 
     # On the driver
 
+    def _look(self, lanes: Sequence[LaneUnderWay]) -> tuple[FailbackForecast, list[OrphanReader]]:
+        """Find what there is to know of a failback without changing anything."""
+        self._find(lanes)
+        self._compare(lanes)
+        self.run.phase = "forecast"
+        sizes = [each.inspection.late_bytes + each.inspection.tail_bytes for each in lanes if each.going]
+        found = forecast(
+            sizes,
+            round_trip=self._topics.round_trip(),
+            bytes_per_second=sum(sizes) / self._looked_seconds if self._looked_seconds else 0.0,
+            at_a_time=TOGETHER * lanes_at_a_time(self.run.spark),
+        )
+        source = KafkaGroups(self._flow.source, flow=self._flow.flow)
+        orphans = {each.place: each.orphans for each in lanes if each.orphans}
+        names = source.names(deadline_in(ANSWER_SECONDS)) if orphans else []
+        wanted = [name for name in names if not name.startswith(OWN_GROUPS)]
+        return found, readers_of(source.committed(wanted, deadline_in(ANSWER_SECONDS)) if wanted else {}, orphans)
+
     def _waiting(self, each: LaneUnderWay) -> tuple[OffsetRange, ...]:
         """The orphans of one lane whose policy is still to be carried out."""
         if each.policy == "report" or self.options.look_only:
@@ -265,15 +304,7 @@ class Reconciliation:
 
     def _join(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "join"
-        joining = BackLaneJoin(chains=self._chains, ledger=self._ledger, clock=now_ms, request=self._run_id)
-        for each in lanes:
-            if not each.going:
-                continue
-            found = LaneOrphans(names=each.inspection.names, until=each.until, stretches=each.orphans)
-            try:
-                each.position = joining.join(each.lane, each.inspection, found, each.policy)
-            except Retriable as exc:
-                each.error = str(exc)
+        join_all(self.run.spark, self._flow, self._run_id, [each for each in lanes if each.going])
 
     def _carry_out(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "orphans"

@@ -1,4 +1,7 @@
-"""Clients that a worker keeps: Spark uses its Python processes again, task after task."""
+"""Clients that a worker keeps: Spark uses its Python processes again, task after task.
+
+A client serves one lane at a time. Where a task has several lanes at the same time, each has a slot, a number.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,13 @@ def warm_tables(region: str | None, role: str | None) -> Any:
 
 
 @cache
-def warm_log(cluster: bytes, flow: str) -> KafkaLaneLog:
+def warm_log(cluster: bytes, flow: str, slot: int = 0) -> KafkaLaneLog:  # noqa: ARG001 -- of the cache
     """The process's consumer of a cluster, given as JSON."""
     return KafkaLaneLog(msgspec.json.decode(cluster, type=ClusterSettings), flow=flow)
 
 
 @cache
-def warm_batch_log(cluster: bytes, flow: str, chunk_bytes: int = CHUNK_BYTES) -> KafkaBatchLaneLog:
+def warm_batch_log(cluster: bytes, flow: str, chunk_bytes: int = CHUNK_BYTES, slot: int = 0) -> KafkaBatchLaneLog:  # noqa: ARG001 -- of the cache
     """The process's reader of a cluster by whole batches, given as JSON; it connects once there is one to read."""
     settings = msgspec.json.decode(cluster, type=ClusterSettings)
     return KafkaBatchLaneLog(settings, flow=flow, chunk_bytes=chunk_bytes)
@@ -43,12 +46,12 @@ def warm_archive(place: str) -> ParquetArchive:
 
 
 @cache
-def warm_target(settings: bytes) -> KafkaTarget:
+def warm_target(settings: bytes, slot: int = 0) -> KafkaTarget:  # noqa: ARG001 -- of the cache
     """The process's writer for a flow, given as JSON: its transactional id is its own."""
     return KafkaTarget(msgspec.json.decode(settings, type=FlowSettings), environment=uuid4().hex)
 
 
 @cache
-def warm_batch_target(settings: bytes) -> KafkaBatchTarget:
+def warm_batch_target(settings: bytes, slot: int = 0) -> KafkaBatchTarget:  # noqa: ARG001 -- of the cache
     """The process's writer of whole batches for a flow, given as JSON; its id is not that of the writer of records."""
     return KafkaBatchTarget(msgspec.json.decode(settings, type=FlowSettings), environment=uuid4().hex)

@@ -39,10 +39,12 @@ def copy_lane(task: bytes, attempt: TaskAttempt) -> bytes:
     return msgspec.json.encode(copied(msgspec.json.decode(task, type=CopyTask), attempt))
 
 
-def copied(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTask], Ending] | None = None) -> CopyResult:
-    """Wire a copy and run it; see `result_of`."""
+def copied(
+    task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTask], Ending] | None = None, slot: int = 0
+) -> CopyResult:
+    """Wire a copy and run it; see `result_of`. Copies at the same time have a slot each."""
     return result_of(
-        lambda: finished(wire_copy(task, attempt, ending=ending), attempt),
+        lambda: finished(wire_copy(task, attempt, ending=ending, slot=slot), attempt),
         attempt,
         failed=lambda error: CopyResult(lane=str(task.lane), partition=task.partition, state="failed", error=error),
     )
@@ -59,8 +61,10 @@ def finished(copy: LaneCopy, attempt: TaskAttempt) -> CopyResult:
     )
 
 
-def wire_copy(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTask], Ending] | None = None) -> LaneCopy:
-    """A task with its replicators, stores and clients."""
+def wire_copy(
+    task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTask], Ending] | None = None, slot: int = 0
+) -> LaneCopy:
+    """A task with its replicators, stores and clients; those of its slot."""
     settings = msgspec.structs.replace(task.settings, delivery="exactly_once")
     dynamodb = warm_tables(task.tables_region or settings.target.region, settings.tables_role)
     tables = settings.tables
@@ -91,16 +95,16 @@ def wire_copy(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTas
 
     by_batches: BatchCopy | None = None
     if task.archive is None and settings.copy == "auto" and origin(task.read_topic) is None:
-        target = warm_batch_target(msgspec.json.encode(settings))
+        target = warm_batch_target(msgspec.json.encode(settings), slot)
         by_batches = BatchCopy(
             replicator=replicator(target, target.terms),
-            log=warm_batch_log(msgspec.json.encode(settings.source), settings.flow, COPIED_BYTES),
+            log=warm_batch_log(msgspec.json.encode(settings.source), settings.flow, COPIED_BYTES, slot),
             terms=lambda: target.terms(task.write_topic),
         )
     return LaneCopy(
         task=task,
-        replicator=replicator(warm_target(msgspec.json.encode(settings)), lambda _: None),
-        log=lane_log(task),
+        replicator=replicator(warm_target(msgspec.json.encode(settings), slot), lambda _: None),
+        log=lane_log(task, slot),
         by_batches=by_batches,
         leases=states if task.holder else None,
         files=open_job_files(task.files) if task.files else None,
@@ -125,8 +129,8 @@ class _Described:
         return self._source.describe(self._topic, deadline)
 
 
-def lane_log(task: CopyTask) -> LaneLog:
+def lane_log(task: CopyTask, slot: int = 0) -> LaneLog:
     """The log that a task reads."""
     if task.archive is not None:
         return warm_archive(task.archive)
-    return warm_log(msgspec.json.encode(task.settings.source), task.settings.flow)
+    return warm_log(msgspec.json.encode(task.settings.source), task.settings.flow, slot)

@@ -475,3 +475,40 @@ def test_many_runs_and_gaps_are_read_back(chains: Chains) -> None:
 @pytest.mark.parametrize("lane", [LANE, OTHER, Lane(FLOW, "a-b-0", 3), Lane(FLOW, "a.b_c", 0)])
 def test_a_lanes_name_is_read_back_as_the_lane(lane: Lane) -> None:
     assert parse_lane(str(lane)) == lane
+
+
+def test_many_runs_of_a_lane_are_added_in_order_behind_what_a_neighbour_added_meanwhile(chains: Chains) -> None:
+    neighbour = Lane(FLOW, LANE.topic, LANE.partition + 1)
+    chains.prepare([run(0, 10, (0, 50, 10))])
+    beside(chains).prepare([run(0, 10, (0, 50, 10), lane=neighbour, attempt="beside")])
+    many = [run(at, at + 10, (at, at + 100, 10)) for at in range(10, 1_510, 10)]
+
+    chains.extend(many)
+
+    assert head(beside(chains)) == Head(generation=0, position=1_510, run=many[-1])
+    assert beside(chains).after(LANE, 0, 0, limit=500) == many
+    assert head(beside(chains), neighbour).position == 10
+
+
+def test_entries_whose_insert_was_not_answered_are_found_and_those_of_a_rival_are_returned(chains: Any) -> None:
+    chains.extend([run(at, at + 10, (at, at + 100, 10)) for at in range(0, 50, 10)])
+    journals = beside(chains).journals
+    entries = journals.after(Slice.of(LANE), -1, limit=10)
+
+    assert [each.previous[LANE.partition] for each in entries] == [-1, 0, 1, 2, 3]
+    assert journals.insert_all(entries) is None
+    assert journals.insert_all([replace(each, attempt=f"mine {each.number}") for each in entries]) == entries[0]
+    with pytest.raises(LostRace, match="a part of these"):
+        journals.insert_all([*entries, replace(entries[-1], number=5)])
+    assert journals.after(Slice.of(LANE), -1, limit=10) == entries
+
+
+def test_no_run_is_added_where_a_rival_has_continued_the_lane(chains: Chains) -> None:
+    chains.prepare([run(0, 10, (0, 50, 10))])
+    rival = run(10, 17, (10, 60, 7), attempt="rival")
+    beside(chains).prepare([rival])
+
+    with pytest.raises(LostRace):
+        chains.extend([run(10, 20, (10, 60, 10)), run(20, 30, (20, 70, 10))])
+
+    assert beside(chains).after(LANE, 0, 0, limit=500) == [rival]

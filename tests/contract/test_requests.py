@@ -101,6 +101,7 @@ METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
         "after": lambda store: store.after(ENTRY.slice, 5, limit=3),
         "read": lambda store: store.read(ENTRY.slice, range(130)),
         "insert": lambda store: store.insert(ENTRY),
+        "insert_all": lambda store: store.insert_all([ENTRY, ENTRY]),
         "settle": lambda store: store.settle(ENTRY, "committed", 1_800_000_000),
         "renew": lambda store: store.renew(ENTRY.slice, [3], 1_800_000_000),
     },

@@ -33,6 +33,7 @@ from mirrorless.jobs.request import (
 from mirrorless.lane import FlowName
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.reconcile.findings import LaneInspection
+from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader
 from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.reports.report import Report
@@ -42,7 +43,6 @@ from spark import backfill, verify
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
 from tests.frozen.key_tree import tree
-from tests.support.chains import MemoryChains
 
 FLOW = FlowName("us-east", "eu-west")
 PLAN = JobPlan(
@@ -74,6 +74,8 @@ def texts() -> dict[str, str]:
             ("groups", list[ReturningGroup]),
             ("local_topics", list[LocalTopic]),
             ("troubles", list[str]),
+            ("forecast", FailbackForecast | None),
+            ("orphan_readers", list[OrphanReader]),
         ],
     }
     reports = {"backfill": _backfill(), "verify": _verify(), "reconcile": reconciled()}
@@ -84,13 +86,16 @@ def texts() -> dict[str, str]:
     return found | {"reports/job-progress.txt": tree(types=[("", JobProgress)])}
 
 
+LOOK = (FailbackForecast(0, 1.5, 0, 0), [OrphanReader("billing", 1)])
+
+
 def reconciled() -> Any:
     """The report of a reconcile."""
     look = LaneInspection(topic="orders", partition=0, remote_topic="us-east.orders")
 
     def job(run: JobRun) -> JobOutcome:
         lanes = [LaneUnderWay(look, look.names.of(FLOW), "replay")]
-        return outcome_of(run, lanes, [], chains=MemoryChains(), local=[], troubles=[])
+        return outcome_of(run, lanes, [], tallies={}, local=[], troubles=[], look=LOOK)
 
     return _report(job, ReconcileOptions())
 

@@ -55,6 +55,17 @@ class MemoryJournals:
             raise LostRace("another settled this attempt before its insert was answered", where=str(entry.slice))
         return None
 
+    def insert_all(self, entries: Sequence[Entry]) -> Entry | None:
+        """See `Journals.insert_all`."""
+        self.inserts += 1
+        taken = [(each, entry) for entry in entries if (each := self.entries.get((entry.slice, entry.number)))]
+        rivals = [standing for standing, entry in taken if standing.attempt != entry.attempt]
+        if taken and not rivals and len(taken) < len(entries):
+            raise LostRace("a part of these entries stands there", where=str(entries[0].slice))
+        if not taken:
+            self.entries |= {(entry.slice, entry.number): entry for entry in entries}
+        return rivals[0] if rivals else None
+
     def settle(self, entry: Entry, state: EntryState, expires_at: int, deadline: Deadline | None = None) -> bool:  # noqa: ARG002 -- the port's
         """See `Journals.settle`."""
         standing = self.entries.get((entry.slice, entry.number))

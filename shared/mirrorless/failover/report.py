@@ -78,9 +78,14 @@ def missing_of(document: FailoverDocument) -> list[str]:
 def _missing_back(report: Mapping[str, Any]) -> Iterable[str]:
     for lane in report.get("lanes", ()):
         name = f"{lane['topic']}-{lane['partition']}"
-        orphans = sum(each["records"] for each in lane.get("orphans", ()))
-        if orphans:
-            yield f"{name}: {orphans:,} records were never replicated ({lane['policy']}), see the loss ledger"
+        if orphans := lane.get("orphan_records", 0):
+            oldest, newest = lane.get("oldest_orphan", -1), lane.get("newest_orphan", -1)
+            between = f" between {moment(oldest)} and {moment(newest)}" if oldest >= 0 else ""
+            keys = f" with {lane['orphan_keys']:,} keys" if lane.get("orphan_keys") else ""
+            yield (
+                f"{name}: {orphans:,} records{keys}{between} were never replicated ({lane['policy']}), see the loss "
+                "ledger"
+            )
         if keys := lane.get("conflicts"):
             withheld = lane.get("orphans_withheld", 0)
             yield (
@@ -240,7 +245,7 @@ def _back_table(lanes: Sequence[Mapping[str, Any]]) -> Table:
                 f"{each['topic']}-{each['partition']}",
                 each["on_target"],
                 each["copied_back"],
-                sum(some["records"] for some in each.get("orphans", ())),
+                each.get("orphan_records", 0),
                 each["policy"],
             )
             for each in lanes

@@ -11,7 +11,7 @@ change, so they are kept; an open one is read again whenever its state matters.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from mirrorless.errors import ChainBroken, LostRace, Retriable
 from mirrorless.journal.ends import JournalEnd, JournalEnds
 from mirrorless.journal.entry import NO_ENTRY, Entry, EntryState, Place, Slice
 from mirrorless.journal.search import JournalSearch
-from mirrorless.journal.store import Journals
+from mirrorless.journal.store import TOGETHER, Journals
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Head
 from mirrorless.ports.kafka import Deadline
@@ -30,6 +30,9 @@ Each = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
 
 COLLISIONS: Final = 3
 """Inserts that fail in a row before what was added is read again."""
+
+SPANS_TOGETHER: Final = 200_000
+"""Of entries that are inserted together, at up to 15 bytes each: a transaction of DynamoDB's takes 4 MB."""
 
 IN_DOUBT: Final = 1_000
 """Entries in doubt that are remembered, at most."""
@@ -86,9 +89,14 @@ class JournalChains:
 
         def insert(of_slice: Sequence[Run]) -> None:
             for entry in _entries(of_slice):
-                self._insert(entry, deadline)
+                self._insert([entry], deadline)
 
         self.each(insert, _by_slice(runs))
+
+    def extend(self, runs: Sequence[Run]) -> None:
+        """See `Chains.extend`."""
+        for some in _portions(runs):
+            self._insert([_draft([run]) for run in some], None)
 
     def confirm(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
         """See `Chains.confirm`."""
@@ -119,7 +127,7 @@ class JournalChains:
 
     def reset(self, link: Reset, over: Run | None = None) -> None:
         """See `Chains.reset`."""
-        self._insert(_reset_draft(link), None, over)
+        self._insert([_reset_draft(link)], None, over)
 
     def catch_up(self, lanes: Iterable[Lane]) -> Callable[[], None] | None:
         """See `Chains.catch_up`."""
@@ -157,26 +165,29 @@ class JournalChains:
             renewed += len(old)
         return renewed
 
-    def _insert(self, draft: Entry, deadline: Deadline | None, over: Run | None = None) -> None:
-        """Insert an entry behind the newest one.
+    def _insert(self, drafts: Sequence[Entry], deadline: Deadline | None, over: Run | None = None) -> None:
+        """Insert an entry behind the newest one, or several of one lane.
 
         Args:
-            draft: the entry, without its place.
+            drafts: the entries, without their places; the second and the following are settled ones.
             deadline: seconds left.
             over: the run in doubt that a reset gives up.
 
         Raises:
             LostRace: one of its lanes has another newest link than its run continues.
         """
-        slice_ = draft.slice
+        slice_ = drafts[0].slice
         trusted = self._ends.trusted(slice_)
         if trusted is None or self._ends.expired(trusted):
             self._ends.read([slice_])
         collisions = 0
         while True:
             end = self._ends.get(slice_)
-            entry = self._continued(draft, end, over)
-            standing = self.journals.insert(entry, deadline)
+            entries = self._following(self._continued(drafts[0], end, over), drafts[1:])
+            if len(entries) == 1:
+                standing = self.journals.insert(entries[0], deadline)
+            else:
+                standing = self.journals.insert_all(entries)
             if standing is None:
                 break
             # Where what was added has just been read, this is the newest. Otherwise there may be many more.
@@ -184,11 +195,28 @@ class JournalChains:
             collisions += 1
             if end is None or not end.shared or collisions > COLLISIONS:
                 self._ends.read_added(slice_, met)
-        self._ends.remember(entry, shared=collisions > 0 or (end is not None and end.shared))
-        if entry.open:
-            self._doubted(entry)
-        else:
-            self._search.keep(entry)
+        for entry in entries:
+            self._ends.remember(entry, shared=collisions > 0 or (end is not None and end.shared))
+            if entry.open:
+                self._doubted(entry)
+            else:
+                self._search.keep(entry)
+
+    def _following(self, first: Entry, drafts: Sequence[Entry]) -> list[Entry]:
+        """An entry, and drafts of the same lane behind it."""
+        entries = [first]
+        for draft in drafts:
+            before = entries[-1].number
+            entries.append(
+                replace(
+                    draft,
+                    number=before + 1,
+                    previous=dict.fromkeys(draft.links, before),
+                    heads=first.heads,
+                    expires_at=self._expiry(draft),
+                )
+            )
+        return entries
 
     def _doubted(self, entry: Entry) -> None:
         if len(self._in_doubt) >= IN_DOUBT:
@@ -327,6 +355,20 @@ def _holds(entry: Entry, run: Run) -> bool:
     if not isinstance(link, Run) or entry.attempt != run.attempt:
         return False
     return (link.lane, link.generation, link.position) == (run.lane, run.generation, run.position)
+
+
+def _portions(runs: Sequence[Run]) -> Iterator[list[Run]]:
+    """What is inserted together, of one lane."""
+    some: list[Run] = []
+    spans = 0
+    for run in runs:
+        if some and (len(some) == TOGETHER or spans + len(run.spans) > SPANS_TOGETHER):
+            yield some
+            some, spans = [], 0
+        some.append(run)
+        spans += len(run.spans)
+    if some:
+        yield some
 
 
 def _by_slice(runs: Sequence[Run]) -> list[list[Run]]:

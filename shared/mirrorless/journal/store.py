@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from mirrorless.journal.entry import Entry, EntryState, Slice
 from mirrorless.ports.kafka import Deadline
+
+TOGETHER: Final = 100
+"""Entries of one `insert_all`, at most.
+(https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html)"""
 
 
 class Journals(Protocol):
@@ -47,6 +51,21 @@ class Journals(Protocol):
         Raises:
             LostRace: an earlier try inserted it, and it was settled since: its writer has been fenced.
             Retriable: whether it was inserted is unknown.
+        """
+        ...
+
+    def insert_all(self, entries: Sequence[Entry]) -> Entry | None:
+        """Insert entries of one slice, whose numbers follow each other, all or none.
+
+        Args:
+            entries: settled ones, `TOGETHER` at most.
+
+        Returns:
+            the first entry of another attempt that has one of the numbers; None where all stand there now.
+
+        Raises:
+            LostRace: a part of them stands there: not inserted by this.
+            Retriable: whether they were inserted is unknown.
         """
         ...
 

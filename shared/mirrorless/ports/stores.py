@@ -57,6 +57,17 @@ class Chains(ChainReads, Protocol):
         """
         ...
 
+    def extend(self, runs: Sequence[Run]) -> None:
+        """Add committed runs of one lane, each of which continues the one before it.
+
+        Where there are many, it is done in portions. A portion is inserted as a whole or not at all, and in order.
+
+        Raises:
+            LostRace: when a rival's link stands there.
+            Retriable: when the store failed; how many of `runs` were inserted is unknown.
+        """
+        ...
+
     def catch_up(self, lanes: Iterable[Lane]) -> Callable[[], None] | None:
         """The read of what other writers have added beside these lanes, so that a `prepare` need not fail first.
 

@@ -33,6 +33,9 @@ SLICE_OFFSETS: Final = 500_000
 LISTED: Final = 100
 """Conflicts of one lane in the report; more are counted."""
 
+SAMPLED: Final = 5
+"""Keys of one lane's orphans in the report, beside those of conflicts."""
+
 KEY_BYTES: Final = 60
 """Of a listed conflict's key."""
 
@@ -81,6 +84,20 @@ class Conflict(msgspec.Struct, frozen=True):
         return not self.orphan.timestamp > self.other.timestamp >= 0
 
 
+class OrphanKey(msgspec.Struct, frozen=True):
+    """One of the first orphans of a lane that have a key, without its content."""
+
+    key: str
+    """Its first bytes, as text where they are text."""
+    hash: str
+    """Of the whole key, in hex."""
+    offset: int
+    timestamp: int
+    """ms since the epoch; -1 for none."""
+    bytes: int
+    """Of key and value."""
+
+
 class LaneConflicts(msgspec.Struct, frozen=True, kw_only=True):
     """The orphans of one lane, beside the other records of their keys."""
 
@@ -89,6 +106,8 @@ class LaneConflicts(msgspec.Struct, frozen=True, kw_only=True):
     oldest: int = -1
     newest: int = -1
     """Timestamps of orphans, ms since the epoch; -1 for none."""
+    first_keys: tuple[OrphanKey, ...] = ()
+    """Of the first `SAMPLED` orphans."""
     conflicts: int = 0
     """Keys that were written on both sides."""
     listed: tuple[Conflict, ...] = ()

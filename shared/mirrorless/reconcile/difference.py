@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.lane import Lane
 from mirrorless.ports.stores import Chains
@@ -108,8 +110,7 @@ def runs_of(chains: Chains, lane: Lane) -> Iterator[Run]:
             at = links[-1].position
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """The records in ranges of downstream offsets."""
 
     ranges: tuple[OffsetRange, ...] = ()
@@ -133,25 +134,49 @@ def read_through(ranges: Iterable[OffsetRange], *, near: int) -> Iterator[Offset
         yield at
 
 
-def seen_in(ranges: Sequence[OffsetRange], records: Iterable[Record]) -> Seen:
-    """Add up the records of some ranges.
+class RangesLook:
+    """A look at the records of some ranges, which are added up and not kept.
 
     Args:
         ranges: growing and apart.
-        records: visible ones, growing; others than those of the ranges may be among them. None of them is kept.
+        before: what an earlier look has seen in the first of them.
     """
-    found: list[OffsetRange] = []
-    which = count = size = 0
-    inside = False
-    for record in records:
-        while which < len(ranges) and ranges[which].next <= record.offset:
-            which, inside = which + 1, False
-        if which == len(ranges):
-            break
-        if record.offset < ranges[which].first:
-            continue
-        first = found.pop().first if inside else record.offset
-        found.append(OffsetRange(first, record.offset + 1))
-        inside = True
-        count, size = count + 1, size + len(record.key or b"") + len(record.value or b"")
-    return Seen(ranges=tuple(found), records=count, bytes=size)
+
+    def __init__(self, ranges: Sequence[OffsetRange], before: Seen | None = None) -> None:
+        before = before or Seen()
+        self._ranges = ranges
+        self._found = list(before.ranges)
+        self.records, self._bytes = before.records, before.bytes
+        self._which = 0
+        # Where the earlier look ended inside of a range, the last one that it found goes on.
+        self._inside = -1
+        if before.ranges:
+            last = before.ranges[-1].first
+            self._inside = next(i for i, each in enumerate(ranges) if each.first <= last < each.next)
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Add visible records, growing; others than those of the ranges may be among them."""
+        ranges = self._ranges
+        for record in records:
+            while self._which < len(ranges) and ranges[self._which].next <= record.offset:
+                self._which += 1
+            if self._which == len(ranges):
+                return
+            if record.offset < ranges[self._which].first:
+                continue
+            first = self._found.pop().first if self._inside == self._which else record.offset
+            self._found.append(OffsetRange(first, record.offset + 1))
+            self._inside = self._which
+            self.records += 1
+            self._bytes += len(record.key or b"") + len(record.value or b"")
+
+    def seen(self) -> Seen:
+        """What was seen until now."""
+        return Seen(ranges=tuple(self._found), records=self.records, bytes=self._bytes)
+
+
+def seen_in(ranges: Sequence[OffsetRange], records: Iterable[Record]) -> Seen:
+    """Add up the records of some ranges; see `RangesLook`."""
+    look = RangesLook(ranges)
+    look.add(records)
+    return look.seen()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from mirrorless.jobs.copy_task import OffsetRange
+from mirrorless.jobs.request import Policy
 from mirrorless.lane import FlowName, Lane
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.orphans import Stretch
@@ -21,6 +24,10 @@ class InspectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     remote_topic: str
     compacts: bool = False
     """Whether the source topic is compacted: then a replicated record may be missing there."""
+    topic_ids: str = ""
+    """Of the topics on both sides, as the clusters give them: a topic that is made anew has another."""
+    files: str = ""
+    """URI or path of the run's folder, for the places of looks; empty to keep none."""
     count: bool = False
     """Whether all new records are counted; otherwise the first is found, and the copy counts them."""
 
@@ -97,6 +104,9 @@ class OrphanTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     settings: FlowSettings
     names: LaneNames
+    topic_ids: str = ""
+    files: str = ""
+    """Both: see `InspectTask`."""
     position: int
     """Of the forward lane."""
     until: int
@@ -111,3 +121,70 @@ class LaneOrphans(msgspec.Struct, frozen=True, kw_only=True):
     """The lane's next position."""
     stretches: tuple[Stretch, ...] = ()
     error: str = ""
+
+
+class LaneToJoin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A lane whose copies and orphans are to be joined to its chain."""
+
+    names: LaneNames
+    position: int
+    """Of the forward lane, when it was inspected."""
+    chain_end: int
+    """Downstream, likewise: what stands below cannot be mapped."""
+    until: int
+    """The lane's next position, at least."""
+    orphans: tuple[Stretch, ...]
+    policy: Policy
+
+
+class JoinTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Join some lanes, one after the other: those of one slice, whose links stand in one journal."""
+
+    settings: FlowSettings
+    run_id: str
+    lanes: tuple[LaneToJoin, ...]
+
+
+class LaneJoined(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of joining one lane."""
+
+    position: int = 0
+    """Of the forward lane, now."""
+    error: str = ""
+
+
+class TallyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Add up what one job run did in a lane, by its chains."""
+
+    settings: FlowSettings
+    run_id: str
+    names: LaneNames
+    position: int
+    """Of the forward lane, when this attempt inspected it."""
+    policy: Policy
+    mapped: bool
+    """Whether the copies were joined."""
+
+
+class LaneTally(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job run did in one lane, over all its attempts."""
+
+    fresh: int = 0
+    """Records that were brought back and joined since this attempt inspected the lane, or not joined yet."""
+    fresh_bytes: int = 0
+    copied: int = 0
+    """Records that this run brought back."""
+    copied_bytes: int = 0
+    passed_bytes: int = 0
+    ranges: tuple[OffsetRange, ...] = ()
+    """Downstream, of those; the first `LISTED_RANGES`."""
+    unmapped: int = 0
+    """Of those, without a place in the forward chain."""
+    moved: int = 0
+    """Orphans that this run wrote elsewhere."""
+    error: str = ""
+    """The reason why it is not known."""
+
+
+LISTED_RANGES: Final = 1_000
+"""Of one lane in a report: stretches of orphans, ranges of new records. More are counted."""

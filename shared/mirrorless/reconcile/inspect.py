@@ -11,14 +11,13 @@ records than in the chain, and the lane is left alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from mirrorless.errors import ChainBroken, Retriable
-from mirrorless.jobs.copy_task import Chunk, LaneLog, OffsetRange
-from mirrorless.jobs.lane_copy import TRIES, patience, pause_seconds
+from mirrorless.jobs.copy_task import LaneLog, OffsetRange
 from mirrorless.lane_state import Head
 from mirrorless.operator_commands import reset_lane
 from mirrorless.ports.kafka import Deadline, Target
@@ -29,15 +28,17 @@ from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import (
     BY_RECONCILE,
     Claims,
+    RangesLook,
+    Seen,
     claims_of,
     read_through,
     runs_of,
-    seen_in,
     unclaimed,
 )
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.join import copies_above, places_of
-from mirrorless.reconcile.orphans import stretches_of
+from mirrorless.reconcile.looks import KeptPlaces, chunks_of
+from mirrorless.reconcile.orphans import OrphanLook, OrphansSoFar
 from mirrorless.record import Record
 from mirrorless.run import Run
 
@@ -71,6 +72,8 @@ class LaneView:
     target_log: LaneLog
     source_ends: LaneEnds
     target_ends: LaneEnds
+    kept: KeptPlaces = field(default_factory=KeptPlaces)
+    """Of looks that an earlier attempt has begun."""
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
@@ -122,16 +125,21 @@ class LaneView:
             Retriable: a cluster or a store does not answer, or an open transaction hides records.
         """
         lane = task.names.of(task.settings.name)
-        back = copies_above(runs_of(self.chains, lane.back), task.position)
-        copies = places_of(back)
-        until = max(task.until, copies[-1].next if copies else 0)
-        wanted = OffsetRange(task.position, until)
-        if wanted.first >= wanted.next:
+        until = task.until
+        for run in copies_above(runs_of(self.chains, lane.back), task.position):
+            until = max(until, (run.last_downstream or 0) + 1)
+        if task.position >= until:
             return LaneOrphans(names=task.names, until=task.position)
-        self._await_stable(task.names.topic, task.names.partition, until)
-        records = self._records(self.source_log, task.names.topic, task.names.partition, wanted)
-        stretches = stretches_of(((each.offset, _size(each)) for each in records), copies)
-        return LaneOrphans(names=task.names, until=until, stretches=tuple(stretches))
+        place = (task.names.topic, task.names.partition)
+        self._await_stable(*place, until)
+        fence = f"{task.names.generation} {task.position} {until} {task.topic_ids}"
+        at, before = self.kept.read("orphans", fence, OrphansSoFar) or (task.position, None)
+        # A second pass over the same runs: kept, they would take more memory than all that is read beside them.
+        look = OrphanLook(places_of(copies_above(runs_of(self.chains, lane.back), at)), before)
+        for chunk in chunks_of(self.source_log, *place, OffsetRange(at, until), sleep=self.sleep):
+            look.add((each.offset, _size(each)) for each in chunk.records)
+            self.kept.keep("orphans", fence, chunk.covered, look.found)
+        return LaneOrphans(names=task.names, until=until, stretches=look.found().stretches)
 
     # The chain
 
@@ -160,19 +168,12 @@ class LaneView:
             return found
         log = OffsetRange(ends[0], ends[1])
         holes, tail = unclaimed(claims, log, since=since)
-        through = read_through(holes, near=NEAR)
-        late = seen_in(
-            holes, (each for some in through for each in self._records(self.target_log, *_remote(task), some))
-        )
-        records = size = 0
+        fence = f"{found.generation} {found.position} {claims.end} {since} {log.first} {task.topic_ids}"
+        late = self._seen(task, "late", fence, holes)
+        behind = Seen()
         if tail is not None:
-            first = 0
-            for record in self._records(self.target_log, *_remote(task), tail):
-                first = first if records else record.offset
-                records, size = records + 1, size + _size(record)
-                if not task.count:
-                    break
-            tail = OffsetRange(first, tail.next) if records else None
+            behind = self._seen(task, "tail", fence, (tail,), first_alone=not task.count)
+            tail = OffsetRange(behind.ranges[0].first, tail.next) if behind.records else None
         return replace(
             found,
             target=log,
@@ -180,9 +181,24 @@ class LaneView:
             late_records=late.records,
             late_bytes=late.bytes,
             tail=tail,
-            tail_records=records if task.count else 0,
-            tail_bytes=size if task.count else 0,
+            tail_records=behind.records if task.count else 0,
+            tail_bytes=behind.bytes if task.count else 0,
         )
+
+    def _seen(
+        self, task: InspectTask, what: str, fence: str, ranges: Sequence[OffsetRange], *, first_alone: bool = False
+    ) -> Seen:
+        """What stands in ranges of the remote topic; or that there is a first record, where that is all to be found."""
+        at, before = self.kept.read(what, fence, Seen) or (0, None)
+        look = RangesLook(ranges, before)
+        for some in read_through(ranges, near=NEAR):
+            wanted = OffsetRange(max(at, some.first), some.next)
+            for chunk in chunks_of(self.target_log, *_remote(task), wanted, sleep=self.sleep):
+                look.add(chunk.records[:1] if first_alone else chunk.records)
+                if first_alone and look.records:
+                    return look.seen()
+                self.kept.keep(what, fence, chunk.covered, look.seen)
+        return look.seen()
 
     def _brought_back(self, task: InspectTask, generation: int) -> int:
         """The downstream offset below which everything was brought back before, in any generation."""
@@ -240,28 +256,6 @@ class LaneView:
     def _records(self, log: LaneLog, topic: str, partition: int, wanted: OffsetRange) -> Iterator[Record]:
         for chunk in chunks_of(log, topic, partition, wanted, sleep=self.sleep):
             yield from chunk.records
-
-
-def chunks_of(
-    log: LaneLog, topic: str, partition: int, wanted: OffsetRange, *, sleep: Callable[[float], None] = time.sleep
-) -> Iterator[Chunk]:
-    """The records of a range; after a failure from the chunk on that failed.
-
-    Raises:
-        Retriable: the cluster did not answer `TRIES` times in a row.
-        RecordsGone: see `LaneLog.read`.
-    """
-    at, failures = wanted.first, 0
-    while at < wanted.next:
-        try:
-            for chunk in log.read(topic, partition, OffsetRange(at, wanted.next), patience):
-                yield chunk
-                at, failures = chunk.covered, 0
-        except Retriable:
-            failures += 1
-            if failures >= TRIES:
-                raise
-            sleep(pause_seconds(failures))
 
 
 def orphans_ahead(inspection: LaneInspection) -> int:

@@ -12,61 +12,58 @@ offsets translate exactly across the failback, both ways: the chain stays one ch
 What stands on the target *before* the chain's end cannot be put into that order: its copies follow on the source what
 they precede on the target. Such a run covers its copies as a gap, and the report counts them.
 
-The ledger is written first, then the chain, link by link:
+The ledger is written first, then the chain:
 
     note the orphans       before the chain passes them: noting twice keeps one
-    append the links       each on condition that its position is free: so a forwarder that continues is noticed
+    append the links       a hundred at a time, all or none, on condition that their places are free: so a forwarder
+                           that continues is noticed
 
-A crash in between is harmless: the next run finds the copies that are not joined yet, and continues at the head.
+A crash in between is harmless: the next run finds the copies that are not joined yet, and continues at the head. Of
+chains of any length some pages of links are held at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
 
 from mirrorless.errors import LostRace, Retriable
 from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.jobs.request import Policy
-from mirrorless.lane import Lane
+from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import Head
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import runs_of
-from mirrorless.reconcile.findings import LaneInspection, LaneOrphans
+from mirrorless.reconcile.findings import LaneToJoin
 from mirrorless.reconcile.orphans import orphaned
 from mirrorless.run import Run, Span
+from mirrorless.scheduled.rate_limit import in_parallel
+
+LINKS: Final = 500
+"""Added to the chain before the next ones are made: a lane may have millions, and they are held as objects."""
+
+NOTED: Final = 100
+"""Losses that are noted side by side."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
-    """The links to append to a lane's chain."""
-
-    runs: tuple[Run, ...]
-    """Committed, each from where the one before it ends; the first begins at the head's position."""
-    unmapped: int
-    """Records that came back and whose offsets cannot be translated."""
-
-    @property
-    def end(self) -> int | None:
-        """The lane's position afterwards; None when nothing is appended."""
-        return self.runs[-1].next if self.runs else None
-
-
-def copies_above(back: Iterable[Run], position: int) -> list[Run]:
+def copies_above(back: Iterable[Run], position: int) -> Iterator[Run]:
     """The runs of a back lane whose copies stand on the source at or above a position: those not joined yet."""
-    return [run for run in back if run.last_downstream is not None and run.last_downstream >= position]
+    return (run for run in back if run.last_downstream is not None and run.last_downstream >= position)
 
 
-def places_of(back: Iterable[Run]) -> list[OffsetRange]:
+def places_of(back: Iterable[Run]) -> Iterator[OffsetRange]:
     """The ranges of the copies on the source, growing and apart."""
-    return [OffsetRange(span.downstream, span.downstream + span.length) for run in back for span in run.spans]
+    return (OffsetRange(span.downstream, span.downstream + span.length) for run in back for span in run.spans)
 
 
 def joined(
-    lane: Lane, head: Head, back: Sequence[Run], *, mapped_from: int, until: int, request: str, now: int
-) -> Join:
-    """Make the links that cover everything that was brought back, and the orphans in between.
+    lane: Lane, head: Head, back: Iterable[Run], *, mapped_from: int, until: int, request: str, now: int
+) -> Iterator[Run]:
+    """The links that cover everything that was brought back, and the orphans in between.
+
+    Committed ones, each from where the one before it ends; the first begins at the head's position.
 
     Args:
         lane: the forward lane.
@@ -77,8 +74,7 @@ def joined(
         request: the job run.
         now: ms since the epoch.
     """
-    runs: list[Run] = []
-    at, end, unmapped = head.position, mapped_from, 0
+    at, end = head.position, mapped_from
     for each in back:
         last = each.last_downstream
         if last is None or last < at:
@@ -97,37 +93,33 @@ def joined(
             examined=True,
         )
         if spans[0].downstream < end or spans[0].upstream < at:
-            unmapped += each.records
             link = _gap(link)
         else:
             end = spans[-1].downstream + spans[-1].length
-        runs.append(link)
+        yield link
         at = last + 1
     if until > at:
-        runs.append(
-            _gap(
-                Run(
-                    lane=lane,
-                    generation=head.generation,
-                    position=at,
-                    next=until,
-                    spans=(),
-                    state="committed",
-                    writer="",
-                    attempt=f"{request}.{at}",
-                    fingerprint=b"",
-                    digest=b"",
-                    oldest_timestamp=-1,
-                    newest_timestamp=-1,
-                    records=0,
-                    bytes=0,
-                    request=request,
-                    settled_at=now,
-                    examined=True,
-                )
+        yield _gap(
+            Run(
+                lane=lane,
+                generation=head.generation,
+                position=at,
+                next=until,
+                spans=(),
+                state="committed",
+                writer="",
+                attempt=f"{request}.{at}",
+                fingerprint=b"",
+                digest=b"",
+                oldest_timestamp=-1,
+                newest_timestamp=-1,
+                records=0,
+                bytes=0,
+                request=request,
+                settled_at=now,
+                examined=True,
             )
         )
-    return Join(runs=tuple(runs), unmapped=unmapped)
 
 
 def turned_around(spans: Sequence[Span]) -> tuple[Span, ...]:
@@ -162,14 +154,10 @@ class BackLaneJoin:
     request: str
     """The job run."""
 
-    def join(self, lane: ReconciledLane, inspection: LaneInspection, found: LaneOrphans, policy: Policy) -> int:
+    def join(self, task: LaneToJoin, flow: FlowName) -> int:
         """Extend one lane's chain over its copies and its orphans.
 
-        Args:
-            lane: whose.
-            inspection: the inspection before anything was copied.
-            found: its orphans, after everything was copied.
-            policy: of the orphans.
+        What an earlier attempt at the same task has joined stays, and the rest follows it.
 
         Returns:
             the forward lane's position, now.
@@ -177,28 +165,38 @@ class BackLaneJoin:
         Raises:
             Retriable: another writer continued the lane meanwhile; the next run finds the new difference.
         """
+        lane = task.names.of(flow)
         head = self.chains.heads([lane.forward])[lane.forward]
-        if (head.generation, head.position) != (inspection.generation, inspection.position) or head.in_doubt:
+        if head.in_doubt or not self._expected(task, head):
             raise _moved(lane)
         back = copies_above(runs_of(self.chains, lane.back), head.position)
-        plan = joined(
+        links = joined(
             lane.forward,
             head,
             back,
-            mapped_from=inspection.chain_end,
-            until=found.until,
+            mapped_from=task.chain_end,
+            until=task.until,
             request=self.request,
             now=self.clock(),
         )
-        for loss in orphaned(lane, policy, found.stretches, at=self.clock()):
-            self.ledger.note(loss)
-        for run in plan.runs:
-            # One by one: of a batch, a later link might be inserted although an earlier one was refused.
+        losses = orphaned(lane, task.policy, task.orphans, at=self.clock())
+        while some := list(islice(losses, NOTED)):
+            in_parallel(self.ledger.note, some)
+        end = head.position
+        while added := list(islice(links, LINKS)):
             try:
-                self.chains.prepare([run])
+                self.chains.extend(added)
             except LostRace as exc:
                 raise _moved(lane) from exc
-        return plan.end if plan.end is not None else head.position
+            end = added[-1].next
+        return end
+
+    def _expected(self, task: LaneToJoin, head: Head) -> bool:
+        """Whether a lane stands where it was inspected, or where this job run has brought it since."""
+        if head.generation != task.names.generation:
+            return False
+        ours = head.run is not None and head.run.request == self.request and head.position > task.position
+        return head.position == task.position or ours
 
 
 def _moved(lane: ReconciledLane) -> Retriable:

@@ -50,28 +50,54 @@ class Stretch(msgspec.Struct, frozen=True):
     """Key and value bytes."""
 
 
-def stretches_of(records: Iterable[tuple[int, int]], copies: Sequence[OffsetRange]) -> list[Stretch]:
-    """The orphans among a lane's records.
+class OrphansSoFar(msgspec.Struct, frozen=True):
+    """The orphans that a look has found up to a place."""
+
+    stretches: tuple[Stretch, ...] = ()
+    parted: bool = True
+    """Whether the next orphan begins a stretch of its own."""
+
+
+class OrphanLook:
+    """A look for the orphans among a lane's records, beside the places of its copies: both are merged in their order.
 
     Args:
-        records: upstream offset and size of each visible record from the lane's position on, growing.
-        copies: where records stand that came from the target, growing and apart.
+        copies: where records stand that came from the target, growing and apart; read once, as far as the records go.
+        before: what an earlier look has found.
     """
-    found: list[Stretch] = []
-    which, parted = 0, True
-    for offset, size in records:
-        while which < len(copies) and copies[which].next <= offset:
-            which += 1
-        if which < len(copies) and copies[which].first <= offset:
-            parted = True
-            continue
-        if parted:
-            found.append(Stretch(offset, offset + 1, 1, size))
-        else:
-            last = found.pop()
-            found.append(Stretch(last.first, offset + 1, last.records + 1, last.bytes + size))
-        parted = False
-    return found
+
+    def __init__(self, copies: Iterable[OffsetRange], before: OrphansSoFar | None = None) -> None:
+        before = before or OrphansSoFar()
+        self._copies = iter(copies)
+        self._copy = next(self._copies, None)
+        self._found = list(before.stretches)
+        self._parted = before.parted
+
+    def add(self, records: Iterable[tuple[int, int]]) -> None:
+        """Add upstream offset and size of each visible record, growing."""
+        for offset, size in records:
+            while self._copy is not None and self._copy.next <= offset:
+                self._copy = next(self._copies, None)
+            if self._copy is not None and self._copy.first <= offset:
+                self._parted = True
+                continue
+            if self._parted:
+                self._found.append(Stretch(offset, offset + 1, 1, size))
+            else:
+                last = self._found.pop()
+                self._found.append(Stretch(last.first, offset + 1, last.records + 1, last.bytes + size))
+            self._parted = False
+
+    def found(self) -> OrphansSoFar:
+        """What was found until now."""
+        return OrphansSoFar(tuple(self._found), self._parted)
+
+
+def stretches_of(records: Iterable[tuple[int, int]], copies: Iterable[OffsetRange]) -> list[Stretch]:
+    """The orphans among a lane's records; see `OrphanLook`."""
+    look = OrphanLook(copies)
+    look.add(records)
+    return list(look.found().stretches)
 
 
 def orphaned(lane: ReconciledLane, policy: Policy, stretches: Iterable[Stretch], *, at: int) -> Iterator[Loss]:

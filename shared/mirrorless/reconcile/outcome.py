@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Policy
 from mirrorless.ports.stores import Chains
-from mirrorless.reconcile.conflicts import Conflict
+from mirrorless.reconcile.conflicts import Conflict, OrphanKey
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import PAGE, runs_of
-from mirrorless.reconcile.findings import LaneInspection
+from mirrorless.reconcile.findings import LISTED_RANGES, LaneInspection, LaneTally
 from mirrorless.reconcile.orphans import Stretch, lane_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.run import Run
@@ -58,12 +58,16 @@ class LaneOutcome(msgspec.Struct, frozen=True, kw_only=True):
     new_ranges: tuple[OffsetRange, ...] = ()
     """Downstream offsets."""
     orphans: tuple[Stretch, ...] = ()
-    """Upstream offsets."""
+    """Upstream offsets; the first `LISTED_RANGES` stretches."""
+    orphan_records: int = 0
+    orphan_bytes: int = 0
+    """Both: of all stretches."""
     orphans_moved: int = 0
     """Copied to the topic of orphans, or written again."""
     orphans_withheld: int = 0
     """Not written again, because another record of their key is as new, or newer."""
     orphan_keys: int = 0
+    first_orphan_keys: tuple[OrphanKey, ...] = ()
     oldest_orphan: int = -1
     newest_orphan: int = -1
     """Timestamps, ms since the epoch; -1 for none."""
@@ -73,11 +77,6 @@ class LaneOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The first of them."""
     waits: str = ""
     """Work that is left, and its condition."""
-
-    @property
-    def orphan_records(self) -> int:
-        """The number of orphans."""
-        return sum(each.records for each in self.orphans)
 
     @property
     def clean(self) -> bool:
@@ -109,7 +108,7 @@ def totals_of(lanes: Sequence[LaneOutcome], groups: Sequence[ReturningGroup]) ->
         "copied_back_passed_bytes": sum(each.copied_back_passed_bytes for each in lanes),
         "copied_back_ratio": round(back / size, 6) if size else 0.0,
         "orphans": sum(each.orphan_records for each in lanes),
-        "orphans_bytes": sum(stretch.bytes for each in lanes for stretch in each.orphans),
+        "orphans_bytes": sum(each.orphan_bytes for each in lanes),
         "orphans_moved": sum(each.orphans_moved for each in lanes),
         "orphans_withheld": sum(each.orphans_withheld for each in lanes),
         "conflicts": sum(each.conflicts for each in lanes),
@@ -129,52 +128,62 @@ def is_clean(lanes: Iterable[LaneOutcome], groups: Iterable[ReturningGroup], tro
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """Counts one job run's links."""
+    """Counts one job run's links, one by one: a lane may have millions."""
 
     chains: Chains
     request: str
     """The job run."""
 
-    def added(
-        self, plain: LaneOutcome, lane: ReconciledLane, orphans: Sequence[Stretch], inspection: LaneInspection
-    ) -> LaneOutcome:
-        """Complete the outcome of a lane by the chains.
+    def of(self, lane: ReconciledLane, policy: Policy, position: int, *, mapped: bool) -> LaneTally:
+        """What the run did in a lane.
 
         Args:
-            plain: the outcome of this attempt.
             lane: the lane.
-            orphans: found in all attempts.
-            inspection: the inspection of this attempt.
+            policy: of its orphans.
+            position: of the forward lane, when this attempt inspected it.
+            mapped: whether the copies were joined.
 
         Raises:
             Retriable: the store does not answer.
         """
-        every = [run for run in runs_of(self.chains, lane.back) if run.spans]
-        ours = [run for run in every if run.request == self.request]
-        # Runs that an earlier attempt joined are among those that the chain claimed when this attempt inspected it.
-        fresh = [run for run in every if (run.last_downstream or 0) >= inspection.position]
-        copied = sum(run.records for run in ours)
-        moved = [run for run in runs_of(self.chains, lane_of(lane, plain.policy)) if run.request == self.request]
-        return replace(
-            plain,
-            on_target=inspection.claimed_records + sum(run.records for run in fresh),
-            bytes_on_target=inspection.claimed_bytes + sum(run.bytes for run in fresh),
-            new=copied,
-            new_bytes=sum(run.bytes for run in ours),
-            new_ranges=tuple(OffsetRange(run.spans[0].upstream, _end(run)) for run in ours) or plain.new_ranges,
-            copied_back=copied,
-            copied_back_bytes=sum(run.bytes for run in ours),
-            copied_back_passed_bytes=sum(run.passed_bytes for run in ours),
-            unmapped=0 if plain.error else max(0, copied - self._mapped(lane, ours)),
-            orphans=tuple(orphans),
-            orphans_moved=0 if plain.policy == "report" else sum(run.records for run in moved),
+        fresh = fresh_bytes = copied = size = passed = 0
+        ranges: list[OffsetRange] = []
+        first: int | None = None
+        before: Run | None = None
+        for run in runs_of(self.chains, lane.back):
+            if not run.spans:
+                before = None
+                continue
+            # Runs that an earlier attempt joined are among those that the chain claimed when this attempt inspected it.
+            if (run.last_downstream or 0) >= position:
+                fresh, fresh_bytes = fresh + run.records, fresh_bytes + run.bytes
+            if run.request != self.request:
+                continue
+            copied, size, passed = copied + run.records, size + run.bytes, passed + run.passed_bytes
+            first = run.spans[0].downstream if first is None else first
+            if before is not None and before.next == run.position and ranges:
+                ranges[-1] = OffsetRange(ranges[-1].first, _end(run))
+            elif len(ranges) < LISTED_RANGES:
+                ranges.append(OffsetRange(run.spans[0].upstream, _end(run)))
+            before = run if ranges[-1].next == _end(run) else None
+        moved = 0
+        if policy != "report":
+            beside = runs_of(self.chains, lane_of(lane, policy))
+            moved = sum(run.records for run in beside if run.request == self.request)
+        found = self._mapped(lane, first) if mapped and first is not None else copied
+        return LaneTally(
+            fresh=fresh,
+            fresh_bytes=fresh_bytes,
+            copied=copied,
+            copied_bytes=size,
+            passed_bytes=passed,
+            ranges=tuple(ranges),
+            unmapped=max(0, copied - found),
+            moved=moved,
         )
 
-    def _mapped(self, lane: ReconciledLane, back: Sequence[Run]) -> int:
-        """Count the records of the forward chain that are these runs' copies."""
-        if not back:
-            return 0
-        first = back[0].spans[0].downstream
+    def _mapped(self, lane: ReconciledLane, first: int) -> int:
+        """Count the records of the forward chain that this run joined, from an upstream offset on."""
         link = self.chains.at_or_before(lane.forward, lane.generation, first)
         links = [link] if link is not None else []
         count = 0
@@ -184,6 +193,24 @@ class Tally:
             )
             links = self.chains.after(lane.forward, lane.generation, links[-1].position, limit=PAGE)
         return count
+
+
+def added(plain: LaneOutcome, tally: LaneTally, inspection: LaneInspection) -> LaneOutcome:
+    """The outcome of a lane, completed by what its chains have."""
+    return replace(
+        plain,
+        error=plain.error or tally.error,
+        on_target=inspection.claimed_records + tally.fresh,
+        bytes_on_target=inspection.claimed_bytes + tally.fresh_bytes,
+        new=tally.copied,
+        new_bytes=tally.copied_bytes,
+        new_ranges=tally.ranges or plain.new_ranges,
+        copied_back=tally.copied,
+        copied_back_bytes=tally.copied_bytes,
+        copied_back_passed_bytes=tally.passed_bytes,
+        unmapped=0 if plain.error else tally.unmapped,
+        orphans_moved=tally.moved,
+    )
 
 
 def _end(run: Run) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from mirrorless.jobs.progress import percent
 from mirrorless.reconcile.conflicts import ConflictRecord
+from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader
 from mirrorless.reconcile.outcome import READY, LaneOutcome, LocalTopic
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.reports.format import moment
@@ -23,7 +24,7 @@ def report_of(
     local: Sequence[LocalTopic],
     troubles: Sequence[str],
     totals: Mapping[str, Any],
-    look_only: bool,
+    look: tuple[FailbackForecast, Sequence[OrphanReader]] | None,
     clean: bool,
     made_at: int,
 ) -> Report:
@@ -32,10 +33,10 @@ def report_of(
     groups = sorted(groups, key=lambda each: each.readiness in READY)
     return Report(
         title=title,
-        verdict=_verdict(totals, look_only=look_only, clean=clean),
+        verdict=_verdict(totals, look_only=look is not None, clean=clean),
         tone="good" if clean else "bad",
         figures=tuple(_figures(totals)),
-        sections=tuple(_sections(lanes, groups, local, troubles)),
+        sections=(*_sections(lanes, groups, local, troubles), *(_look(*look) if look is not None else ())),
         made_at=made_at,
     )
 
@@ -100,6 +101,21 @@ def _sections(
                 ),
             ),
         )
+
+
+def _look(found: FailbackForecast, readers: Sequence[OrphanReader]) -> Iterator[ReportSection]:
+    rate = f", read from the target at {found.bytes_per_second / 1e6:,.1f} MB/s" if found.bytes_per_second else ""
+    duration = (
+        f"At least {found.seconds:,} s for {found.bytes:,} bytes, with {found.round_trip_ms:,.1f} ms between the job "
+        f"and the source{rate}. Producers stand still meanwhile."
+    )
+    table = Table(
+        title="Groups that had read orphans on the source",
+        columns=("group", "orphans at most"),
+        rows=tuple((each.group, each.records) for each in readers),
+        note="Of a replay they read these once more.",
+    )
+    yield ReportSection(heading="The failback to come", text=(duration,), tables=(table,))
 
 
 def _waits(lane: LaneOutcome) -> str:

@@ -19,13 +19,15 @@ from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.reconcile.conflicts import (
     KEY_BYTES,
     LISTED,
+    SAMPLED,
     Conflict,
     ConflictRecord,
     ConflictSlice,
     LaneConflicts,
+    OrphanKey,
     slices_of,
 )
-from mirrorless.reconcile.inspect import chunks_of
+from mirrorless.reconcile.looks import chunks_of
 from mirrorless.reconcile.ranges import within
 from mirrorless.record import Record
 from spark.jobs.clients import warm_log
@@ -88,6 +90,9 @@ def conflicts_of(rows: DataFrame) -> dict[int, LaneConflicts]:
             sql.max("error").alias("error"),
         )
         found = sums.collect()
+        first = sql.row_number().over(Window.partitionBy("lane").orderBy("offset"))
+        sample = orphans.filter(named).withColumn("nth", first).filter(sql.col("nth") <= SAMPLED)
+        sampled = _by_lane(sample.orderBy("lane", "nth").collect(), _orphan_key)
         listed = _by_lane(_listed(orphans.filter(met)).collect(), _conflict)
         older = _by_lane(_ranges(orphans.filter(met & (sql.col("timestamp") <= sql.col("other.rank")))), _range)
     finally:
@@ -97,6 +102,7 @@ def conflicts_of(rows: DataFrame) -> dict[int, LaneConflicts]:
             keys=row["keys"],
             oldest=-1 if row["oldest"] is None else row["oldest"],
             newest=-1 if row["newest"] is None else row["newest"],
+            first_keys=tuple(sampled.get(row["lane"], ())),
             conflicts=row["conflicts"],
             listed=tuple(listed.get(row["lane"], ())),
             older=tuple(older.get(row["lane"], ())),
@@ -142,6 +148,11 @@ def _conflict(row: Any) -> Conflict:
     return Conflict(
         key=bytes(row["label"]).decode("utf-8", "backslashreplace"), orphan=_written(row), other=_written(row["other"])
     )
+
+
+def _orphan_key(row: Any) -> OrphanKey:
+    text = bytes(row["label"]).decode("utf-8", "backslashreplace")
+    return OrphanKey(text, bytes(row["key"]).hex(), row["offset"], row["timestamp"], row["size"])
 
 
 def _range(row: Any) -> OffsetRange:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 import msgspec
 
 from mirrorless.clock import now_ms
-from mirrorless.jobs.request import Policy, ReconcileOptions
+from mirrorless.jobs.request import Policy
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.ports.stores import Chains, JobFiles
+from mirrorless.ports.stores import JobFiles
 from mirrorless.reconcile.conflicts import LaneConflicts
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.findings import LaneInspection
+from mirrorless.reconcile.findings import LISTED_RANGES, LaneInspection, LaneTally
+from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader
 from mirrorless.reconcile.orphans import Stretch
-from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, Tally, is_clean, totals_of
+from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, added, is_clean, totals_of
 from mirrorless.reconcile.report import report_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from spark.jobs.driver import JobOutcome, JobRun
@@ -68,18 +68,26 @@ def outcome_of(
     lanes: Sequence[LaneUnderWay],
     groups: Sequence[ReturningGroup],
     *,
-    chains: Chains,
+    tallies: Mapping[int, LaneTally],
     local: Sequence[LocalTopic],
     troubles: Sequence[str],
+    look: tuple[FailbackForecast, Sequence[OrphanReader]] | None = None,
 ) -> JobOutcome:
     """The job's outcome.
 
+    Args:
+        run: of the job.
+        lanes: its lanes.
+        groups: those that were brought back.
+        tallies: of each lane that was not left alone, by its place in `lanes`; none where it was only looked.
+        local: topics of the target's own.
+        troubles: the errors that are no lane's, in words.
+        look: where it was only looked: the failback to come, and the groups that had read orphans.
+
     Raises:
-        Retriable: a store does not answer.
+        Retriable: the run's folder does not answer.
     """
-    look_only = cast("ReconcileOptions", run.request.options).look_only
-    tally = Tally(chains=chains, request=run.request.run_id)
-    found = [_outcome(each, None if look_only else tally, run.files) for each in lanes]
+    found = [_outcome(each, tallies.get(number), run.files) for number, each in enumerate(lanes)]
     totals = totals_of(found, groups)
     clean = is_clean(found, groups, troubles)
     report = report_of(
@@ -89,7 +97,7 @@ def outcome_of(
         local=local,
         troubles=troubles,
         totals=totals,
-        look_only=look_only,
+        look=look,
         clean=clean,
         made_at=now_ms(),
     )
@@ -101,14 +109,17 @@ def outcome_of(
             "groups": msgspec.to_builtins(groups),
             "local_topics": msgspec.to_builtins(local),
             "troubles": list(troubles),
+            "forecast": msgspec.to_builtins(look[0]) if look else None,
+            "orphan_readers": msgspec.to_builtins(look[1]) if look else [],
         },
         report=report,
     )
 
 
-def _outcome(each: LaneUnderWay, tally: Tally | None, files: JobFiles) -> LaneOutcome:
+def _outcome(each: LaneUnderWay, tally: LaneTally | None, files: JobFiles) -> LaneOutcome:
     """The outcome of one lane; without a tally only what this attempt found."""
     inspection = each.inspection
+    orphans = each.orphans if tally is None else each.remembered(files) or each.orphans
     plain = LaneOutcome(
         topic=inspection.topic,
         partition=inspection.partition,
@@ -123,9 +134,12 @@ def _outcome(each: LaneUnderWay, tally: Tally | None, files: JobFiles) -> LaneOu
         bytes_on_target=inspection.claimed_bytes + inspection.late_bytes + inspection.tail_bytes,
         new=inspection.late_records + inspection.tail_records,
         new_bytes=inspection.late_bytes + inspection.tail_bytes,
-        new_ranges=inspection.to_copy,
-        orphans=each.orphans,
+        new_ranges=inspection.to_copy[:LISTED_RANGES],
+        orphans=orphans[:LISTED_RANGES],
+        orphan_records=sum(some.records for some in orphans),
+        orphan_bytes=sum(some.bytes for some in orphans),
         orphan_keys=each.conflicts.keys,
+        first_orphan_keys=each.conflicts.first_keys,
         oldest_orphan=each.conflicts.oldest,
         newest_orphan=each.conflicts.newest,
         conflicts=each.conflicts.conflicts,
@@ -133,6 +147,4 @@ def _outcome(each: LaneUnderWay, tally: Tally | None, files: JobFiles) -> LaneOu
         orphans_withheld=each.withheld,
         waits=each.waits,
     )
-    if tally is None or inspection.differs:
-        return plain
-    return tally.added(plain, each.lane, each.remembered(files) or each.orphans, inspection)
+    return plain if tally is None else added(plain, tally, inspection)

@@ -135,8 +135,14 @@ def test_groups_go_on_at_the_very_record_and_none_is_moved_back_or_under_its_mem
 def test_looking_changes_nothing(prefixed: FailoverStage) -> None:
     fail_over(prefixed)
     before = prefixed.runs()
-    totals = prefixed.reconcile("replay", look_only=True).found["totals"]
+    prefixed.commit_on_source("had read an orphan", 4)
+    prefixed.commit_on_source("had read none", 3)
+    found = prefixed.reconcile("replay", look_only=True).found
+    totals = found["totals"]
     assert (totals["new"], totals["orphans"], totals["copied_back"]) == (3, 2, 0)
+    assert found["orphan_readers"] == [{"group": "had read an orphan", "records": 1}]
+    assert found["forecast"]["bytes"] == len(b"new 0" + b"new 2") + 3 * len(b"k")
+    assert found["forecast"]["round_trip_ms"] > 0
     assert prefixed.runs() == before
     assert prefixed.held() == [0, 1]
     assert prefixed.source_values() == [b"0", b"1", b"2", *ORPHANS]

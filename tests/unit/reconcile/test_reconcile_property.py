@@ -26,7 +26,7 @@ from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import claims_of, runs_of, unclaimed
-from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
+from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, LaneToJoin, OrphanTask
 from mirrorless.reconcile.inspect import LaneView, orphans_ahead
 from mirrorless.reconcile.join import BackLaneJoin
 from mirrorless.reconcile.orphans import Stretch, stretches_of
@@ -161,9 +161,16 @@ class Outage:
             )
         )
         if join:
-            BackLaneJoin(chains=self.chains, ledger=self.ledger, clock=lambda: T, request="reconcile-1").join(
-                lane, inspection, found, "report"
+            task = LaneToJoin(
+                names=inspection.names,
+                position=inspection.position,
+                chain_end=inspection.chain_end,
+                until=found.until,
+                orphans=found.stretches,
+                policy="report",
             )
+            joining = BackLaneJoin(chains=self.chains, ledger=self.ledger, clock=lambda: T, request="reconcile-1")
+            assert {joining.join(task, FLOW) for _ in range(2)} == {self.chains.heads([LANE])[LANE].position}
         return found
 
     def _copy_back(self, lane: ReconciledLane, inspection: LaneInspection) -> None:

@@ -45,6 +45,9 @@ _TRANSIENT = frozenset(
 )
 """Errors that pass; boto3 has tried some times already."""
 
+_CANCELLED: Final = frozenset(("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"))
+"""Reasons of a cancelled transaction that pass."""
+
 Item = dict[str, dict[str, Any]]
 
 _T = TypeVar("_T")
@@ -117,6 +120,38 @@ class DynamoDbJournals:
             return None
 
         return self._write(put, "prepare runs", entry.slice, tries(deadline, seconds=OPEN_SECONDS))
+
+    def insert_all(self, entries: Sequence[Entry]) -> Entry | None:
+        """See `Journals.insert_all`. A transaction costs twice the write units of its entries."""
+        slice_, items = entries[0].slice, [self._item(entry) for entry in entries]
+        puts = [
+            {
+                "Put": {
+                    "TableName": self._table,
+                    "Item": item,
+                    "ConditionExpression": "attribute_not_exists(slice)",
+                    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+                }
+            }
+            for item in items
+        ]
+
+        def put() -> Entry | None:
+            try:
+                self._client.transact_write_items(TransactItems=puts)
+            except ClientError as exc:
+                standing = [reason.get("Item") for reason in _reasons(exc)]
+                taken = [(item, own) for item, own in zip(standing, items, strict=False) if item is not None]
+                if not taken:
+                    raise
+                rivals = [item for item, own in taken if item["attempt"] != own["attempt"]]
+                if not rivals and len(taken) < len(items):
+                    raise LostRace("a part of these entries stands there", where=str(slice_)) from None
+                # Without a rival all of them are ours: the answer to an earlier try was lost.
+                return _entry(slice_, rivals[0]) if rivals else None
+            return None
+
+        return self._write(put, "add runs", slice_, tries(None))
 
     def settle(self, entry: Entry, state: EntryState, expires_at: int, deadline: Deadline | None = None) -> bool:
         """See `Journals.settle`."""
@@ -194,7 +229,7 @@ class DynamoDbJournals:
                 try:
                     return call()
                 except ClientError as exc:
-                    if _code(exc) not in _TRANSIENT:
+                    if _code(exc) not in _TRANSIENT and not any(each["Code"] in _CANCELLED for each in _reasons(exc)):
                         raise
                     failure = exc
             raise failure or ValueError("no attempt at all")
@@ -245,6 +280,12 @@ def _entry(slice_: Slice, item: Item) -> Entry:
     links = item["links"]["B"] if "links" in item else zlib.decompress(item["packed"]["B"])
     unpacked = unpack_links(links, entry)
     return replace(entry, links=unpacked.links, previous=unpacked.previous)
+
+
+def _reasons(exc: ClientError) -> Sequence[Mapping[str, Any]]:
+    """Of a transaction that was cancelled, one for each item: with the one that stands in its place, if one does."""
+    response: Any = exc.response
+    return response.get("CancellationReasons", ()) if _code(exc) == "TransactionCanceledException" else ()
 
 
 def _code(exc: ClientError) -> str:
