@@ -2,7 +2,8 @@
 
     python spark/backfill.py s3://bucket/flows/us-east_eu-west/jobs/<run id>
 
-SIGTERM (a cancelled run on EMR Serverless) and SIGINT (Ctrl-C) end the Spark jobs, and with them the lanes.
+SIGTERM (a cancelled run on EMR Serverless, by way of Java: see `spark.jobs.session`) and SIGINT (Ctrl-C) end the Spark
+jobs, and with them the lanes.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class JobRun:
     error: str = ""
     clean: bool | None = None
     """None until there is a report."""
+    cancelled: bool = False
+    """Whether a signal has ended the run: what fails from then on is its end."""
     samples: list[tuple[int, int]] = field(default_factory=list)
     """Of the whole: ms since the run began, and records copied by then."""
     _spark: SparkSession | None = None
@@ -87,6 +90,13 @@ class JobRun:
             self._spark = self._new_session()
         except Exception as exc:  # noqa: BLE001 -- whoever needs Spark tries once more, and gets the error
             print(f"Spark has not started beside the plan: {exc!r}", file=sys.stderr)
+
+    def cancel_tasks(self) -> None:
+        """End all tasks, where Spark still answers: Java may be ending as well."""
+        try:
+            self.spark.sparkContext.cancelAllJobs()
+        except Exception as exc:  # noqa: BLE001 -- the lanes are to be let go, whatever Spark says
+            print(f"Spark does not end its tasks: {exc!r}", file=sys.stderr)
 
     def expect(self, waiting: Mapping[str, LaneProgress]) -> None:
         """Count lanes that wait, so that the sum is right from the beginning; by the file that each will write."""
@@ -161,7 +171,9 @@ def drive(job: Job, arguments: Iterable[str] | None = None) -> int:
         return ended
 
     def cancel(*_: object) -> None:
-        raise Cancelled
+        if not run.cancelled:  # another signal would interrupt the release of the lanes
+            run.cancelled = True
+            raise Cancelled
 
     signal.signal(signal.SIGTERM, cancel)
     signal.signal(signal.SIGINT, cancel)
@@ -176,17 +188,23 @@ def drive(job: Job, arguments: Iterable[str] | None = None) -> int:
         files.write(PAGE, render(outcome.report).encode())
         run.clean = outcome.clean
         run.end("succeeded")
-    except Cancelled:
-        run.end("cancelled", "ended by the operator")
-        return 1
     except MirrorlessError as exc:
+        if run.cancelled:
+            return _ended_by_the_operator(run)
         run.end("failed", str(exc))
         print(f"mirrorless: {exc}", file=sys.stderr)
         return 1
     except BaseException as exc:
+        if run.cancelled or isinstance(exc, Cancelled):
+            return _ended_by_the_operator(run)
         run.end("failed", f"{type(exc).__name__}: {exc}")
         raise
     return 0 if outcome.clean else 3
+
+
+def _ended_by_the_operator(run: JobRun) -> int:
+    run.end("cancelled", "ended by the operator")
+    return 1
 
 
 def _ended_before(files: JobFiles) -> int | None:

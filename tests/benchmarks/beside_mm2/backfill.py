@@ -117,8 +117,9 @@ def _by_job(ground: Ground, job: Backfill, topic: str, records: Shape, *, second
         seen = _first_seen(ground, job, remote, seconds=seconds)
         started, start_cpu = time.perf_counter(), job.cpu()
         ended = await_arrival(ground, remote, records, {}, seconds=seconds, alive=job.obstacle)
+        resident = job.resident_mb()  # before its end
         time.sleep(SETTLED_AFTER_S)  # late confirmations are part of the work
-        spent, resident = job.cpu() - start_cpu, job.resident_mb()
+        spent = job.cpu() - start_cpu
         steady = replace(records, count=records.count - seen)
         found = figures(steady, ended - started, spent) | {"resident_mb": resident}
         _await_exit(job, seconds=seconds)
