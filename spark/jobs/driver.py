@@ -63,6 +63,8 @@ class JobRun:
     _spark: SparkSession | None = None
     _starting: threading.Thread | None = None
     _waiting: Mapping[str, LaneProgress] = field(default_factory=dict)
+    _done: dict[str, LaneProgress] = field(default_factory=dict)
+    """By file: read once, where there may be 50,000 to read every few seconds."""
     _over: threading.Event = field(default_factory=threading.Event)
     _writing: threading.Lock = field(default_factory=threading.Lock)
     _measured_at: int = 0
@@ -104,9 +106,10 @@ class JobRun:
 
     def lanes(self) -> list[LaneProgress]:
         """The progress of every lane: as its task wrote it, or of one that waits."""
-        found = {name: self.files.read(name) for name in self.files.names("lanes/")}
+        found = {name: self.files.read(name) for name in self.files.names("lanes/") if name not in self._done}
         running = {name: msgspec.json.decode(text, type=LaneProgress) for name, text in found.items() if text}
-        return list({**self._waiting, **running}.values())
+        self._done |= {name: each for name, each in running.items() if each.state == "done"}
+        return list({**self._waiting, **self._done, **running}.values())
 
     def write_progress(self) -> None:
         """Add up the lanes, and write the sum for `follow`."""

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
-from mirrorless.jobs.progress import LaneProgress, write_progress
+from mirrorless.jobs.progress import LaneProgress, LaneStateName, write_progress
 from mirrorless.jobs.request import BackfillOptions, JobRequest, lane_file
 from mirrorless.settings import ClusterSettings, FlowSettings
 from spark.jobs import driver
@@ -36,6 +36,22 @@ def test_a_lane_that_waits_counts_until_its_task_writes(run: JobRun) -> None:
     assert not list(run.files.names("lanes/"))
     write_progress(run.files, "orders", 1, LaneProgress(lane="orders-1", total=10, done=4))
     assert {each.lane: each.done for each in run.lanes()} == {"orders-0": 0, "orders-1": 4}
+
+
+def test_the_file_of_a_lane_that_is_done_is_read_once(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    for partition, state in enumerate(("done", "running", "stopped", "failed")):
+        progress = LaneProgress(lane=f"orders-{partition}", state=cast("LaneStateName", state), done=partition)
+        write_progress(run.files, "orders", partition, progress)
+    first, read = run.lanes(), list[str]()
+    read_file = run.files.read
+
+    def counted(name: str) -> bytes | None:
+        read.append(name)
+        return read_file(name)
+
+    monkeypatch.setattr(run.files, "read", counted, raising=False)
+    assert sorted(run.lanes(), key=lambda each: each.lane) == sorted(first, key=lambda each: each.lane)
+    assert sorted(read) == [lane_file("orders", each) for each in (1, 2, 3)]
 
 
 def test_spark_starts_beside_the_plan_and_only_once(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
