@@ -80,7 +80,7 @@ def backfill(run: JobRun) -> JobOutcome:
         results = [answers[lane.lane_topic, lane.partition] for lane in plan.lanes]
         held.finished(lane for lane, result in zip(plan.lanes, results, strict=True) if result.state == "done")
     except BaseException:
-        run.spark.sparkContext.cancelAllJobs()
+        run.cancel_tasks()
         raise
     finally:
         held.let_go()

@@ -2,7 +2,8 @@
 
     python spark/backfill.py s3://bucket/flows/us-east_eu-west/jobs/<run id>
 
-SIGTERM (a cancelled run on EMR Serverless) and SIGINT (Ctrl-C) end the Spark jobs, and with them the lanes.
+SIGTERM (a cancelled run on EMR Serverless, by way of Java: see `spark.jobs.session`) and SIGINT (Ctrl-C) end the Spark
+jobs, and with them the lanes.
 """
 
 from __future__ import annotations
@@ -55,11 +56,15 @@ class JobRun:
     error: str = ""
     clean: bool | None = None
     """None until there is a report."""
+    cancelled: bool = False
+    """Whether a signal has ended the run: what fails from then on is its end."""
     samples: list[tuple[int, int]] = field(default_factory=list)
     """Of the whole: ms since the run began, and records copied by then."""
     _spark: SparkSession | None = None
     _starting: threading.Thread | None = None
     _waiting: Mapping[str, LaneProgress] = field(default_factory=dict)
+    _done: dict[str, LaneProgress] = field(default_factory=dict)
+    """By file: read once, where there may be 50,000 to read every few seconds."""
     _over: threading.Event = field(default_factory=threading.Event)
     _writing: threading.Lock = field(default_factory=threading.Lock)
     _measured_at: int = 0
@@ -88,15 +93,23 @@ class JobRun:
         except Exception as exc:  # noqa: BLE001 -- whoever needs Spark tries once more, and gets the error
             print(f"Spark has not started beside the plan: {exc!r}", file=sys.stderr)
 
+    def cancel_tasks(self) -> None:
+        """End all tasks, where Spark still answers: Java may be ending as well."""
+        try:
+            self.spark.sparkContext.cancelAllJobs()
+        except Exception as exc:  # noqa: BLE001 -- the lanes are to be let go, whatever Spark says
+            print(f"Spark does not end its tasks: {exc!r}", file=sys.stderr)
+
     def expect(self, waiting: Mapping[str, LaneProgress]) -> None:
         """Count lanes that wait, so that the sum is right from the beginning; by the file that each will write."""
         self._waiting = waiting
 
     def lanes(self) -> list[LaneProgress]:
         """The progress of every lane: as its task wrote it, or of one that waits."""
-        found = {name: self.files.read(name) for name in self.files.names("lanes/")}
+        found = {name: self.files.read(name) for name in self.files.names("lanes/") if name not in self._done}
         running = {name: msgspec.json.decode(text, type=LaneProgress) for name, text in found.items() if text}
-        return list({**self._waiting, **running}.values())
+        self._done |= {name: each for name, each in running.items() if each.state == "done"}
+        return list({**self._waiting, **self._done, **running}.values())
 
     def write_progress(self) -> None:
         """Add up the lanes, and write the sum for `follow`."""
@@ -161,7 +174,9 @@ def drive(job: Job, arguments: Iterable[str] | None = None) -> int:
         return ended
 
     def cancel(*_: object) -> None:
-        raise Cancelled
+        if not run.cancelled:  # another signal would interrupt the release of the lanes
+            run.cancelled = True
+            raise Cancelled
 
     signal.signal(signal.SIGTERM, cancel)
     signal.signal(signal.SIGINT, cancel)
@@ -176,17 +191,23 @@ def drive(job: Job, arguments: Iterable[str] | None = None) -> int:
         files.write(PAGE, render(outcome.report).encode())
         run.clean = outcome.clean
         run.end("succeeded")
-    except Cancelled:
-        run.end("cancelled", "ended by the operator")
-        return 1
     except MirrorlessError as exc:
+        if run.cancelled:
+            return _ended_by_the_operator(run)
         run.end("failed", str(exc))
         print(f"mirrorless: {exc}", file=sys.stderr)
         return 1
     except BaseException as exc:
+        if run.cancelled or isinstance(exc, Cancelled):
+            return _ended_by_the_operator(run)
         run.end("failed", f"{type(exc).__name__}: {exc}")
         raise
     return 0 if outcome.clean else 3
+
+
+def _ended_by_the_operator(run: JobRun) -> int:
+    run.end("cancelled", "ended by the operator")
+    return 1
 
 
 def _ended_before(files: JobFiles) -> int | None:

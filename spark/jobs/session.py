@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -24,6 +24,9 @@ _MOST_EXECUTORS: Final = "spark.dynamicAllocation.maxExecutors"
 """Executors are allocated dynamically: their number at the beginning of a job is no measure."""
 
 
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Set where `spark-submit` has started this process."""
+
 _QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Of a Java that starts quickly instead of becoming fast."""
 
@@ -42,7 +45,24 @@ def spark_session(name: str, *, quick_java: bool = False) -> SparkSession:
             builder = builder.config(key, value)
         if quick_java:
             builder = builder.config("spark.driver.extraJavaOptions", _QUICK_JAVA)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    if _SUBMITTED in os.environ:
+        _end_with_java(spark)
+    return spark
+
+
+def _end_with_java(spark: SparkSession) -> None:
+    """Have Java pass its SIGTERM on to this process, and wait for its end.
+
+    `spark-submit` is the first process of a container: a cancelled run on EMR Serverless ends Java, which starts this
+    process and does not end it. Java's hooks run side by side, each in a thread.
+    """
+    java: Any = spark.sparkContext._jvm  # noqa: SLF001 -- Spark's own way to Java, which it does not publish
+    this = java.java.lang.ProcessHandle.of(os.getpid()).get()
+    runnable = java.java.lang.Class.forName("java.lang.Runnable")
+    for target, method in ((this, "destroy"), (this.onExit(), "join")):
+        hook = java.java.beans.EventHandler.create(runnable, target, method)
+        java.java.lang.Runtime.getRuntime().addShutdownHook(java.java.lang.Thread(hook))
 
 
 def lanes_at_a_time(spark: SparkSession) -> int:

@@ -14,7 +14,7 @@ shows where every lane of its slice stood: the newest entry is the head of all o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
@@ -218,7 +218,7 @@ def _packed(link: Link, previous: int, entry: Entry) -> _PackedLink:
         link.generation,
         link.position,
         link.next - link.position,
-        pack_spans(_moved(link.spans, -link.position)),
+        pack_spans(link.spans, link.position),
         link.fingerprint,
         link.digest,
         link.oldest_timestamp - entry.settled_at,
@@ -234,7 +234,7 @@ def _packed(link: Link, previous: int, entry: Entry) -> _PackedLink:
 
 
 def _unpacked_run(packed: _PackedRun, lane: Lane, entry: Entry) -> Run:
-    spans = _moved(unpack_spans(packed.spans), packed.position)
+    spans = unpack_spans(packed.spans, packed.position)
     return Run(
         lane=lane,
         generation=packed.generation,
@@ -275,14 +275,10 @@ def _unpacked_reset(packed: _PackedReset, lane: Lane, entry: Entry) -> Reset:
 def _pack_rows(rows: OffsetRows, position: int) -> bytes:
     spans, counted = [], 0
     for first, following in rows:
-        spans.append(Span(first - position, counted, following - first))
+        spans.append(Span(first, counted, following - first))
         counted += following - first
-    return pack_spans(spans)
+    return pack_spans(spans, position)
 
 
 def _unpack_rows(packed: bytes, position: int) -> OffsetRows:
-    return tuple((span.upstream + position, span.upstream + position + span.length) for span in unpack_spans(packed))
-
-
-def _moved(spans: Sequence[Span], by: int) -> tuple[Span, ...]:
-    return tuple(Span(span.upstream + by, span.downstream, span.length) for span in spans)
+    return tuple((span.upstream, span.upstream + span.length) for span in unpack_spans(packed, position))

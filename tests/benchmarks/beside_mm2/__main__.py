@@ -14,10 +14,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from mirrorless.reports.page import render
 from tests.benchmarks.beside_mm2 import (
+    backfill,
     catch_up,
     lagging,
     latency,
@@ -51,10 +53,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--profile", choices=sorted(PROFILES), default="full")
     parser.add_argument("--only", nargs="+", choices=sorted(PARTS), metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--resume", action="store_true", help="go on with a run that was interrupted")
+    parser.add_argument("--gigabytes", type=float, metavar="N", help="of each backlog of `backfill`, not the profile's")
     parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help=f"of {JSON} and {PAGE}")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave a page for the documentation there")
     chosen = parser.parse_args(arguments)
     profile = PROFILES[chosen.profile]
+    if chosen.gigabytes is not None:
+        profile = replace(profile, backfill_gigabytes=chosen.gigabytes)
     results = open_results(chosen.out / JSON, profile=profile.name, say=_clock(), finish=conclude, resume=chosen.resume)
     results.say(f"{profile.name}: {profile.about}")
     interrupted = False
@@ -108,6 +113,7 @@ PARTS: dict[str, Part] = {
     "latency": latency.measure,
     "pull": pull.measure,
     "pass-through": pass_through.measure,
+    "backfill": backfill.measure,
     "catch-up": catch_up.measure,
     "recovery": recovery.measure,
     "pipe": pipe.measure,

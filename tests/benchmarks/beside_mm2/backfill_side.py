@@ -42,6 +42,11 @@ class Backfill(Server):
         """The name of a source topic on the target."""
         return f"{self._alias}.{topic}"
 
+    @property
+    def folder(self) -> Path:
+        """The run's folder, with its report once it has ended."""
+        return self._folder
+
     def cpu(self) -> cpu.Cpu:
         """CPU so far, of the driver, its JVM and the workers; of a job that has ended, as far as it was seen."""
         if self.pid is not None:

@@ -12,6 +12,7 @@ HEADINGS: Mapping[str, str] = {
     "pass-through": "Whole batches: throughput and CPU",
     "pass-through, three replicas": "Whole batches: to three replicas",
     "pass-through pipe": "Whole batches: the limit, a pipe in C",
+    "backfill": "Backfill: steady state",
     "catch-up": "Catch-up of a backlog",
     "recovery": "Recovery",
     "pipe": "The limit: a pipe in C",
@@ -91,6 +92,13 @@ four brokers share the two cores as well.
 """,
     "pass-through pipe": """
 kcat reads these backlogs and kcat writes them, as in “The limit: a pipe in C”. It decodes and compresses records.
+""",
+    "backfill": """
+One topic of 1 KB in twelve lanes, in batches as in “Whole batches”; 10 GB of values in a full run. MM2 is warm, and
+frozen while it is not measured. The backfill job is started cold, by its own script, with Spark on this machine. Its
+start-up (“start_seconds”, “start_cpu_s”) ends with the first look at which a record is visible on the target; seconds,
+CPU and records of this part begin there. “whole_seconds” and “whole_cpu_s” are from the start of the job's process to
+its exit. CPU and memory are those of the driver, its JVM and the workers, and of MM2's Java process.
 """,
     "catch-up": """
 A backlog lies on the source when the side is started, cold. Seconds are from the start of its process until the last

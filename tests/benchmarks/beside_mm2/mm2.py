@@ -66,7 +66,7 @@ TUNED = {
 
 WHILE_FROZEN = {
     # It is stopped (SIGSTOP) while the others are measured; Connect must not take that for its death.
-    "target.session.timeout.ms": "120000",
+    "target.session.timeout.ms": "900000",
 }
 
 

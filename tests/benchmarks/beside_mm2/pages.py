@@ -43,6 +43,10 @@ NAMES = {name: _name_of_whole_batches(name) for name in SUMMARY if name.startswi
     "pull_wall_ratio_10KB": "scheduled topics: records a second, 10 KB, over MM2 exactly once, tuned",
     "pull_p99_ratio_1000rps": "scheduled topics: p99 latency at 1,000 records/s, over MM2 exactly once, tuned",
     "pull_memory_ratio": "scheduled topics: resident memory, 100 topics of 6 partitions, over MM2 exactly once, tuned",
+    "backfill_cpu_ratio_16KB": "backfill, batches of 16 KB: records per CPU-second over MM2 exactly once, tuned",
+    "backfill_cpu_ratio_256KB": "backfill, batches of 256 KB: records per CPU-second over MM2 exactly once, tuned",
+    "backfill_wall_ratio_16KB": "backfill, batches of 16 KB: records a second over MM2 exactly once, tuned",
+    "backfill_wall_ratio_256KB": "backfill, batches of 256 KB: records a second over MM2 exactly once, tuned",
     "recovery_ratio_target_broker": "seconds until a killed target broker's lag is gone, over MM2 exactly once, tuned",
 }
 
@@ -73,6 +77,7 @@ CHIEF_OF = {
     "pass-through": ("records_per_cpu_s", "records"),
     "pass-through, three replicas": ("records_per_cpu_s", "records"),
     "pass-through pipe": ("records_per_cpu_s", "records"),
+    "backfill": ("records_per_cpu_s", "records"),
 }
 """The figure of a kind's plots, and its unit; of others it is seconds."""
 
@@ -133,6 +138,7 @@ def _ratio_section(found: Sequence[Ratio]) -> ReportSection:
         ("throughput", "Records per CPU-second, ours over MM2's", "More is better; 1 is even."),
         ("latency", "p99 latency, ours over MM2's", "Less is better; 1 is even."),
         ("pull", "Scheduled topics: records per CPU-second, ours over MM2's", "More is better; 1 is even."),
+        ("backfill", "Backfill: records per CPU-second, ours over MM2's", "More is better; 1 is even."),
         ("pass-through", "Whole batches: records per CPU-second, ours over MM2's", "More is better; 1 is even."),
     ):
         bars = tuple(

@@ -59,6 +59,10 @@ class Profile:
     """Rounds of the same by a pipe in C."""
     pass_through_replicated: Plan | None = None
     """The same, of three replicas each."""
+    backfill_gigabytes: float = 0.0
+    """Of values in each backlog of the steady state of a backfill."""
+    backfill_warm_up: float = 1.0
+    """Part of its warm-up's records; with less than all of them they are copied once, warm or not."""
     translation: int = 0
     """Records of the partition on which groups lag; 0 for none."""
 
@@ -105,6 +109,7 @@ def _full() -> Profile:
             warm_up_sizes=frozenset({1_000}),
             warm_up_batch=256_000,
         ),
+        backfill_gigabytes=10.0,
         translation=200_000,
     )
 
@@ -141,6 +146,8 @@ def _quick() -> Profile:
             warm_up_sizes=frozenset({1_000}),
             warm_up_batch=256_000,
         ),
+        backfill_gigabytes=0.2,
+        backfill_warm_up=0.3,
         translation=100_000,
     )
 

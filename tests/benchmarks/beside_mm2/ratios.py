@@ -32,6 +32,7 @@ COMPARED: Mapping[str, tuple[tuple[str, Better], ...]] = {
         ("records_per_s", "more"),
         ("resident_mb", "less"),
     ),
+    "backfill": (("records_per_cpu_s", "more"), ("records_per_s", "more"), ("resident_mb", "less")),
     "pull latency": (("p50_ms", "less"), ("p99_ms", "less"), ("p999_ms", "less"), ("cpu_s_per_million", "less")),
     "catch-up": (("seconds", "less"), ("cpu_s", "less")),
     "recovery": (("seconds", "less"),),
@@ -71,6 +72,11 @@ SUMMARY: Mapping[str, tuple[str, str, str, str]] = {
     "pull_memory_ratio": ("pull", EXACTLY_ONCE_TUNED, "1000B-100x6", "resident_mb"),
     **_PASSED,
     **_REPLICATED,
+    **{
+        f"backfill_{ratio}_ratio_{batch}": ("backfill", EXACTLY_ONCE_TUNED, f"1000B-x12-{batch}", figure)
+        for ratio, figure in (("cpu", "records_per_cpu_s"), ("wall", "records_per_s"))
+        for batch in ("16KB", "256KB")
+    },
     "recovery_ratio_target_broker": ("recovery", EXACTLY_ONCE_TUNED, "target broker killed", "seconds"),
 }
 """The figures that come first: kind, other side, case, figure."""

@@ -104,12 +104,12 @@ def measure(
             few = replace(each, count=PRIMING * each.partitions * each.topics)
             for side in sides:
                 side.thaw()
-            _copy_all(ground, some, few, sides)
+            copy_all(ground, some, few, sides)
             for side in sides:
                 side.freeze()
         for each in warm:
             most = MOST_WARM_UPS if plan.warm_up == 1.0 else 1
-            _warm_up(ground, results, topics[each], each, sides, most=most)
+            warm_up(ground, results, topics[each], each, sides, against=theirs.name, most=most)
         for turn, each in due:
             # Who begins changes from round to round, so that neither always finds the page cache as the other left it.
             order = sides if turn % 2 else sides[::-1]
@@ -137,11 +137,18 @@ def _topics(name: str, records: Shape) -> list[str]:
     return [name] if records.topics == 1 else [f"{name}-{number}" for number in range(records.topics)]
 
 
-def _warm_up(
-    ground: Ground, results: Results, topics: Sequence[str], records: Shape, sides: tuple[Side, Side], *, most: int
+def warm_up(
+    ground: Ground,
+    results: Results,
+    topics: Sequence[str],
+    records: Shape,
+    sides: Sequence[Side],
+    *,
+    against: str,
+    most: int,
 ) -> None:
-    """Copy the records until MM2 is warm, or so many times."""
-    against, taken = sides[1].name, list[float]()
+    """Copy the records until MM2, the side of that name, is warm, or so many times."""
+    taken = list[float]()
     results.say(f"warming up with {records.count:,} records of {records.size} B")
     while len(taken) < most and not is_steady(taken):
         taken.append(_copy(ground, topics, records, sides)[against]["cpu_s"])
@@ -154,7 +161,8 @@ def is_steady(taken: Sequence[float]) -> bool:
     return len(taken) > 1 and abs(taken[-1] - taken[-2]) < STEADY * taken[-2]
 
 
-def _copy_all(ground: Ground, topics: Sequence[str], records: Shape, sides: Sequence[Side]) -> None:
+def copy_all(ground: Ground, topics: Sequence[str], records: Shape, sides: Sequence[Side]) -> None:
+    """Fill, and wait until all sides have copied."""
     remote = {side.name: list(map(side.remote_topic, topics)) for side in sides}
     before = {side.name: ground.ends_of(remote[side.name]) for side in sides}
     fill(ground.source.bootstrap, topics, records)
@@ -182,19 +190,26 @@ def _copy(ground: Ground, topics: Sequence[str], records: Shape, sides: Sequence
     found = {}
     try:
         for side in sides:
-            found[side.name] = _measured(ground, side, remote[side.name], records, before[side.name])
+            found[side.name] = measured(ground, side, remote[side.name], records, before[side.name])
     finally:
         ground.clear(topics, [topic for each in remote.values() for topic in each])
     return found
 
 
-def _measured(
-    ground: Ground, side: Side, remote: Sequence[str], records: Shape, before: Mapping[Place, int]
+def measured(
+    ground: Ground,
+    side: Side,
+    remote: Sequence[str],
+    records: Shape,
+    before: Mapping[Place, int],
+    *,
+    seconds: float = ARRIVED_WITHIN_S,
 ) -> dict[str, float]:
+    """Let a frozen side copy what was filled, within so many seconds, and freeze it again; its figures."""
     earlier, began = side.cpu(), time.perf_counter()
     side.thaw()
     try:
-        ended = await_arrival(ground, remote, records, before, seconds=ARRIVED_WITHIN_S, alive=side.obstacle)
+        ended = await_arrival(ground, remote, records, before, seconds=seconds, alive=side.obstacle)
         time.sleep(SETTLED_AFTER_S)  # late confirmations are part of the work
         return figures(records, ended - began, side.cpu() - earlier) | {"resident_mb": side.resident_mb()}
     finally:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
-from mirrorless.jobs.progress import LaneProgress, add_up, write_progress
+from mirrorless.jobs.progress import LaneProgress, LaneStateName, add_up, write_progress
 from mirrorless.jobs.request import BackfillOptions, JobRequest, lane_file
 from mirrorless.settings import ClusterSettings, FlowSettings
 from spark.jobs import driver
@@ -47,6 +47,22 @@ def test_lanes_that_wait_and_do_not_say_how_long_they_are_count_as_much_as_the_o
 
     assert (found.done, found.total, found.seconds_left) == (10, 20, 8.0)
     assert found.lanes == {"done": 2, "waiting": 2}
+
+
+def test_the_file_of_a_lane_that_is_done_is_read_once(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    for partition, state in enumerate(("done", "running", "stopped", "failed")):
+        progress = LaneProgress(lane=f"orders-{partition}", state=cast("LaneStateName", state), done=partition)
+        write_progress(run.files, "orders", partition, progress)
+    first, read = run.lanes(), list[str]()
+    read_file = run.files.read
+
+    def counted(name: str) -> bytes | None:
+        read.append(name)
+        return read_file(name)
+
+    monkeypatch.setattr(run.files, "read", counted, raising=False)
+    assert sorted(run.lanes(), key=lambda each: each.lane) == sorted(first, key=lambda each: each.lane)
+    assert sorted(read) == [lane_file("orders", each) for each in (1, 2, 3)]
 
 
 def test_spark_starts_beside_the_plan_and_only_once(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:

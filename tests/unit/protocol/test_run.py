@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from itertools import pairwise
 
 from hypothesis import example, given
@@ -49,10 +50,21 @@ def test_packed_spans_are_the_same_spans_when_unpacked(pairs: list[tuple[int, in
     spans = spans_of([up for up, _ in pairs], [down for _, down in pairs])
 
     assert unpack_spans(pack_spans(spans)) == spans
+    begun = spans[0].upstream if spans else 0
+    assert unpack_spans(pack_spans(spans, begun), begun) == spans
 
 
 def test_a_batch_without_gaps_is_stored_in_a_few_bytes() -> None:
     assert len(pack_spans(spans_of(range(10_000), range(5_000_000, 5_010_000)))) <= 7
+
+
+def test_a_span_for_each_of_4000_records_is_stored_in_a_tenth_of_a_kilobyte() -> None:
+    behind_markers = range(1_000, 9_000, 2)  # a transaction for each record, as a source of one-record commits has it
+
+    packed = pack_spans(spans_of(behind_markers, range(5_000_000_000, 5_000_004_000)), 1_000)
+
+    assert len(unpack_spans(packed, 1_000)) == 4_000
+    assert len(zlib.compress(packed)) < 100
 
 
 def test_what_lies_in_no_span_is_a_gap() -> None:
