@@ -31,7 +31,7 @@ SAMPLE_SECONDS = 0.5
 PARTS: Final[dict[str, Sequence[str]]] = {
     "kills": ("tests.benchmarks.kill_backfill", "--rounds", "4", "--records", "20000"),
     "backfill-live": ("tests.benchmarks.backfill_live", "--kills", "2"),
-    "verify": ("tests.benchmarks.verify_five_million",),
+    "verify": ("tests.benchmarks.verify_five_million", "--records", "20000000"),
     "rounds": ("tests.benchmarks.checkpoint_rounds",),
     "failover": ("tests.benchmarks.failover_many",),
     "failover-distance": ("tests.benchmarks.failover_distance",),
@@ -43,7 +43,7 @@ PARTS: Final[dict[str, Sequence[str]]] = {
 }
 """By name: the module that runs, and its arguments."""
 
-OWN_FIGURES: Final = frozenset({"failover", "lanes", "pull-topics", "pass-through-memory"})
+OWN_FIGURES: Final = frozenset({"failover", "lanes", "pull-topics", "pass-through-memory", "verify"})
 """Parts that write their figures into the file named by `--figures`."""
 
 
