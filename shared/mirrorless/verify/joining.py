@@ -10,7 +10,7 @@ import msgspec
 
 from mirrorless.verify.explanation import LEFT_OVERS, LeftOvers, judge_left_over
 from mirrorless.verify.findings import Finding, LaneVerdict
-from mirrorless.verify.slices import LaneSurvey, Row
+from mirrorless.verify.slices import Row, SlicedLane
 from mirrorless.verify.task import VerifyTask
 
 GONE = "the source does not have it any more, or has another record instead"
@@ -41,7 +41,7 @@ class LanePart(msgspec.Struct, kw_only=True):
     """The same, at its end."""
 
 
-def new_verdict(task: VerifyTask, survey: LaneSurvey) -> LaneVerdict:
+def new_verdict(task: VerifyTask, survey: SlicedLane) -> LaneVerdict:
     """The verdict on a lane before anything was read."""
     return LaneVerdict(
         lane=str(task.lane),
@@ -57,7 +57,7 @@ class JoinedLane:
     """The parts of a lane, added one after the other in its order."""
 
     task: VerifyTask
-    survey: LaneSurvey
+    survey: SlicedLane
     verdict: LaneVerdict = field(init=False)
     _left: LeftOvers = field(default_factory=LeftOvers)
     _left_beside: LeftOvers = field(default_factory=LeftOvers)
@@ -119,7 +119,7 @@ class JoinedLane:
         return verdict
 
 
-def joined(task: VerifyTask, survey: LaneSurvey, parts: Sequence[LanePart]) -> JoinedLane:
+def joined(task: VerifyTask, survey: SlicedLane, parts: Sequence[LanePart]) -> JoinedLane:
     """The parts of a lane, in its order."""
     lane = JoinedLane(task, survey)
     for part in sorted(parts, key=lambda each: each.number):

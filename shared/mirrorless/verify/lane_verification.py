@@ -27,7 +27,7 @@ from mirrorless.verify.explanation import Explanation
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.joining import LanePart, joined, new_verdict
 from mirrorless.verify.slice_proof import SliceProof
-from mirrorless.verify.slices import WHOLE, LaneSurvey, VerifiedSlice
+from mirrorless.verify.slices import WHOLE, SlicedLane, VerifiedSlice
 from mirrorless.verify.source_side import SourceSide
 from mirrorless.verify.task import Note, TargetLog, VerifiedSide, VerifyTask, as_written, but_its_own
 from mirrorless.verify.windows import ChainEnd, first_claims, runs_of
@@ -66,7 +66,7 @@ class LaneVerification:
 
     # Survey
 
-    def survey(self, head: Head | None = None, bounds: OffsetRange | None = None) -> LaneSurvey:
+    def survey(self, head: Head | None = None, bounds: OffsetRange | None = None) -> SlicedLane:
         """Read the bounds of the lane.
 
         Args:
@@ -81,13 +81,13 @@ class LaneVerification:
         head = head or self.chains.heads([self.task.lane])[self.task.lane]
         chain = ChainEnd.of(head)
         if head.run is None and head.generation == 0 and not head.expired:
-            return LaneSurvey(chain=chain, notes=(NOTHING,), empty=True)
+            return SlicedLane(chain=chain, notes=(NOTHING,), empty=True)
         notes: list[str] = []
         claimed = self._last_claimed(head)
         end = log_end = bounds.next
         if claimed >= bounds.next:
             end, log_end = self._settled_end(claimed, notes)
-        return LaneSurvey(
+        return SlicedLane(
             chain=chain,
             log_start=bounds.first,
             end=end,
@@ -96,7 +96,7 @@ class LaneVerification:
             notes=tuple(notes),
         )
 
-    def runs(self, survey: LaneSurvey) -> Iterator[tuple[Run | None, bool]]:
+    def runs(self, survey: SlicedLane) -> Iterator[tuple[Run | None, bool]]:
         """Every run of the lane, and whether it is to be verified: what `cut_lane` needs."""
         newest = survey.chain.generation
         for run in runs_of(self.chains, self.task.lane, survey.chain):
@@ -142,7 +142,7 @@ class LaneVerification:
 
     # Proof
 
-    def prove(self, survey: LaneSurvey, part: VerifiedSlice = WHOLE) -> LanePart:
+    def prove(self, survey: SlicedLane, part: VerifiedSlice = WHOLE) -> LanePart:
         """Read one slice on the requested sides, and judge it.
 
         Raises:
@@ -151,7 +151,7 @@ class LaneVerification:
         found = LanePart(number=part.number, verdict=new_verdict(self.task, survey))
         return found if survey.empty else self._proof(survey, part, found).run()
 
-    def _proof(self, survey: LaneSurvey, part: VerifiedSlice, found: LanePart) -> SliceProof:
+    def _proof(self, survey: SlicedLane, part: VerifiedSlice, found: LanePart) -> SliceProof:
         target, explanation = self._side(), Explanation(found.verdict)
         source = VerifiedSide(
             self.source, self.task.topic, self.task.partition, seen=as_written(self.task.settings, self.task.topic)
@@ -182,7 +182,7 @@ class LaneVerification:
 
     def elsewhere(
         self,
-        survey: LaneSurvey,
+        survey: SlicedLane,
         contents: Collection[bytes],
         surplus: Container[int],
         within: OffsetRange | None = None,

@@ -19,7 +19,7 @@ from mirrorless.verify.by_batches import judged_windows
 from mirrorless.verify.explanation import Explanation
 from mirrorless.verify.joining import TOO_MANY, LanePart
 from mirrorless.verify.proof import Judged
-from mirrorless.verify.slices import LaneSurvey, Row, VerifiedSlice
+from mirrorless.verify.slices import Row, SlicedLane, VerifiedSlice
 from mirrorless.verify.source_side import SourceSide
 from mirrorless.verify.task import Note, VerifiedSide, VerifyTask, patience
 from mirrorless.verify.windows import Window, is_of_batches, key_of, runs_of
@@ -36,7 +36,7 @@ class SliceProof:
 
     task: VerifyTask
     chains: Chains
-    survey: LaneSurvey
+    survey: SlicedLane
     part: VerifiedSlice
     found: LanePart
     target: VerifiedSide

@@ -68,7 +68,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is all of its slice."""
 
 
-class LaneSurvey(msgspec.Struct, frozen=True, kw_only=True):
+class SlicedLane(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds of a lane as they were read once, for all of its slices."""
 
     chain: ChainEnd

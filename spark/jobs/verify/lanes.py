@@ -21,7 +21,7 @@ from mirrorless.jobs.progress import LaneProgress
 from mirrorless.ports.stores import JobFiles
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.joining import JoinedLane, LanePart, joined
-from mirrorless.verify.slices import WHOLE, LaneSurvey, VerifiedSlice, gathered, rows_to_close, slice_bytes
+from mirrorless.verify.slices import WHOLE, SlicedLane, VerifiedSlice, gathered, rows_to_close, slice_bytes
 from mirrorless.verify.task import VerifyTask
 from spark.jobs.driver import JobRun
 from spark.jobs.lane_tasks import run_lanes
@@ -50,7 +50,7 @@ RECORD_BYTES = 1_000
 class _Lane:
     task: VerifyTask
     size: int
-    survey: LaneSurvey | None = None
+    survey: SlicedLane | None = None
     """None for a lane that is proved whole."""
     parts: list[LanePart] = field(default_factory=list)
 
@@ -166,7 +166,7 @@ def _with_left(files: JobFiles, task: VerifyTask, part: LanePart) -> LanePart:
     return (read_part(files, task, part.number) or part) if part.left_count else part
 
 
-def _elsewhere(spark: SparkSession, task: VerifyTask, survey: LaneSurvey, whole: JoinedLane) -> dict[bytes, int]:
+def _elsewhere(spark: SparkSession, task: VerifyTask, survey: SlicedLane, whole: JoinedLane) -> dict[bytes, int]:
     """Where else in the lane the contents of unclaimed records stand, searched slice by slice."""
     contents, surplus = whole.strangers()
     if not contents:

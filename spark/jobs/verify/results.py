@@ -16,7 +16,7 @@ import msgspec
 from mirrorless.ports.stores import JobFiles
 from mirrorless.verify.findings import Counts, Finding, LaneVerdict
 from mirrorless.verify.joining import LanePart
-from mirrorless.verify.slices import LaneSurvey
+from mirrorless.verify.slices import SlicedLane
 from mirrorless.verify.task import VerifyTask
 from spark.jobs.parquet_rows import write_rows
 
@@ -66,10 +66,10 @@ def read_part(files: JobFiles, task: VerifyTask, number: int) -> LanePart | None
     return None if text is None else msgspec.json.decode(text, type=LanePart)
 
 
-def read_survey(files: JobFiles, task: VerifyTask) -> LaneSurvey | None:
+def read_survey(files: JobFiles, task: VerifyTask) -> SlicedLane | None:
     """The slices of a lane; None where it was not surveyed yet."""
     text = files.read(survey_file(task))
-    return None if text is None else msgspec.json.decode(text, type=LaneSurvey)
+    return None if text is None else msgspec.json.decode(text, type=SlicedLane)
 
 
 def write_findings(files: JobFiles, task: VerifyTask, name: str, findings: Sequence[Finding]) -> None:

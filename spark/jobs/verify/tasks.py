@@ -20,7 +20,7 @@ from mirrorless.ports.stores import Chains
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.joining import LanePart, joined
 from mirrorless.verify.lane_verification import LaneVerification
-from mirrorless.verify.slices import WHOLE, LaneSurvey, VerifiedSlice, cut_lane
+from mirrorless.verify.slices import WHOLE, SlicedLane, VerifiedSlice, cut_lane
 from mirrorless.verify.task import VerifyTask
 from spark.jobs.clients import warm_batch_log, warm_log, warm_tables
 from spark.jobs.lane_tasks import TaskAttempt, limit_garbage_collection, result_of
@@ -31,7 +31,7 @@ class SliceWork(msgspec.Struct, frozen=True, kw_only=True):
     """One slice to prove."""
 
     task: VerifyTask
-    survey: LaneSurvey | None = None
+    survey: SlicedLane | None = None
     """None for a lane that is proved whole: the task surveys it."""
     part: VerifiedSlice = WHOLE
     known: bool = False
@@ -50,7 +50,7 @@ class SearchWork(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a lane in which contents are searched for."""
 
     task: VerifyTask
-    survey: LaneSurvey
+    survey: SlicedLane
     contents: set[bytes]
     surplus: set[int]
     within: OffsetRange
@@ -59,7 +59,7 @@ class SearchWork(msgspec.Struct, frozen=True, kw_only=True):
 class Surveyed(msgspec.Struct, frozen=True, kw_only=True):
     """The survey of a lane, or why there is none."""
 
-    survey: LaneSurvey | None
+    survey: SlicedLane | None
     error: str = ""
 
 

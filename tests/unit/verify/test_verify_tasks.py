@@ -14,11 +14,12 @@ from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.progress import LaneProgress, by_lane
 from mirrorless.verify.findings import SHOWN, Finding, LaneVerdict
 from mirrorless.verify.joining import LanePart, joined
-from mirrorless.verify.slices import WHOLE, LaneSurvey
+from mirrorless.verify.slices import WHOLE, SlicedLane
 from mirrorless.verify.task import VerifyTask
 from mirrorless.verify.windows import ChainEnd
 from spark.jobs.lane_tasks import TaskAttempt
 from spark.jobs.verify import tasks
+from spark.jobs.verify.results import write_part
 from spark.jobs.verify.tasks import SliceWork
 from tests.support.verified_lane import SETTINGS, VerifiedLane
 
@@ -77,7 +78,7 @@ def test_a_second_run_reads_what_the_first_has_not_proved(tmp_path: Path, lanes:
 
 def test_a_slice_that_fails_leaves_the_counts_of_the_others(tmp_path: Path) -> None:
     (one,) = work(tmp_path, 1)
-    survey = LaneSurvey(chain=ChainEnd(generation=0, position=9, last=5), slices=(WHOLE, WHOLE, WHOLE))
+    survey = SlicedLane(chain=ChainEnd(generation=0, position=9, last=5), slices=(WHOLE, WHOLE, WHOLE))
     done = LanePart(number=0, verdict=LaneVerdict(lane="l", topic="orders", partition=0))
     done.verdict.counts.proved = 7
 
@@ -94,7 +95,7 @@ def test_every_finding_is_in_the_folder_and_the_driver_gets_the_first(tmp_path: 
         part.verdict.find(Finding(kind="missing", generation=0, upstream=gone, downstream=None, records=1, what="gone"))
 
     files = open_job_files(str(tmp_path))
-    light = tasks.write_part(files, one.task, part)
+    light = write_part(files, one.task, part)
 
     assert (len(light.verdict.findings), light.verdict.left_out, light.verdict.counts.missing) == (SHOWN, 150, 200)
     table = pq.read_table(tmp_path / "findings" / "orders-0#2.parquet")
