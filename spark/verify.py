@@ -1,6 +1,6 @@
-"""The verify job: one task for each lane, then the latest values of compacted topics, then the report.
+"""The verify job: lanes in slices, then the latest values of compacted topics, then the report.
 
-It reads, and changes nothing: neither clusters nor tables.
+It reads, and changes nothing: neither clusters nor tables. A run that is started again from its folder goes on.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.lane_copy import deadline_in
-from mirrorless.jobs.progress import LaneProgress, write_progress
 from mirrorless.jobs.request import PLAN, JobRequest, VerifyOptions
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.verify.compacted_keys import Expiry, take_key
 from mirrorless.verify.findings import LaneVerdict
-from mirrorless.verify.summary import is_clean, report_of, totals_of
+from mirrorless.verify.summary import is_clean, report_of, shorten, totals_of
 from mirrorless.verify.task import VerifyTask
 from spark.jobs.driver import JobOutcome, JobRun, drive
-from spark.jobs.lane_tasks import run_lanes
 from spark.jobs.verify.compacted_keys import compare_latest
-from spark.jobs.verify.tasks import verify_lane
+from spark.jobs.verify.lanes import verdicts_of
+from spark.jobs.verify.results import write_findings, write_lanes
 
 ANSWER_SECONDS = 20.0
 """For one request of the driver to a cluster."""
@@ -49,23 +48,20 @@ def verify(run: JobRun) -> JobOutcome:
     target, source = _cleanups(run.request)
     tasks, gone = _tasks(run, target, source)
     run.files.write(PLAN, msgspec.json.encode({"lanes": [str(task.lane) for task in tasks]}))
-    for task in tasks:
-        write_progress(run.files, task.topic, task.partition, LaneProgress(lane=str(task.lane), at=now_ms()))
-
-    run.phase = "read"
-    answers = run_lanes(run.spark, verify_lane, [msgspec.json.encode(task) for task in tasks])
-    verdicts = [msgspec.json.decode(each, type=LaneVerdict) for each in answers]
+    verdicts = verdicts_of(run, tasks)
 
     run.phase = "compare keys"
     _compare_keys(run, tasks, verdicts, target, source)
     verdicts += gone
+    write_lanes(run.files, verdicts)
+    shorten(verdicts)
 
     seconds = time.monotonic() - began
     request = run.request
     return JobOutcome(
         clean=is_clean(verdicts),
         found={"totals": totals_of(verdicts, seconds=seconds), "lanes": msgspec.to_builtins(verdicts)},
-        report=report_of(verdicts, flow=request.flow.flow, seconds=seconds, made_at=now_ms()),
+        report=report_of(verdicts, flow=request.flow.flow, seconds=seconds, made_at=now_ms(), folder=run.files.place),
     )
 
 
@@ -161,6 +157,7 @@ def _compare_keys(
     if not compared:
         return
     latest = compare_latest(run.spark, [task for task, _ in compared])
+    before = [len(verdict.findings) for _, verdict in compared]
     for pair in latest.differing:
         task, verdict = compared[pair.lane]
         expiry = Expiry(
@@ -169,8 +166,10 @@ def _compare_keys(
             behind=pair.lane in latest.behind,
         )
         take_key(verdict, pair.source, pair.target, expiry)
-    for number, (_, verdict) in enumerate(compared):
+    for number, (task, verdict) in enumerate(compared):
         verdict.counts.keys += latest.keys.get(number, 0)
+        write_findings(run.files, task, "keys", verdict.findings[before[number] :])
+        verdict.show()
 
 
 def _options(request: JobRequest) -> VerifyOptions:

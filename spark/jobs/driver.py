@@ -24,7 +24,7 @@ from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.aws.metrics import METRICS_EVERY_MS, emit_progress
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
-from mirrorless.jobs.progress import EVERY_MS, JobState, LaneProgress, add_up
+from mirrorless.jobs.progress import EVERY_MS, JobState, LaneProgress, add_up, by_lane
 from mirrorless.jobs.request import PAGE, PROGRESS, REPORT, REQUEST, JobRequest, decode_request
 from mirrorless.naming import ENDS_ONCE_VARIABLE
 from mirrorless.ports.stores import JobFiles
@@ -109,7 +109,7 @@ class JobRun:
         found = {name: self.files.read(name) for name in self.files.names("lanes/") if name not in self._done}
         running = {name: msgspec.json.decode(text, type=LaneProgress) for name, text in found.items() if text}
         self._done |= {name: each for name, each in running.items() if each.state == "done"}
-        return list({**self._waiting, **self._done, **running}.values())
+        return by_lane({**self._waiting, **self._done, **running}.values())
 
     def write_progress(self) -> None:
         """Add up the lanes, and write the sum for `follow`."""

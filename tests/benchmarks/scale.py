@@ -32,7 +32,7 @@ PARTS: Final[dict[str, Sequence[str]]] = {
     "kills": ("tests.benchmarks.kill_backfill", "--rounds", "4", "--records", "20000"),
     "backfill-live": ("tests.benchmarks.backfill_live", "--kills", "2"),
     "small-backfill": ("tests.benchmarks.small_backfill",),
-    "verify": ("tests.benchmarks.verify_five_million",),
+    "verify": ("tests.benchmarks.verify_five_million", "--records", "20000000"),
     "reconcile": ("tests.benchmarks.reconcile_twenty_million",),
     "rounds": ("tests.benchmarks.checkpoint_rounds",),
     "failover": ("tests.benchmarks.failover_many",),
@@ -46,7 +46,7 @@ PARTS: Final[dict[str, Sequence[str]]] = {
 """By name: the module that runs, and its arguments."""
 
 OWN_FIGURES: Final = frozenset(
-    {"failover", "lanes", "pull-topics", "pass-through-memory", "reconcile", "small-backfill"}
+    {"failover", "lanes", "pull-topics", "pass-through-memory", "reconcile", "small-backfill", "verify"}
 )
 """Parts that write their figures into the file named by `--figures`."""
 

@@ -1,15 +1,17 @@
-"""Verification of five million records: nothing found in a good copy, and exactly one planted fault.
+"""Verification of many records: nothing found in a good copy, exactly one planted fault, and what a second core gives.
 
-    records on the source  ->  copied by the jobs' engine  ->  verified: nothing is found
+    records on the source  ->  copied by the jobs' engine  ->  verified by 1, 2, 2, 1 slots: nothing is found
     one more batch, one byte of it changed on its way  ->  verified again: exactly that one is found
 
 Real clusters, DynamoDB Local and Spark share this machine's cores. Exits 1 when something else is found. Run it with
-`python -m tests.benchmarks.verify_five_million`; `--against-source` reads and compares both sides.
+`python -m tests.benchmarks.verify_five_million --records 20000000`; `--partitions 1` is one lane alone, `--partitions
+240` many small ones; `--against-source` reads and compares both sides; `--figures` writes the ratios.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -30,7 +32,7 @@ from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.clock import now_ms
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
-from mirrorless.jobs.request import JobRequest, VerifyOptions
+from mirrorless.jobs.request import Bound, JobRequest, VerifyOptions
 from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.reports.page import render
 from mirrorless.settings import ClusterSettings, FlowSettings
@@ -86,9 +88,16 @@ def copy_tasks(settings: FlowSettings, partitions: range) -> list[CopyTask]:
     return tasks
 
 
-def verified(settings: FlowSettings, spark: SparkSession, folder: Path, *, against_source: bool) -> JobOutcome:
+def verified(
+    settings: FlowSettings,
+    spark: SparkSession,
+    folder: Path,
+    *,
+    against_source: bool,
+    end: Bound = Bound("latest"),  # noqa: B008 -- frozen
+) -> JobOutcome:
     """One run of the job."""
-    options = VerifyOptions(against_source=against_source)
+    options = VerifyOptions(against_source=against_source, end=end)
     request = JobRequest(run_id=folder.name, flow=settings, topics=(TOPIC,), options=options)
     run = JobRun(request, open_job_files(str(folder)), now_ms())
     run._spark = spark
@@ -108,10 +117,11 @@ def found(outcome: JobOutcome) -> dict[str, int]:
     return {kind: outcome.found["totals"][kind] for kind in KINDS if outcome.found["totals"][kind]}
 
 
-def measure(folder: Path, settings: FlowSettings, *, records: int, partitions: int, against_source: bool) -> bool:
-    """Do it; whether exactly what was planted was found."""
-    spark = spark_session("verify five million")
-    spark.sparkContext.setLogLevel("ERROR")
+def measure(
+    folder: Path, settings: FlowSettings, *, records: int, partitions: int, against_source: bool
+) -> tuple[bool, dict[str, float]]:
+    """Do it; whether exactly what was planted was found, and the figures."""
+    spark = _session(2)
     began = time.perf_counter()
     fill(settings.source.bootstrap, records, partitions)
     print(f"written: {records:,} records in {time.perf_counter() - began:.1f} s")
@@ -123,17 +133,47 @@ def measure(folder: Path, settings: FlowSettings, *, records: int, partitions: i
     copied = sum(each.records for each in results)
     print(f"copied: {copied:,} records in {seconds:.1f} s, {copied / seconds:,.0f} records/s, Spark's start included")
 
-    clean = verified(settings, spark, folder / "verify-clean", against_source=against_source)
+    took: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
+    for number, slots in enumerate((1, 2, 2, 1)):  # in this order caches and warm brokers favour neither
+        spark.stop()
+        spark = _session(slots)
+        # Workers have started and imported: one run of each lane, which no part of a range is smaller than.
+        verified(settings, spark, folder / f"warm-{number}", against_source=against_source, end=Bound("offset", 1))
+        clean = verified(settings, spark, folder / f"verify-{number}", against_source=against_source)
+        totals = clean.found["totals"]
+        took[slots].append((totals["seconds"], totals["cpu_seconds"]))
+        if not clean.clean or found(clean):
+            return False, {}
+    one, two = ([sum(each) for each in zip(*took[slots], strict=True)] for slots in (1, 2))
+    figures = {
+        "records": records,
+        "lanes": partitions,
+        "one_slot_seconds": round(one[0] / 2, 2),
+        "two_slots_seconds": round(two[0] / 2, 2),
+        "wall_ratio": round(two[0] / one[0], 3),
+        "one_slot_cpu_seconds": round(one[1] / 2, 2),
+        "two_slots_cpu_seconds": round(two[1] / 2, 2),
+        "cpu_ratio": round(two[1] / one[1], 3),
+    }
+    print(f"two slots beside one: {figures}")
 
     fill(settings.source.bootstrap, MORE, 1)
-    copy = wire_copy(copy_tasks(settings, range(1))[0], TaskAttempt(number=0, last=True))
+    by_records = msgspec.structs.replace(settings, copy="records")  # a batch that passes cannot be tampered with
+    copy = wire_copy(copy_tasks(by_records, range(1))[0], TaskAttempt(number=0, last=True))
     tampered_with(copy.replicator, {0: changed(MORE // 2, value=b"changed")})
     finished(copy, TaskAttempt(number=0, last=True))
     faulty = verified(settings, spark, folder / "verify-fault", against_source=against_source)
     finding = faulty.found["lanes"][0]["findings"]
     print(f"planted one fault, found {found(faulty)}: {finding}")
     spark.stop()
-    return copied == records and clean.clean and not found(clean) and found(faulty) == {"different": 1}
+    return copied == records and found(faulty) == {"different": 1}, figures
+
+
+def _session(slots: int) -> SparkSession:
+    os.environ[SPARK_MASTER_VARIABLE] = f"local[{slots},4]"
+    spark = spark_session("verify")
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
 
 
 def main() -> int:
@@ -142,6 +182,8 @@ def main() -> int:
     arguments.add_argument("--records", type=int, default=5_000_000)
     arguments.add_argument("--partitions", type=int, default=12)
     arguments.add_argument("--against-source", action="store_true")
+    arguments.add_argument("--copy", choices=("auto", "records"), default="auto", help="by batches, or by records")
+    arguments.add_argument("--figures", type=Path, help="a file for the ratios")
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -152,7 +194,6 @@ def main() -> int:
             for server in servers:
                 server.start()
             os.environ |= {
-                SPARK_MASTER_VARIABLE: "local[2,4]",
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": os.pathsep.join((str(ROOT / "shared"), str(ROOT))),
                 "AWS_ENDPOINT_URL_DYNAMODB": dynamodb.endpoint,
@@ -164,19 +205,22 @@ def main() -> int:
                 source=ClusterSettings(alias="us-east", bootstrap=source.bootstrap),
                 target=ClusterSettings(alias="eu-west", bootstrap=target.bootstrap, region="us-east-1"),
                 replication_factor=1,
+                copy=given.copy,
             )
             for definition in definitions(settings.tables):
                 dynamodb.client().create_table(**definition.create_request())
             for cluster, topic in ((source, TOPIC), (target, settings.remote_topic(TOPIC))):
                 admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
                 admin.create_topics([NewTopic(topic, given.partitions, 1)])[topic].result(20)
-            held = measure(
+            held, figures = measure(
                 folder,
                 settings,
                 records=given.records,
                 partitions=given.partitions,
                 against_source=given.against_source,
             )
+            if given.figures:
+                given.figures.write_text(json.dumps(figures))
             return 0 if held else 1
         finally:
             for server in servers:

@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
 import pytest
 
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
@@ -101,9 +100,9 @@ def reconciled() -> Any:
 
 
 def _verify() -> Any:
-    verdict = msgspec.json.encode(LaneVerdict(lane=f"{FLOW} orders-0", topic="orders", partition=0))
+    verdict = LaneVerdict(lane=f"{FLOW} orders-0", topic="orders", partition=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verify, "run_lanes", lambda *_: [verdict])
+        patch.setattr(verify, "verdicts_of", lambda *_: [verdict])
         patch.setattr(JobRun, "spark", None)
         patch.setattr(KafkaOffsets, "partitions", lambda _: {"us-east.orders": 1})
         cleanup = Cleanup(compacts=False, expires=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from msgspec.json import decode, encode
 from msgspec.structs import replace as replaced
 
 from mirrorless.errors import RecordsGone, Retriable
@@ -17,7 +19,9 @@ from mirrorless.record_batch import RecordBatch, batch_digest
 from mirrorless.run import Reset, Run, spans_of
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.verify.findings import LaneVerdict
+from mirrorless.verify.joining import LanePart, joined
 from mirrorless.verify.lane_verification import LaneVerification
+from mirrorless.verify.slices import VerifiedSlice, cut_lane, rows_to_close
 from mirrorless.verify.task import VerifyTask
 from tests.support.batches import batch_of
 from tests.support.chains import LANE, MemoryChains, MemoryLossLedger
@@ -216,7 +220,7 @@ class VerifiedLane:
             )
         )
 
-    def verify(
+    def verification(
         self,
         *,
         against_source: bool = False,
@@ -225,8 +229,8 @@ class VerifiedLane:
         delivery: str = "exactly_once",
         target_compacts: bool = False,
         source_compacts: bool = False,
-    ) -> LaneVerdict:
-        """Run the verification of this lane."""
+    ) -> LaneVerification:
+        """The verification of this lane, not begun."""
         from msgspec.structs import replace as changed  # noqa: PLC0415  used here only
 
         settings = changed(SETTINGS, delivery="at_least_once" if delivery == "at_least_once" else "exactly_once")
@@ -250,7 +254,50 @@ class VerifiedLane:
             target_batches=self.target_batches,
             source_batches=self.source_batches,
             pause=lambda _: None,
-        ).verify()
+        )
+
+    def verify(self, **options: Any) -> LaneVerdict:
+        """Run the verification of this lane, whole. Args: options: of `verification`."""
+        return self.verification(**options).verify()
+
+    def verify_in_slices(
+        self, merged: Callable[[], bool], *, most: int = 1, stored: bool = True, **options: Any
+    ) -> tuple[LaneVerdict, int]:
+        """Run the verification of this lane slice by slice, each by its own stand-in of a worker.
+
+        Args:
+            merged: whether a slice and the next are to be one.
+            most: bytes of a slice before that.
+            stored: whether every part passes through its JSON.
+            options: of `verification`.
+
+        Returns:
+            the verdict, and the number of slices.
+        """
+        lane = self.verification(**options)
+        survey = lane.survey()
+        slices: list[VerifiedSlice] = []
+        for each in cut_lane(lane.runs(survey), survey.windows(None), most=most):
+            if slices and merged():
+                slices[-1] = replaced(slices[-1], upto=each.upto, end=each.end, position=each.position)
+            else:
+                slices.append(each)
+        survey = replaced(survey, slices=tuple(slices))
+
+        def proved(part: VerifiedSlice) -> LanePart:
+            found = self.verification(**options).prove(survey, part)
+            return decode(encode(found), type=LanePart) if stored else found
+
+        parts = [proved(each) for each in slices]
+        rows = list(rows_to_close(slices, [(each.before, each.after) for each in parts]))
+        parts += [proved(each) for each in rows]
+        whole = joined(lane.task, survey, parts)
+        known: dict[bytes, int] = {}
+        for each in slices:
+            within = survey.reach(each)
+            for content, offset in lane.elsewhere(survey, *whole.strangers(), within).items():
+                known.setdefault(content, offset)
+        return whole.end(known), len(slices)
 
     # Faults
 

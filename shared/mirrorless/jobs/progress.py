@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -14,6 +14,7 @@ EVERY_MS = 2_000
 """Between two writes of one lane."""
 
 LaneStateName = Literal["waiting", "running", "done", "stopped", "failed"]
+_WORST_FIRST: tuple[LaneStateName, ...] = ("failed", "stopped", "running", "waiting")
 JobState = Literal["starting", "running", "succeeded", "failed", "cancelled"]
 
 
@@ -79,6 +80,34 @@ def write_progress(files: JobFiles, topic: str, partition: int, progress: LanePr
         files.write(lane_file(topic, partition), msgspec.json.encode(progress))
     except Exception as exc:  # noqa: BLE001 -- a lane that is finished is finished, whatever the folder's store says
         print(f"the progress of {progress.lane} is not written: {exc!r}")
+
+
+def by_lane(parts: Iterable[LaneProgress]) -> list[LaneProgress]:
+    """One progress for each lane, where several tasks write of parts of it."""
+    lanes: dict[str, list[LaneProgress]] = {}
+    for each in parts:
+        lanes.setdefault(each.lane, []).append(each)
+    return [each[0] if len(each) == 1 else _of_parts(each) for each in lanes.values()]
+
+
+def _of_parts(parts: Sequence[LaneProgress]) -> LaneProgress:
+    states = {each.state for each in parts}
+    worst: LaneStateName = next((each for each in _WORST_FIRST if each in states), "done")
+    if states == {"waiting", "done"}:
+        worst = "running"
+    return LaneProgress(
+        lane=parts[0].lane,
+        state=worst,
+        phase=next((each.phase for each in parts if each.state == worst), ""),
+        done=sum(each.done for each in parts),
+        total=sum(each.total for each in parts),
+        records=sum(each.records for each in parts),
+        bytes=sum(each.bytes for each in parts),
+        passed_bytes=sum(each.passed_bytes for each in parts),
+        position=max(each.position for each in parts),
+        note=next((each.note for each in parts if each.state == worst and each.note), ""),
+        at=max(each.at for each in parts),
+    )
 
 
 def add_up(

@@ -1,7 +1,7 @@
 """The explanation of runs that are not proved, by comparison with the source's records.
 
 A wrong window is compared at once, together with its wrong neighbours; what is left over is kept until the whole lane
-has been read, because a record may have moved, or stand twice, far from its place.
+has been read, because a record may have moved, or stand twice, far from its place. It is kept by offsets and hashes.
 
 Reports are kept, and read by people who may not read the records: a difference is said in words and without content, by
 the part, the place and sizes.
@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.protocol.digest import fingerprint
@@ -24,6 +26,11 @@ from mirrorless.verify.windows import Window, is_of_batches
 
 LEFT_OVERS: Final = 20_000
 """Records without a partner that are kept; beyond, those so far are sorted out among themselves."""
+
+PAIRS: Final = 64
+"""Pairs of records in one place whose differences are noted at most; beyond, those that stand for each other so far."""
+
+ANOTHER: Final = "another record stands in its place"
 
 STRANGER: Final = "no run claims it, and nothing of this lane is equal to it"
 
@@ -47,12 +54,6 @@ class Explanation:
     def full(self) -> bool:
         """Whether no more records may be kept."""
         return len(self._missing) + len(self._surplus) >= LEFT_OVERS
-
-    def strangers(self) -> tuple[set[bytes], set[int]]:
-        """The contents of unclaimed records, which are searched for in the lane, and the offsets of these records."""
-        missing = {each.seen.content for each in self._missing}
-        surplus = [each.seen for each in self._surplus if each.seen.content not in missing]
-        return {each.content for each in surplus}, {each.offset for each in surplus}
 
     def strange(self, judged: Judged) -> None:
         """Keep the unclaimed records of a window whose run is right, or is judged in another way."""
@@ -110,31 +111,37 @@ class Explanation:
         if judged.unclaimed:
             self.strange(judged)
 
-    def sort_out(self, known: Mapping[bytes, int], *, stranger: str = STRANGER) -> None:
-        """Judge everything that was kept.
+    def sort_out(self) -> None:
+        """Judge what was kept among itself: there is no room for more."""
+        judge_left_over(self.verdict, self.left_over(), {})
 
-        Args:
-            known: the downstream offset of each content of `strangers` that the lane has elsewhere.
-            stranger: the text for a foreign record.
-        """
-        contents = known.keys() | {each.seen.content for each in self._missing}
-        faults = sort_out(self._missing, self._surplus, contents)
-        generation, find = self.verdict.generation, self.verdict.find
-        for lost in faults.lost:
-            find(_finding("missing", generation, lost, None, "the source has it, and the target does not"))
-        for twice in faults.duplicated:
-            where = known.get(twice.content)
-            what = "it stands here once more" + ("" if where is None else f" than at downstream offset {where}")
-            find(_finding("duplicated", generation, None, twice, what))
-        for original, copy in faults.reordered:
-            find(_finding("reordered", generation, original, copy, "it stands among other records than on the source"))
-        for instead, copy in faults.different:
-            what = stranger
-            if instead is not None:
-                what = differs(self._originals[instead.offset], self._copies[copy.offset])
-            find(_finding("different", generation, instead, copy, what))
+    def left_over(self) -> LeftOvers:
+        """Everything that was kept, which is not kept any longer."""
+        found = LeftOvers(
+            missing=list(self._missing), surplus=list(self._surplus), words=self._words(), places=self._place
+        )
         for kept in (self._missing, self._surplus, self._originals, self._copies):
             kept.clear()
+        return found
+
+    def _words(self) -> list[tuple[int, int, str]]:
+        """The difference between each two records that may turn out to stand for each other."""
+        in_place: dict[int, tuple[list[int], list[int]]] = {}
+        for lost in self._missing:
+            in_place.setdefault(lost.place, ([], []))[0].append(lost.seen.offset)
+        for there in self._surplus:
+            if there.place in in_place:
+                in_place[there.place][1].append(there.seen.offset)
+        pairs = {
+            (one, other)
+            for originals, copies in in_place.values()
+            if len(originals) * len(copies) <= PAIRS
+            for one in originals
+            for other in copies
+        }
+        alone = sort_out(self._missing, self._surplus, {each.seen.content for each in self._missing})
+        pairs |= {(one.offset, other.offset) for one, other in alone.different if one is not None}
+        return [(one, other, differs(self._originals[one], self._copies[other])) for one, other in sorted(pairs)]
 
     def _keep(self, found: Alignment, originals: Sequence[Record], copies: Sequence[Record]) -> None:
         self._place += len(found.pairs) + 1
@@ -171,6 +178,62 @@ class Explanation:
                     what="both clusters have the same records, and the map has a digest of others",
                 )
             )
+
+
+class LeftOvers(msgspec.Struct, kw_only=True):
+    """Records without a partner, by hashes: to be judged once the whole lane has been read."""
+
+    missing: list[LeftOver] = []
+    surplus: list[LeftOver] = []
+    words: list[tuple[int, int, str]] = []
+    """The difference between an upstream and a downstream offset, where one may stand for the other."""
+    places: int = 0
+    """How many places they have at most."""
+
+    def __len__(self) -> int:
+        """The number of records."""
+        return len(self.missing) + len(self.surplus)
+
+    def add(self, other: LeftOvers) -> None:
+        """Add those of the part of the lane that follows."""
+        self.missing += [LeftOver(each.place + self.places, each.seen) for each in other.missing]
+        self.surplus += [LeftOver(each.place + self.places, each.seen) for each in other.surplus]
+        self.words += other.words
+        self.places += other.places + 1
+
+    def strangers(self) -> tuple[set[bytes], set[int]]:
+        """The contents of unclaimed records, which are searched for in the lane, and the offsets of these records."""
+        missing = {each.seen.content for each in self.missing}
+        surplus = [each.seen for each in self.surplus if each.seen.content not in missing]
+        return {each.content for each in surplus}, {each.offset for each in surplus}
+
+
+def judge_left_over(
+    verdict: LaneVerdict, kept: LeftOvers, known: Mapping[bytes, int], *, stranger: str = STRANGER
+) -> None:
+    """Judge records without a partner.
+
+    Args:
+        verdict: takes the findings.
+        kept: the records.
+        known: the downstream offset of each content of `strangers` that the lane has elsewhere.
+        stranger: the text for a foreign record.
+    """
+    contents = known.keys() | {each.seen.content for each in kept.missing}
+    faults = sort_out(kept.missing, kept.surplus, contents)
+    words = {(one, other): text for one, other, text in kept.words}
+    generation, find = verdict.generation, verdict.find
+    for lost in faults.lost:
+        find(_finding("missing", generation, lost, None, "the source has it, and the target does not"))
+    for twice in faults.duplicated:
+        where = known.get(twice.content)
+        what = "it stands here once more" + ("" if where is None else f" than at downstream offset {where}")
+        find(_finding("duplicated", generation, None, twice, what))
+    for original, copy in faults.reordered:
+        find(_finding("reordered", generation, original, copy, "it stands among other records than on the source"))
+    for instead, copy in faults.different:
+        what = stranger if instead is None else words.get((instead.offset, copy.offset), ANOTHER)
+        find(_finding("different", generation, instead, copy, what))
 
 
 def upstream_of(window: Window, first: int, following: int) -> OffsetRange | None:

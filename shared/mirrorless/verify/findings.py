@@ -25,7 +25,10 @@ misplaced   on the target and right, but the map has another offset
 KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
 
 SHOWN = 50
-"""Findings of one lane that are kept; more are counted."""
+"""Findings of one lane in the report; the run's folder has the others."""
+
+KEPT = 100_000
+"""Findings of one slice of a lane that are kept in all; more are counted."""
 
 SEGMENTS = 500
 """Parts of one lane that a plot shows; the rest is one part."""
@@ -100,7 +103,7 @@ class LaneVerdict(msgspec.Struct, kw_only=True):
     counts: Counts = msgspec.field(default_factory=Counts)
     findings: list[Finding] = msgspec.field(default_factory=list)
     left_out: int = 0
-    """Findings that are counted and not kept."""
+    """Findings that are counted, and are not among `findings`."""
     segments: list[Segment] = msgspec.field(default_factory=list)
     """Of the newest generation, by upstream offset."""
     notes: list[str] = msgspec.field(default_factory=list)
@@ -115,15 +118,24 @@ class LaneVerdict(msgspec.Struct, kw_only=True):
     cpu_seconds: float = 0.0
 
     def find(self, finding: Finding) -> None:
-        """Count a finding; keep it, or join it to the one before, up to `SHOWN`."""
+        """Count a finding, and keep it."""
         kind = finding.kind
         setattr(self.counts, kind, getattr(self.counts, kind) + finding.records)
+        self.keep(finding)
+
+    def keep(self, finding: Finding) -> None:
+        """Keep a finding that is counted, or join it to the one before, up to `KEPT`."""
         if self.findings and (joined := _joined(self.findings[-1], finding)):
             self.findings[-1] = joined
-        elif len(self.findings) < SHOWN:
+        elif len(self.findings) < KEPT:
             self.findings.append(finding)
         else:
             self.left_out += 1
+
+    def show(self, most: int = SHOWN) -> None:
+        """Leave out all findings but the first ones."""
+        self.left_out += len(self.findings[most:])
+        del self.findings[most:]
 
     def mark(self, first: int, following: int, kind: str) -> None:
         """Mark a part of the lane with its kind; parts come in order."""

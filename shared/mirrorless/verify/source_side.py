@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copy_task import BatchChunk, BatchLog, Chunk, OffsetRange
-from mirrorless.lane_state import Head
 from mirrorless.losses import Loss
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.record import Record
@@ -22,22 +21,24 @@ from mirrorless.verify.by_batches import judged_windows
 from mirrorless.verify.explanation import Explanation
 from mirrorless.verify.findings import Finding, LaneVerdict
 from mirrorless.verify.proof import Judged
+from mirrorless.verify.slices import VerifiedSlice
 from mirrorless.verify.task import VerifiedSide, VerifyTask, patience
-from mirrorless.verify.windows import Window, is_of_batches, runs_of, source_windows
+from mirrorless.verify.windows import ChainEnd, LinkKey, Window, is_of_batches, key_of, runs_of, source_windows
 
 _Chunk = TypeVar("_Chunk", Chunk, BatchChunk)
 
 
 @dataclass(slots=True, kw_only=True)
 class SourceSide:
-    """The source's part of one lane's verification."""
+    """The source's part of the proof of one slice."""
 
     task: VerifyTask
     source: VerifiedSide
     target: VerifiedSide
     chains: Chains
     ledger: LossLedger
-    head: Head
+    chain: ChainEnd
+    part: VerifiedSlice
     verdict: LaneVerdict
     found: Explanation
     batches: BatchLog | None = None
@@ -55,6 +56,18 @@ class SourceSide:
             self._bounds = self.source.bounds()
         return self._bounds
 
+    def reach(self) -> OffsetRange:
+        """The part of it that the slice may cover.
+
+        Raises:
+            Retriable: the source does not answer.
+        """
+        log, part, newest = self.span(), self.part, self.chain.generation
+        if part.upto is not None and part.upto[0] < newest:
+            return OffsetRange(0, 0)
+        first = part.begin.expected[1] if part.begin is not None and part.begin.generation == newest else log.first
+        return OffsetRange(max(first, log.first), log.next if part.position is None else part.position)
+
     def originals(self, group: Sequence[Judged]) -> list[Record] | None:
         """The source's records of some runs; None where it does not have them all, or not any more.
 
@@ -62,7 +75,7 @@ class SourceSide:
             Retriable: the source does not answer, and the comparison was requested.
         """
         runs = [judged.window.run for judged in group if judged.window.run is not None and judged.window.run.spans]
-        newest = all(run.generation == self.head.generation for run in runs)
+        newest = all(run.generation == self.chain.generation for run in runs)
         if not runs or self._silent or not newest:
             return None
         last = runs[-1].spans[-1]
@@ -83,16 +96,24 @@ class SourceSide:
             self.verdict.note(f"the source did not answer: {exc.what}")
             return None
 
-    def compare(self, count: Callable[[str, Chunk | BatchChunk, int], None]) -> None:
+    def compare(
+        self,
+        count: Callable[[str, Chunk | BatchChunk, int], None],
+        *,
+        behind: LinkKey | None = None,
+        below: LinkKey | None = None,
+    ) -> None:
         """Check the source's records by the same digests, and find records that no run covers.
 
         Args:
             count: called with the phase, each chunk, and the number of offsets behind it.
+            behind: the last run of a row that is left out at the slice's beginning.
+            below: the first run of one at its end.
 
         Raises:
             Retriable: the source or the target does not answer.
         """
-        log, newest, position = self.span(), self.head.generation, self.head.position
+        log, newest, position = self.span(), self.chain.generation, self.chain.position
         if log.next < position:
             self.verdict.note(
                 f"the source ends at {log.next}, below the lane's position {position}: it was re-created or "
@@ -100,14 +121,15 @@ class SourceSide:
             )
             return
         losses = [loss for loss in self.ledger.read(self.task.lane) if loss.generation == newest]
-        runs = runs_of(self.chains, self.task.lane, self.head, since=newest)
-        windows = source_windows(runs, lambda run: self.task.wants(run, newest))
+        windows = source_windows(self._runs(behind, below), lambda run: self.task.wants(run, newest))
         first = next(windows, None)
         if first is None:
             return
         begin = max(first.first, log.first)
 
         end = min(log.next, position)
+        if self.part.position is not None:
+            end = min(end, self.part.position)
 
         def counted(read: Iterator[_Chunk]) -> Generator[_Chunk]:
             for chunk in read:
@@ -127,6 +149,16 @@ class SourceSide:
             if run is not None and run.state == "committed":
                 self._look_for_uncovered(run, found, losses)
                 self._compare(run, found)
+
+    def _runs(self, behind: LinkKey | None, below: LinkKey | None) -> Iterator[Run | None]:
+        """The slice's runs of the newest generation."""
+        part, newest = self.part, self.chain.generation
+        if part.upto is not None and part.upto[0] < newest:
+            return
+        least = max(part.first or (newest, -1), (newest, -1) if behind is None else (behind[0], behind[1] + 1))
+        for run in runs_of(self.chains, self.task.lane, self.chain, since=newest, begin=part.begin, upto=part.upto):
+            if run is None or (key_of(run) >= least and (below is None or key_of(run) < below)):
+                yield run
 
     def _batches(self, wanted: OffsetRange) -> Iterator[BatchChunk]:
         place = self.source.topic, self.source.partition

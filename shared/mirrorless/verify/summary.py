@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.reports.report import Figure, LanePlot, Report, ReportSection, Table, Tone
-from mirrorless.verify.findings import KINDS, Counts, LaneVerdict
+from mirrorless.verify.findings import KINDS, SHOWN, Counts, LaneVerdict
 
 TABLE_ROWS = 500
-"""Findings on the page; `report.json` has all that were kept."""
+"""Findings on the page; `report.json` has more, and the run's folder all that were kept."""
+
+LISTED = 1_000
+"""Findings of all lanes in `report.json`."""
 
 PLOTTED = 100
 """Lanes of the plot."""
@@ -78,8 +81,18 @@ def is_clean(verdicts: Sequence[LaneVerdict]) -> bool:
     return not counts_of(verdicts).found and all(verdict.state == "done" for verdict in verdicts)
 
 
-def report_of(verdicts: Sequence[LaneVerdict], *, flow: str, seconds: float, made_at: int) -> Report:
-    """The report."""
+def shorten(verdicts: Sequence[LaneVerdict]) -> None:
+    """Leave out what a report of many lanes has no room for: findings beyond the first, parts not drawn."""
+    room = LISTED
+    for place, verdict in enumerate(sorted(verdicts, key=_first_looked_at)):
+        verdict.show(min(room, SHOWN))
+        room -= len(verdict.findings)
+        if place >= PLOTTED:
+            verdict.segments.clear()
+
+
+def report_of(verdicts: Sequence[LaneVerdict], *, flow: str, seconds: float, made_at: int, folder: str = "") -> Report:
+    """The report. Args: folder: of the run, where all findings are."""
     counts = counts_of(verdicts)
     totals = totals_of(verdicts, seconds=seconds)
     figures = [
@@ -99,7 +112,7 @@ def report_of(verdicts: Sequence[LaneVerdict], *, flow: str, seconds: float, mad
         figures=tuple(figures),
         sections=tuple(
             section
-            for section in (_findings(verdicts), _unproved(verdicts, counts), _lanes(verdicts))
+            for section in (_findings(verdicts, folder), _unproved(verdicts, counts), _lanes(verdicts))
             if section is not None
         ),
         made_at=made_at,
@@ -122,7 +135,7 @@ def _verdict(verdicts: Sequence[LaneVerdict], counts: Counts) -> str:
     return f"{lost}{'Nothing else' if lost else 'Nothing'} is wrong: {proved}{because}."
 
 
-def _findings(verdicts: Sequence[LaneVerdict]) -> ReportSection | None:
+def _findings(verdicts: Sequence[LaneVerdict], folder: str) -> ReportSection | None:
     rows = [
         (
             finding.kind,
@@ -138,11 +151,12 @@ def _findings(verdicts: Sequence[LaneVerdict]) -> ReportSection | None:
     if not rows:
         return None
     left_out = sum(verdict.left_out for verdict in verdicts) + max(0, len(rows) - TABLE_ROWS)
+    where = f"; {folder}/findings has a Parquet file for each lane" if folder else ""
     table = Table(
         title="what is wrong",
         columns=("kind", "lane", "upstream", "downstream", "records", "what differs"),
         rows=tuple(rows[:TABLE_ROWS]),
-        note=f"{left_out:,} more findings are counted above and not listed." if left_out else "",
+        note=f"{left_out:,} more findings are counted above and not listed{where}." if left_out else "",
     )
     return ReportSection(
         heading="Findings",
@@ -169,7 +183,7 @@ def _unproved(verdicts: Sequence[LaneVerdict], counts: Counts) -> ReportSection 
 
 def _lanes(verdicts: Sequence[LaneVerdict]) -> ReportSection:
     # Lanes that need a look come first, in the table and in the plot.
-    verdicts = sorted(verdicts, key=lambda each: (each.state != "failed", not each.counts.found))
+    verdicts = sorted(verdicts, key=_first_looked_at)
     rows = [
         (
             f"{verdict.topic}-{verdict.partition}",
@@ -208,6 +222,10 @@ def _lanes(verdicts: Sequence[LaneVerdict]) -> ReportSection:
         note=note,
     )
     return ReportSection(heading="Lanes", tables=(table,), plots=(plot,) if plot.lanes else ())
+
+
+def _first_looked_at(verdict: LaneVerdict) -> tuple[bool, bool]:
+    return verdict.state != "failed", not verdict.counts.found
 
 
 def _state(verdict: LaneVerdict) -> str:

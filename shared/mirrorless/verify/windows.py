@@ -11,10 +11,12 @@ window begins with a hole. Behind the last run is the tail, which should be empt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
+
+import msgspec
 
 from mirrorless.jobs.request import Bound
 from mirrorless.lane import Lane
@@ -49,6 +51,51 @@ class Window:
         return list(chain.from_iterable(range(first, first + length) for first, length in self.claims))
 
 
+LinkKey = tuple[int, int]
+"""The generation and the position of a run: its place in the lane's chain."""
+
+
+def key_of(run: Run) -> LinkKey:
+    """The key of a run."""
+    return run.generation, run.position
+
+
+class ChainEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a lane's chain as it was read: what is added later is not verified."""
+
+    generation: int
+    position: int
+    """See `Head`."""
+    last: int
+    """The position of the newest link of this generation; -1 where it has none."""
+    expired: bool = False
+    """See `Head`."""
+
+    @classmethod
+    def of(cls, head: Head) -> ChainEnd:
+        """The end at a head."""
+        last = head.run.position if head.run is not None else -1
+        if head.run is None and head.expired:
+            last = head.position  # its newest run has gone, those before it may not have
+        return cls(generation=head.generation, position=head.position, last=last, expired=head.expired)
+
+
+class Border(msgspec.Struct, frozen=True, kw_only=True):
+    """A place between two runs of one generation, with all that the windows behind it depend on."""
+
+    generation: int
+    position: int
+    """Of the run before it."""
+    expected: LinkKey
+    """The key of the next link, where none has expired."""
+    at: int
+    """Where the next window begins, downstream."""
+    hole: bool = False
+    """See `TargetWindows`."""
+    begun: bool = False
+    """See `TargetWindows`."""
+
+
 def is_of_batches(window: Window) -> bool:
     """Whether its run was copied by whole batches."""
     return window.run is not None and window.run.digest_of == "batches"
@@ -74,24 +121,32 @@ def chosen(run: Run, start: Bound, end: Bound, *, newest: int) -> bool:
     )
 
 
-def runs_of(chains: Chains, lane: Lane, head: Head, *, since: int = 0) -> Iterator[Run | None]:
-    """Every run of a lane in order, generation by generation, up to the head as it was read.
+def runs_of(
+    chains: Chains,
+    lane: Lane,
+    end: ChainEnd,
+    *,
+    since: int = 0,
+    begin: Border | None = None,
+    upto: LinkKey | None = None,
+) -> Iterator[Run | None]:
+    """Every run of a lane in order, generation by generation, up to the end as it was read.
 
     A None stands where links have expired: at the beginning, or between two runs.
 
     Args:
         chains: the store.
         lane: whose.
-        head: read before; what is added meanwhile does not count.
+        end: read before; what is added meanwhile does not count.
         since: the generation to begin with.
+        begin: the border to begin behind; None for the beginning of the chain.
+        upto: the last run; None for the end.
     """
-    last = head.run.position if head.run is not None else -1
-    if head.run is None and head.expired:
-        last = head.position  # its newest run has gone, those before it may not have
-    expected = (0, 0)
-    for generation in range(since, head.generation + 1):
-        for link in _links(chains, lane, generation):
-            if generation == head.generation and link.position > last:
+    expected = (0, 0) if begin is None else begin.expected
+    for generation in range(since if begin is None else max(since, begin.generation), end.generation + 1):
+        after = begin.position if begin is not None and begin.generation == generation else -1
+        for link in _links(chains, lane, generation, after):
+            if generation == end.generation and link.position > end.last:
                 return
             # A reset over a run in doubt that was confirmed later has that run's position.
             late = isinstance(link, Reset) and (generation, link.position) < expected
@@ -100,25 +155,27 @@ def runs_of(chains: Chains, lane: Lane, head: Head, *, since: int = 0) -> Iterat
             if isinstance(link, Run):
                 expected = (generation, link.next)
                 yield link
+                if (generation, link.position) == upto:
+                    return
             else:
                 expected = (link.to_generation, link.next)
-    if head.expired:
+    if end.expired:
         yield None  # what was replicated last is not known
 
 
-def _links(chains: Chains, lane: Lane, generation: int) -> Iterator[Run | Reset]:
-    at = -1
+def _links(chains: Chains, lane: Lane, generation: int, after: int = -1) -> Iterator[Run | Reset]:
+    at = after
     # A page may hold less than requested, where its links are large: only an empty one is the last.
     while page := chains.after(lane, generation, at, limit=PAGE):
         yield from page
         at = page[-1].position
 
 
-def first_claims(chains: Chains, lane: Lane, head: Head) -> dict[int, int]:
+def first_claims(chains: Chains, lane: Lane, newest: int) -> dict[int, int]:
     """By generation: the lowest downstream offset that it or a later one claims; none where none claims any."""
     found: dict[int, int] = {}
     lowest: int | None = None
-    for generation in range(head.generation, -1, -1):
+    for generation in range(newest, -1, -1):
         runs = (link for link in _links(chains, lane, generation) if isinstance(link, Run) and link.spans)
         first = next(runs, None)
         if first is not None:
@@ -128,45 +185,53 @@ def first_claims(chains: Chains, lane: Lane, head: Head) -> dict[int, int]:
     return found
 
 
-def target_windows(
-    runs: Iterable[Run | None],
-    wanted: Callable[[Run], bool],
-    *,
-    start: int,
-    end: int,
-    lowest: dict[int, int],
-) -> Iterator[Window]:
-    """Windows of downstream offsets.
+@dataclass(slots=True, kw_only=True)
+class TargetWindows:
+    """The windows of downstream offsets, run by run."""
 
-    Args:
-        runs: see `runs_of`.
-        wanted: whether a run is to be looked at.
-        start: where the target's log begins.
-        end: below which the target is read.
-        lowest: see `first_claims`.
-    """
-    at, hole = start, False
-    for run in runs:
-        if run is None or not wanted(run):
-            hole = True
-            continue
+    start: int
+    """Where the target's log begins."""
+    lowest: Mapping[int, int]
+    """See `first_claims`."""
+    at: int
+    """Where the next window begins."""
+    hole: bool = False
+    """Whether links before the next run are gone, or not to be looked at."""
+    begun: bool = False
+    """Whether a window was met that has to be read: those before it have expired."""
+
+    def of(self, run: Run | None) -> Iterator[Window]:
+        """The windows of the next run. Args: run: None for links that are gone, or not to be looked at."""
+        if run is None:
+            self.hole = True
+            return
+        for window in self._of(run):
+            if window.next > self.start and not window.superseded and (window.claims or not window.hole):
+                self.begun = True
+            yield window
+
+    def _of(self, run: Run) -> Iterator[Window]:
         claims = tuple((span.downstream, span.length) for span in run.spans)
         if not claims:
-            yield Window(first=at, next=at, run=run)
-            continue
+            yield Window(first=self.at, next=self.at, run=run)
+            return
         first, following = claims[0][0], claims[-1][0] + claims[-1][1]
-        later = lowest.get(run.generation + 1)
+        later = self.lowest.get(run.generation + 1)
         # An earlier run may lie below the log's start; a run that lies below an earlier run's end contradicts it.
-        if (later is not None and following > later) or (first < at and at > start):
-            yield Window(first=at, next=at, run=run, claims=claims, superseded=True)
-            continue
-        for piece in _pieces(at, first - PIECE, hole=hole):
+        if (later is not None and following > later) or (first < self.at and self.at > self.start):
+            yield Window(first=self.at, next=self.at, run=run, claims=claims, superseded=True)
+            return
+        for piece in _pieces(self.at, first - PIECE, hole=self.hole):
+            self.at = piece.next
             yield piece
-            at = piece.next
-        yield Window(first=min(at, following), next=following, run=run, claims=claims, hole=hole)
-        at, hole = max(at, following), False
-    if not hole:
-        yield from _pieces(at, end, hole=False)
+        window = Window(first=min(self.at, following), next=following, run=run, claims=claims, hole=self.hole)
+        self.at, self.hole = max(self.at, following), False
+        yield window
+
+    def tail(self, end: int) -> Iterator[Window]:
+        """What follows the last run. Args: end: below which the target is read."""
+        if not self.hole:
+            yield from _pieces(self.at, end, hole=False)
 
 
 def _pieces(first: int, following: int, *, hole: bool) -> Iterator[Window]:

@@ -1,13 +1,15 @@
 """The latest value of each key of compacted topics, on both sides, by Spark: keys may be too many for one process.
 
-Each lane's task yields one row for each record of the target and then of the source: hashes, never contents. Spark
-shuffles them by key, and only keys that differ come back to the driver.
+Each lane's task reads the target and then the source, and keeps the last record of each key: hashes, never contents.
+It yields them whenever it holds as many as it may, and at the end. So Spark shuffles and combines one row for each key
+and side, more only of keys that are too many for a task; no lane is sorted. Only keys that differ come back to the
+driver.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +29,12 @@ from spark.jobs.clients import warm_log
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+BATCH_ROWS: Final = 20_000
+"""Of one batch that a task yields."""
+
+HELD_KEYS: Final = 500_000
+"""Keys of one side that a task holds, at about 200 bytes each."""
 
 SCHEMA: Final = "lane int, key binary, source boolean, offset long, content binary, tombstone boolean, pending boolean"
 
@@ -103,7 +111,7 @@ def _latest(row: Any) -> Latest | None:
 
 
 def _rows(lane: int, task: VerifyTask) -> Iterator[pa.RecordBatch]:
-    """Every record of one lane: first of the target, then of the source, so that nothing can seem to be ahead.
+    """The last records of one lane's keys: first of the target, then of the source, so that nothing can seem ahead.
 
     The last row has no key: its `pending` is whether the lane was behind.
     """
@@ -123,36 +131,73 @@ def _rows(lane: int, task: VerifyTask) -> Iterator[pa.RecordBatch]:
     claimed = -1 if head.run is None or head.in_doubt else head.run.last_downstream or -1
     if log.next <= claimed:
         raise Retriable("an open transaction hides the end of the remote partition", where=str(task.lane))
-    yield from (_batch(lane, chunk.records, None) for chunk in target.read(log))
+    seen = LastOfKeys(lane)
+    for chunk in target.read(log):
+        yield from seen.take(chunk.records, None)
+    yield from seen.rows()
 
     behind = False
     log = source.bounds()
     for chunk in source.read(log):
         behind = behind or any(position <= record.offset < end for record in chunk.records)
-        yield _batch(lane, chunk.records, position)
+        yield from seen.take(chunk.records, position)
     # A newer record may have replaced a key's record during the reading: it is below the end as it is by now.
     for chunk in source.read(OffsetRange(log.next, source.bounds().next)):
-        yield _batch(lane, chunk.records, position)
-    last = Record(offset=position if behind else -1, timestamp=-1, headers=[])
-    yield _batch(lane, [last], position, nameless=True)
+        yield from seen.take(chunk.records, position)
+    yield from seen.rows()
+    yield _table(lane, [None], [Latest(position if behind else -1, b"", tombstone=False, pending=behind)], source=True)
 
 
-def _batch(lane: int, every: Sequence[Record], position: int | None, *, nameless: bool = False) -> pa.RecordBatch:
-    """Args: position: the lane's, for records of the source; None for the target's. nameless: whether keys are null."""
+@dataclass(slots=True)
+class LastOfKeys:
+    """The last record of each key of one side, as far as it was read: the partial aggregation within a task."""
+
+    lane: int
+    _held: dict[bytes, Latest] = field(default_factory=dict)
+    _source: bool = False
+
+    def take(self, records: Sequence[Record], position: int | None) -> Iterator[pa.RecordBatch]:
+        """Take the next records; rows come where more keys are held than may be.
+
+        Args:
+            records: in order.
+            position: the lane's, for records of the source; None for the target's.
+        """
+        self._source = position is not None
+        for each in records:
+            # Compacted topics take no record without a key; older records without one are removed by compaction.
+            if each.key is not None:
+                self._held[sha256(each.key).digest()[:CONTENT_BYTES]] = Latest(
+                    each.offset,
+                    RecordAt.of(each).content,
+                    each.value is None,
+                    position is not None and each.offset >= position,
+                )
+        if len(self._held) >= HELD_KEYS:
+            yield from self.rows()
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the keys that are held, which are held no longer."""
+        held, self._held = self._held, {}
+        keys, latest = list(held), list(held.values())
+        for first in range(0, len(keys), BATCH_ROWS):
+            some = slice(first, first + BATCH_ROWS)
+            yield _table(self.lane, keys[some], latest[some], source=self._source)
+
+
+def _table(lane: int, keys: Sequence[bytes | None], latest: Sequence[Latest], *, source: bool) -> pa.RecordBatch:
+    """Rows of `SCHEMA`. Args: keys: hashes; the row without one says whether the lane was behind."""
     import pyarrow as pa  # noqa: PLC0415 -- in the worker
 
-    # Compacted topics take no record without a key; older records without one are removed by compaction.
-    records = [record for record in every if (record.key is None) == nameless]
-    count = len(records)
-    keys = [None if each.key is None else sha256(each.key).digest()[:CONTENT_BYTES] for each in records]
+    count = len(keys)
     return pa.RecordBatch.from_pydict(
         {
             "lane": pa.array([lane] * count, pa.int32()),
             "key": pa.array(keys, pa.binary()),
-            "source": pa.array([position is not None] * count, pa.bool_()),
-            "offset": pa.array([each.offset for each in records], pa.int64()),
-            "content": pa.array([RecordAt.of(each).content for each in records], pa.binary()),
-            "tombstone": pa.array([each.value is None for each in records], pa.bool_()),
-            "pending": pa.array([position is not None and each.offset >= position for each in records], pa.bool_()),
+            "source": pa.array([source] * count, pa.bool_()),
+            "offset": pa.array([each.offset for each in latest], pa.int64()),
+            "content": pa.array([each.content for each in latest], pa.binary()),
+            "tombstone": pa.array([each.tombstone for each in latest], pa.bool_()),
+            "pending": pa.array([each.pending for each in latest], pa.bool_()),
         }
     )

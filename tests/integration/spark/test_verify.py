@@ -10,6 +10,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 from confluent_kafka import Producer
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
@@ -95,7 +96,7 @@ def write_nothing(stage: LaneStage, partition: int, count: int) -> None:
 
 
 def test_each_planted_fault_is_found_as_what_it_is_and_a_true_copy_has_none(
-    stage: LaneStage, spark: SparkSession, tmp_path: Path
+    stage: LaneStage, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.create(stage.source, stage.topic, 8)
     stage.create(stage.target, stage.remote_topic, 8)
@@ -105,8 +106,22 @@ def test_each_planted_fault_is_found_as_what_it_is_and_a_true_copy_has_none(
     faulty = tampered_with(patient(stage), {partition: _later(fault) for partition, (_, fault) in FAULTS.items()})
     stage.replicate(faulty, stage.event())
 
-    outcome = verified(stage, spark, tmp_path)
+    outcome = verified(stage, spark, tmp_path / "whole")
+    # Once more, a slice for each run, and again from the folder of that, where all is proved.
+    monkeypatch.setattr("spark.jobs.verify.lanes.slice_bytes", lambda *_: 1)
+    sliced = verified(stage, spark, tmp_path / "sliced", against_source=True)
+    again = verified(stage, spark, tmp_path / "sliced", against_source=True)
 
+    assert len([name for name in open_job_files(str(tmp_path / "sliced")).names("parts/") if "-0#" in name]) == 2
+    for other in (sliced, again):
+        assert [each["findings"] for each in other.found["lanes"]] == [
+            each["findings"] for each in outcome.found["lanes"]
+        ]
+        assert other.found["totals"]["proved"] == outcome.found["totals"]["proved"]
+    note = open_job_files(str(tmp_path / "sliced")).read(f"lanes/{stage.topic}-0#0.json")
+    assert b"proved before" in (note or b"")
+    listed = parquet.read_table(tmp_path / "sliced" / "lanes.parquet").to_pylist()
+    assert [each["records"] for each in listed] == [8] * 8
     assert not outcome.clean
     assert found(outcome, 0) == {}
     assert {partition: found(outcome, partition) for partition in FAULTS} == {
@@ -121,8 +136,7 @@ def test_each_planted_fault_is_found_as_what_it_is_and_a_true_copy_has_none(
     # Every other record is proved, by the source's records of the wrong run.
     assert totals["records"] == 64
     assert totals["proved"] == 64 - 6
-    notes = open_job_files(str(tmp_path)).names("lanes/")
-    assert len(notes) == 8
+    assert len(open_job_files(str(tmp_path / "whole")).names("lanes/")) == 8
 
 
 def _later(fault: Tamper) -> Tamper:

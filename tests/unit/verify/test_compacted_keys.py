@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirrorless.record import Record
 from mirrorless.verify.compacted_keys import Expiry, KeyVerdict, Latest, judge_key, take_key
 from mirrorless.verify.findings import LaneVerdict
+from spark.jobs.verify import compacted_keys as partial
+from spark.jobs.verify.compacted_keys import LastOfKeys
 
 Log = list[tuple[int, int, bytes | None]]
 """Offset, key, value."""
@@ -104,3 +107,23 @@ def test_what_one_side_has_removed_by_itself_is_not_called_missing(
     source: Latest | None, target: Latest | None, expiry: Expiry, answer: KeyVerdict
 ) -> None:
     assert judge_key(source, target, expiry) == answer
+
+
+@given(keys=st.lists(st.integers(0, 5), max_size=40), most=st.integers(1, 8))
+def test_a_task_yields_the_last_record_of_each_key_and_never_holds_more_keys_than_it_may(
+    keys: list[int], most: int
+) -> None:
+    records = [Record(at, 1, [], b"%d" % key, b"%d" % at) for at, key in enumerate(keys)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partial, "HELD_KEYS", most)
+        seen = LastOfKeys(3)
+        batches = [batch for each in records for batch in seen.take([each], 0)] + list(seen.rows())
+
+    last: dict[bytes, int] = {}
+    for row in (row for batch in batches for row in batch.to_pylist()):
+        assert (row["lane"], row["source"], row["pending"]) == (3, True, True)
+        last[row["key"]] = max(row["offset"], last.get(row["key"], -1))
+    assert sorted(last.values()) == sorted({key: at for at, key in enumerate(keys)}.values())
+    assert max([batch.num_rows for batch in batches], default=0) <= most
+    if most > 6:
+        assert sum(batch.num_rows for batch in batches) == len(set(keys))

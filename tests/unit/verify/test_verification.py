@@ -476,7 +476,8 @@ def test_records_of_a_delivery_under_way_are_no_duplicates_where_delivery_is_at_
     assert found(lane.verify()) == only("different")
 
 
-def test_many_findings_are_counted_and_some_are_kept() -> None:
+def test_many_findings_are_counted_and_some_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirrorless.verify.findings.KEPT", 120)
     lane = a_lane(records=400, batch=50)
     for at in list(lane.target.records)[::2]:
         lane.change(at, changed(lane.target.records[at], value=b"x%d" % at))
@@ -484,6 +485,8 @@ def test_many_findings_are_counted_and_some_are_kept() -> None:
     verdict = lane.verify()
 
     assert found(verdict) == only("different", 200)
+    assert len(verdict.findings) == 120
+    verdict.show()
     assert len(verdict.findings) == 50
     assert verdict.left_out == 150
 
