@@ -98,7 +98,7 @@ async def _write_by_aiokafka(bootstrap: str, topic: str, script: Sequence[Sequen
                     compression_type=None if codec == "none" else codec,
                     enable_idempotence=kind != "plain",
                     transactional_id=f"{topic}-{number}" if kind == "transactional" else None,
-                    linger_ms=1000,
+                    linger_ms=20,
                     max_batch_size=100_000,
                 )
                 await producer.start()
