@@ -105,7 +105,7 @@ def test_a_page_has_lag_throughput_and_latency_of_the_runs_in_the_map_and_names_
     status = flow(lane(0, chains.heads(LANES)[LANES[0]]), lane(1, stop=stop))
     loss = Loss(lane=LANES[0], generation=0, first=3, next=5, cause="reset", detail="as told", at=NOW)
 
-    later = Loss(lane=LANES[0], generation=0, first=9, next=10, cause="quarantine", detail="as told", at=NOW)
+    later = Loss(lane=LANES[0], generation=0, first=9, next=10, cause="quarantined", detail="as told", at=NOW)
     other = replace(later, lane=LANES[2], first=1, next=2)
 
     report = report_of([status], [history_of(chains, status)], lambda _: [other, later, loss], made_at=NOW)
