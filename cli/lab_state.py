@@ -27,6 +27,12 @@ class LabNotRunning(MirrorlessError):
     """The lab has ended, or was killed."""
 
 
+class LabNotReady(LabNotRunning):
+    """The lab is starting, or ending: records do not flow at this moment."""
+
+    retriable = True
+
+
 class LabBroker(msgspec.Struct, frozen=True):
     """A broker that the lab runs."""
 
@@ -98,6 +104,7 @@ def read_lab_state(path: Path) -> LabState:
     Raises:
         BadInput: it is not there, or is not a lab's state.
         LabNotRunning: the lab has ended.
+        LabNotReady: it is starting, or ending.
     """
     try:
         state = msgspec.json.decode(path.read_bytes(), type=LabState)
@@ -112,7 +119,7 @@ def read_lab_state(path: Path) -> LabState:
             "the lab is not running", where=str(path), hint="`make lab` starts it again, with the data that it had"
         )
     if not state.ready:
-        raise LabNotRunning("the lab is starting, or ending", where=str(path), hint="wait until it says: records flow")
+        raise LabNotReady("the lab is starting, or ending", where=str(path), hint="wait until it says: records flow")
     return state
 
 

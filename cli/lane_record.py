@@ -27,7 +27,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     source = KafkaOffsets(deployment.settings(lane.flow).source, flow=str(lane.flow))
     record = source.record_from((lane.topic, lane.partition), arguments.offset)
     if record is None or record.offset != arguments.offset:
-        following = "none follows" if record is None else f"the next record is at {record.offset}"
+        following = _following(None if record is None else record.offset, asked=arguments.offset)
         raise BadInput(
             f"the source has no record there that read_committed readers see; {following}",
             where=lane.at(arguments.offset),
@@ -44,6 +44,13 @@ def run_show(arguments: argparse.Namespace) -> int:
     if arguments.to is not None:
         print(f"The value is in {arguments.to}.")
     return 0
+
+
+def _following(found: int | None, *, asked: int) -> str:
+    """Where the search for a record ended: beyond the end of the log it begins at the oldest record."""
+    if found is None:
+        return "none follows"
+    return f"the next record is at {found}" if found > asked else f"the log ends before it, and begins at {found}"
 
 
 def as_json(record: Record) -> dict[str, Any]:

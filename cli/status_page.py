@@ -133,7 +133,7 @@ def _sections(flow: FlowStatus, history: KnownRuns, losses: Iterable[Loss]) -> I
         columns=("lane", "from", "to", "cause", "why"),
         rows=tuple(
             (f"{loss.lane.topic}-{loss.lane.partition}", loss.first, loss.next - 1, loss.cause, loss.detail)
-            for loss in losses
+            for loss in sorted(losses, key=lambda loss: (loss.lane, loss.generation, loss.first))
         ),
     )
     yield ReportSection(

@@ -30,7 +30,10 @@ def rendered(flows: Sequence[FlowStatus], *, by_lane: bool, rates: Rates | None 
     from rich.text import Text  # noqa: PLC0415 -- programs need no tables
 
     for flow in flows:
-        yield _by_lane(flow) if by_lane else _by_topic(flow, rates)
+        if flow.topics:
+            yield _by_lane(flow) if by_lane else _by_topic(flow, rates)
+        else:
+            yield Text(f"{flow.flow}\n  topics      none yet")
         for line in (*summary(flow), *notes(flow)):
             yield Text(f"  {line}")
 

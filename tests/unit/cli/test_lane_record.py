@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cli.lane_record import SHOWN_BYTES, as_json, described
+import pytest
+
+from cli.lane_record import SHOWN_BYTES, _following, as_json, described
 from mirrorless.record import Record
 
 POISON = Record(
@@ -46,3 +48,11 @@ def test_programs_get_sizes_and_hexadecimal() -> None:
         "value_hex": bytes(range(256)).hex(),
     }
     assert as_json(Record(offset=0, timestamp=-1, headers=[]))["value_hex"] is None
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [(None, "none follows"), (12, "the next record is at 12"), (0, "the log ends before it, and begins at 0")],
+)
+def test_an_offset_behind_the_end_is_not_followed_by_the_oldest_record(found: int | None, words: str) -> None:
+    assert _following(found, asked=10) == words

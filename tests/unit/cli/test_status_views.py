@@ -66,6 +66,12 @@ def test_neighbouring_lanes_that_are_alike_are_one_line(capsys: pytest.CaptureFi
     ]
 
 
+def test_a_flow_without_topics_has_a_line_instead_of_an_empty_table(capsys: pytest.CaptureFixture[str]) -> None:
+    show([replace(flow(), topics=[])], by_lane=False)
+
+    assert capsys.readouterr().out.splitlines()[:2] == ["us-east->eu-west", "  topics      none yet"]
+
+
 def test_a_rate_is_what_the_lanes_moved_between_two_looks_and_a_reset_is_no_movement() -> None:
     before = flow(lane(0, at(100)), lane(1, at(500)), at=NOW)
     now = flow(lane(0, at(160)), lane(1, at(20, generation=1)), lane(2, at(9)), at=NOW + 2_000)
@@ -99,12 +105,15 @@ def test_a_page_has_lag_throughput_and_latency_of_the_runs_in_the_map_and_names_
     status = flow(lane(0, chains.heads(LANES)[LANES[0]]), lane(1, stop=stop))
     loss = Loss(lane=LANES[0], generation=0, first=3, next=5, cause="reset", detail="as told", at=NOW)
 
-    report = report_of([status], [history_of(chains, status)], lambda _: [loss], made_at=NOW)
+    later = Loss(lane=LANES[0], generation=0, first=9, next=10, cause="quarantined", detail="as told", at=NOW)
+    other = replace(later, lane=LANES[2], first=1, next=2)
+
+    report = report_of([status], [history_of(chains, status)], lambda _: [other, later, loss], made_at=NOW)
 
     lanes, rest = report.sections[1], report.sections[2]
     assert lanes.tables[0].rows[0][:2] == ("orders-1", "stopped: refused")
     assert lanes.tables[0].tones[0] == "bad"
-    assert rest.tables[-1].rows == (("orders-0", 3, 4, "reset", "as told"),)
+    assert [row[:2] for row in rest.tables[-1].rows] == [("orders-0", 3), ("orders-0", 9), ("orders-2", 1)]
     plots = [plot for plot in report.sections[0].plots if isinstance(plot, LinePlot)]
     assert [plot.title for plot in plots] == ["Throughput", "Latency", "Lag"]
     throughput, latency, lag = ([y for _, y in plot.lines[0].points] for plot in plots)
