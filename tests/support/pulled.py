@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -88,6 +89,10 @@ class MemoryLog:
             self.followed[place] = taken[-1].next
         if len(taken) == len(some) and self.reported.get(place) != end:
             found.ended[place] = self.followed[place] = self.reported[place] = end
+
+    def reading_on(self) -> AbstractContextManager[None]:
+        """See `PulledLog.reading_on`."""
+        return nullcontext()
 
     def close(self) -> None:
         """See `PulledLog.close`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -90,6 +91,13 @@ class PulledLog(Protocol):
             seconds: to wait at most.
             records: to return at most.
             size: bytes to return, about.
+        """
+        ...
+
+    def reading_on(self) -> AbstractContextManager[None]:
+        """Reads on inside this context, where nothing else of the log may be called.
+
+        The next `arrivals` returns what came, and raises what was wrong.
         """
         ...
 

@@ -242,9 +242,10 @@ class PullRun:
             Lane(self.replicator.flow, *place): self.readings.lanes[place].generation for place in batch.records
         }
         began = self.monotonic()
-        outcome = self.replicator.replicate(
-            batch, request=self.request, deadline=self._limited(deadline), generations=generations
-        )
+        with self.log.reading_on():
+            outcome = self.replicator.replicate(
+                batch, request=self.request, deadline=self._limited(deadline), generations=generations
+            )
         self.readings.size.went_well(self.monotonic() - began)
         self._failures = 0
         return outcome

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from struct import pack, unpack_from
 from unittest.mock import patch
 
@@ -17,9 +17,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
-from mirrorless.adapters.kafka.wire import cluster
+from mirrorless.adapters.kafka.wire import cluster, raw_log
 from mirrorless.adapters.kafka.wire.authentication import TurnedAwayError, _scram
 from mirrorless.adapters.kafka.wire.committed import committed
+from mirrorless.adapters.kafka.wire.connection import BrokerConnection, ready
 from mirrorless.adapters.kafka.wire.fetch import WantedPart, fetch_request, read_fetched
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
 from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
@@ -417,6 +418,93 @@ def test_each_end_is_returned_once(broker: FakeBroker) -> None:
     until(log, noted)
 
     assert ends == [0, 2, 4]
+    log.close()
+
+
+def with_a_backlog(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> KafkaRawLog:
+    """A log of which one batch was taken, as if that were much."""
+    monkeypatch.setattr(raw_log, "BACKLOG_BYTES", 1)
+    broker.fetches.append(fetched(part(appended(some(1)[0], 0))))
+    log = log_of(broker)
+    until(log, lambda found: found.covered)
+    return log
+
+
+def test_what_comes_while_it_reads_on_is_there_afterwards(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = with_a_backlog(broker, monkeypatch)
+    broker.fetches.append(fetched(part(appended(some(1)[0], 2))))
+
+    deadline = in_seconds(10)
+    with log.reading_on():
+        while not log._come:
+            assert deadline() > 0
+            time.sleep(0.001)
+
+    assert log.arrivals(0, records=100, size=10**6).covered == {LANE: 4}
+    log.close()
+
+
+def test_what_was_wrong_while_it_read_on_is_raised_once_by_the_next_look(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = with_a_backlog(broker, monkeypatch)
+    broker.fetches.append(fetched(part(error=29)))
+
+    failed, receive = threading.Event(), log._receive
+
+    def watched(seconds: float, end: socket.socket | None = None) -> None:
+        try:
+            receive(seconds, end)
+        except Retriable:
+            failed.set()
+            raise
+
+    monkeypatch.setattr(log, "_receive", watched)
+    with log.reading_on():
+        assert failed.wait(10)
+
+    with pytest.raises(Retriable, match=r"t-0.*authorization|authorized"):
+        log.arrivals(0, records=1, size=1)
+    broker.fetches.append(fetched(part(appended(some(1)[0], 2))))
+    assert until(log, lambda found: found.covered) == {LANE: 4}
+    log.close()
+
+
+def test_reading_on_ends_with_the_transaction_though_nothing_comes(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = with_a_backlog(broker, monkeypatch)
+    log._readings[LANE].again_at = time.monotonic() + 600
+    waits, over = threading.Event(), threading.Event()
+
+    def watched(
+        connections: Iterable[BrokerConnection], seconds: float, *, end: socket.socket
+    ) -> list[BrokerConnection]:
+        found = list(connections)
+        if not found:
+            waits.set()
+        return ready(found, seconds, end=end)
+
+    def transaction() -> None:
+        with log.reading_on():
+            assert waits.wait(10)
+        over.set()
+
+    monkeypatch.setattr(raw_log, "ready", watched)
+    threading.Thread(target=transaction, daemon=True).start()
+
+    assert over.wait(10)
+    log.close()
+
+
+def test_without_a_backlog_nothing_reads_on(broker: FakeBroker) -> None:
+    broker.fetches.append(fetched(part(appended(some(1)[0], 0))))
+    log = log_of(broker)
+    until(log, lambda found: found.covered)
+
+    before = threading.active_count()
+    with log.reading_on():
+        assert threading.active_count() == before
     log.close()
 
 

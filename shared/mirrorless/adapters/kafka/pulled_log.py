@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
@@ -179,6 +180,10 @@ class KafkaPulledLog:
                 fitting = size * len(messages) // max(taken, 1) if taken else AT_ONCE
                 messages = consumer.consume(max(1, min(records, AT_ONCE, fitting)), timeout=0)
         return found
+
+    def reading_on(self) -> AbstractContextManager[None]:
+        """See `PulledLog.reading_on`: the client's own threads read on at any time."""
+        return nullcontext()
 
     def close(self) -> None:
         """See `PulledLog.close`."""

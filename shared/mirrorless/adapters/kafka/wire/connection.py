@@ -282,8 +282,16 @@ class BrokerConnection:
                 return
 
 
-def ready(connections: Iterable[BrokerConnection], seconds: float) -> list[BrokerConnection]:
-    """The connections that can go on, once one of them can; none after so many seconds."""
+def ready(
+    connections: Iterable[BrokerConnection], seconds: float, *, end: socket.socket | None = None
+) -> list[BrokerConnection]:
+    """The connections that can go on, once one of them can; none after so many seconds.
+
+    Args:
+        connections: to wait for.
+        seconds: to wait at most.
+        end: ends the wait once its other side is closed.
+    """
     by_number, poll = {}, select.poll()
     found = []
     for each in connections:
@@ -291,8 +299,11 @@ def ready(connections: Iterable[BrokerConnection], seconds: float) -> list[Broke
             found.append(each)  # decrypted already: the kernel has nothing to show
         by_number[each.fileno()] = each
         poll.register(each.fileno(), select.POLLIN | (select.POLLOUT if each.wants_write else 0))
-    if not by_number:
+    if end is not None:
+        poll.register(end, select.POLLIN)
+    elif not by_number:
         time.sleep(max(0.0, seconds))  # nothing is under way: the wait is for a quota, or for a backoff to end
         return found
     events = poll.poll(0 if found else max(0.0, seconds) * 1000)
-    return found + [by_number[number] for number, _ in events if by_number[number] not in found]
+    able = (by_number[number] for number, _ in events if number in by_number)
+    return found + [each for each in able if each not in found]

@@ -2,13 +2,17 @@
 
 The next fetch is sent before what came is looked at by anybody else, so that a distant broker is never waited for
 alone; it is held back once enough has come that was not taken. A partition that gave something goes behind all others.
+While a transaction of a backlog is written, another thread reads on.
 """
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,6 +43,8 @@ that are produced of it, for these take one batch of each."""
 QUEUE_BYTES: Final = 24 * 1024 * 1024
 """Come and not taken, in all partitions together: no fetch is sent above it. Of one partition, twice its part of an
 answer."""
+BACKLOG_BYTES: Final = PART_BYTES
+"""Taken at once: from so many on, more is likely to be there already."""
 ANSWER_SECONDS: Final = 30.0
 """Without an answer, until the connection counts as lost."""
 
@@ -101,6 +107,11 @@ class KafkaRawLog:
         self._come: deque[_Come] = deque()
         self._queued = 0
         self._news = RawArrivals()
+        self._taken_bytes = 0
+        """At the last time that something was taken."""
+        self._reads_on = False
+        self._trouble: BaseException | None = None
+        """Of the thread that read on."""
 
     def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `PulledLog.stable_ends`."""
@@ -125,7 +136,10 @@ class KafkaRawLog:
     def arrivals(self, seconds: float, *, records: int, size: int) -> RawArrivals:
         """See `PulledLog.arrivals`. One batch at least is returned where there is one."""
         until = time.monotonic() + seconds
+        trouble, self._trouble = self._trouble, None
         with self._cluster.translated("show its records"):
+            if trouble is not None:
+                raise trouble
             while True:
                 wake = self._fetch(until)
                 waits = 0.0 if self._come or self._news else wake - time.monotonic()
@@ -134,8 +148,26 @@ class KafkaRawLog:
                 if self._come or self._news or time.monotonic() >= until:
                     return self._taken(records, size)
 
+    @contextmanager
+    def reading_on(self) -> Iterator[None]:
+        """See `PulledLog.reading_on`. Without a backlog the next answer is as well read afterwards."""
+        if self._taken_bytes < BACKLOG_BYTES:
+            yield
+            return
+        end, other_end = socket.socketpair()
+        with end, other_end, ThreadPoolExecutor(1) as pool:
+            self._reads_on = True
+            reading = pool.submit(self._read_on, end)
+            try:
+                yield
+            finally:
+                self._reads_on = False
+                other_end.close()
+                self._trouble = reading.exception()
+
     def close(self) -> None:
         """See `PulledLog.close`."""
+        self._trouble = None
         self.leave(list(self._readings))
         self._come.clear()
         self._queued = 0
@@ -166,9 +198,15 @@ class KafkaRawLog:
         waiting = {each.reading.place for each in self._come}
         for place in found.ended.keys() & waiting:
             self._news.ended[place] = found.ended.pop(place)
+        self._taken_bytes = found.bytes
         return found
 
     # Fetches
+
+    def _read_on(self, end: socket.socket) -> None:
+        while self._reads_on:
+            wake = self._fetch(time.monotonic() + ANSWER_SECONDS)
+            self._receive(wake - time.monotonic(), end)
 
     def _fetch(self, until: float) -> float:
         """Send a fetch to each broker that has none; when to look again, if nothing comes before."""
@@ -230,9 +268,9 @@ class KafkaRawLog:
             self._cluster.forget_leader(reading.place)
             reading.again_at = now + reading.backoff.pause()
 
-    def _receive(self, seconds: float) -> None:
+    def _receive(self, seconds: float, end: socket.socket | None = None) -> None:
         busy = [each for each in self._cluster.data_connections() if each.pending]
-        for connection in ready(busy, seconds):
+        for connection in ready(busy, seconds, end=end):
             try:
                 connection.flush()
                 for pending, answer in connection.receive():
