@@ -44,7 +44,7 @@ QUEUE_BYTES: Final = 24 * 1024 * 1024
 """Come and not taken, in all partitions together: no fetch is sent above it. Of one partition, twice its part of an
 answer."""
 BACKLOG_BYTES: Final = PART_BYTES
-"""Taken at once: from so many on, more is likely to be there already."""
+"""Of a transaction: with so many, more is likely to be there already."""
 ANSWER_SECONDS: Final = 30.0
 """Without an answer, until the connection counts as lost."""
 
@@ -108,7 +108,7 @@ class KafkaRawLog:
         self._queued = 0
         self._news = RawArrivals()
         self._taken_bytes = 0
-        """At the last time that something was taken."""
+        """Since it read on."""
         self._reads_on = False
         self._trouble: BaseException | None = None
         """Of the thread that read on."""
@@ -151,7 +151,8 @@ class KafkaRawLog:
     @contextmanager
     def reading_on(self) -> Iterator[None]:
         """See `PulledLog.reading_on`. Without a backlog the next answer is as well read afterwards."""
-        if self._taken_bytes < BACKLOG_BYTES:
+        taken, self._taken_bytes = self._taken_bytes, 0
+        if taken < BACKLOG_BYTES:
             yield
             return
         end, other_end = socket.socketpair()
@@ -198,7 +199,7 @@ class KafkaRawLog:
         waiting = {each.reading.place for each in self._come}
         for place in found.ended.keys() & waiting:
             self._news.ended[place] = found.ended.pop(place)
-        self._taken_bytes = found.bytes
+        self._taken_bytes += found.bytes
         return found
 
     # Fetches
