@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
@@ -18,8 +18,8 @@ from mirrorless.backfill.outcome import report_of, totals_of
 from mirrorless.backfill.plan import copy_order
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
-from mirrorless.jobs.copy_task import CopyResult, CopyTask
-from mirrorless.jobs.lane_copy import Ending, deadline_in
+from mirrorless.jobs.copy_task import CopyTask
+from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.progress import LaneProgress
 from mirrorless.jobs.request import PLAN, BackfillOptions, lane_file
@@ -29,8 +29,8 @@ from spark.jobs.backfill.archive_survey import surveyor
 from spark.jobs.backfill.plan import plan_backfill
 from spark.jobs.clients import warm_tables
 from spark.jobs.driver import JobOutcome, JobRun, drive
-from spark.jobs.lane_copies import copied
-from spark.jobs.lane_tasks import TaskAttempt, run_lanes
+from spark.jobs.lane_groups import copy_all, copy_group
+from spark.jobs.lane_tasks import TaskAttempt
 from spark.jobs.leases import KeptLeases, side_by_side
 from spark.jobs.session import lanes_at_a_time
 
@@ -71,12 +71,9 @@ def backfill(run: JobRun) -> JobOutcome:
         run.phase = "copy"
         held.begun = True
         began = time.monotonic()
-        found = run_lanes(run.spark, backfill_lane, [msgspec.json.encode(task) for task in tasks])
+        found = copy_all(run.spark, tasks, work=backfill_lanes)
         seconds = time.monotonic() - began
-        answers = {
-            (lane.lane_topic, lane.partition): msgspec.json.decode(each, type=CopyResult)
-            for lane, each in zip(lanes, found, strict=True)
-        }
+        answers = {(lane.lane_topic, lane.partition): each for lane, each in zip(lanes, found, strict=True)}
         results = [answers[lane.lane_topic, lane.partition] for lane in plan.lanes]
         held.finished(lane for lane, result in zip(plan.lanes, results, strict=True) if result.state == "done")
     except BaseException:
@@ -98,11 +95,9 @@ def backfill(run: JobRun) -> JobOutcome:
     )
 
 
-def backfill_lane(task: bytes, attempt: TaskAttempt) -> bytes:
-    """Copy one lane as `copy_lane` does, and join it to its mapping."""
-    decoded = msgspec.json.decode(task, type=CopyTask)
-    ending: Callable[[CopyTask], Ending] | None = _joining if decoded.group else None
-    return msgspec.json.encode(copied(decoded, attempt, ending=ending))
+def backfill_lanes(task: bytes, attempt: TaskAttempt) -> bytes:
+    """Copy some lanes as `copy_together` does, and join each to its mapping."""
+    return copy_group(task, attempt, lambda each: _joining(each) if each.group else None)
 
 
 def _joining(task: CopyTask) -> MappingHandover:

@@ -40,10 +40,10 @@ from mirrorless.reconcile.ranges import united, without
 from mirrorless.reconcile.returning_groups import GroupsBack, ReturningGroup
 from mirrorless.settings import FlowSettings
 from spark.jobs.driver import JobOutcome, JobRun, drive
+from spark.jobs.lane_groups import TOGETHER, copy_all
 from spark.jobs.lane_tasks import run_lanes
 from spark.jobs.leases import HeldLanes, KeptLeases
 from spark.jobs.reconcile.conflicts import find_conflicts
-from spark.jobs.reconcile.copying import TOGETHER, copy_all
 from spark.jobs.reconcile.joining import join_all, tallies
 from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
 from spark.jobs.reconcile.tasks import find_orphans, inspect_lane

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
@@ -17,17 +17,24 @@ from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.clock import now_ms
 from mirrorless.jobs.batch_copy import BatchCopy
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, LaneLog
-from mirrorless.jobs.lane_copy import Ending, LaneCopy
+from mirrorless.jobs.engine_choice import EngineChoice
+from mirrorless.jobs.lane_copy import CHUNK_SECONDS, Ending, LaneCopy, deadline_in
+from mirrorless.jobs.shared_transactions import SharedTransactions
 from mirrorless.origin import OriginRule
 from mirrorless.ports.kafka import Deadline, Source, SourceTopic
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.record_batch import PassTerms
+from mirrorless.settings import FlowSettings
 from spark.jobs.clients import warm_archive, warm_batch_log, warm_batch_target, warm_log, warm_tables, warm_target
 from spark.jobs.lane_tasks import TaskAttempt, limit_garbage_collection, result_of
 
 COPIED_BYTES: Final = 32_000_000
-"""Of whole batches in one chunk of a copy: they are held as they came, and a transaction has its own cost."""
+"""Of whole batches in one chunk of each lane of a task together: they are held as they came, and a transaction has its
+own cost."""
+
+SHARED_SLOT: Final = -1
+"""Of the writer of shared transactions."""
 
 
 def copy_lane(task: bytes, attempt: TaskAttempt) -> bytes:
@@ -40,11 +47,17 @@ def copy_lane(task: bytes, attempt: TaskAttempt) -> bytes:
 
 
 def copied(
-    task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTask], Ending] | None = None, slot: int = 0
+    task: CopyTask,
+    attempt: TaskAttempt,
+    *,
+    ending: Ending | None = None,
+    slot: int = 0,
+    lanes: int = 1,
+    shared: SharedTransactions | None = None,
 ) -> CopyResult:
-    """Wire a copy and run it; see `result_of`. Copies at the same time have a slot each."""
+    """Wire a copy and run it; see `wire_copy` and `result_of`."""
     return result_of(
-        lambda: finished(wire_copy(task, attempt, ending=ending, slot=slot), attempt),
+        lambda: finished(wire_copy(task, attempt, ending=ending, slot=slot, lanes=lanes, shared=shared), attempt),
         attempt,
         failed=lambda error: CopyResult(lane=str(task.lane), partition=task.partition, state="failed", error=error),
     )
@@ -62,71 +75,116 @@ def finished(copy: LaneCopy, attempt: TaskAttempt) -> CopyResult:
 
 
 def wire_copy(
-    task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTask], Ending] | None = None, slot: int = 0
+    task: CopyTask,
+    attempt: TaskAttempt,
+    *,
+    ending: Ending | None = None,
+    slot: int = 0,
+    lanes: int = 1,
+    shared: SharedTransactions | None = None,
 ) -> LaneCopy:
-    """A task with its replicators, stores and clients; those of its slot."""
-    settings = msgspec.structs.replace(task.settings, delivery="exactly_once")
-    dynamodb = warm_tables(task.tables_region or settings.target.region, settings.tables_role)
-    tables = settings.tables
-    chains = DynamoDbChains(dynamodb, tables.offset_map, retention_days=settings.map_retention_days)
-    states = DynamoDbLaneStates(dynamodb, tables.lanes)
-    source = _Described(KafkaSource(settings), task.read_topic)
-    ledger = DynamoDbLossLedger(dynamodb, tables.loss_ledger)
-    # Into another topic nothing returns, and a copy there needs no origin. A batch that passes cannot be marked.
-    origin = settings.origin_rule if task.write_topic == task.read_topic else _no_origin
+    """A task with its replicators, stores and clients.
 
-    def replicator(target: KafkaTarget, terms: Callable[[str], PassTerms | None]) -> Replicator:
-        return Replicator(
-            flow=settings.name,
-            delivery="exactly_once",
-            remote_topic=lambda _: task.write_topic,
-            chains=chains,
-            positions=Positions(chains=chains, states=states, target=target, clock=now_ms),
-            ledger=ledger,
-            target=target,
-            source=source,
-            clock=now_ms,
-            new_id=lambda: uuid4().hex,
-            holder=task.holder,
-            examined=True,
-            terms=terms,
-            origin=origin,
-        )
-
-    by_batches: BatchCopy | None = None
-    if task.archive is None and settings.copy == "auto" and origin(task.read_topic) is None:
+    Args:
+        task: the lane.
+        attempt: of the task.
+        ending: of the lane.
+        slot: of its clients: copies at the same time have one each.
+        lanes: copied at the same time.
+        shared: their transactions.
+    """
+    settings, states = _exactly_once(task), _states(task)
+    batch_copy: BatchCopy | None = None
+    if by_batches(task):
         target = warm_batch_target(msgspec.json.encode(settings), slot)
-        by_batches = BatchCopy(
-            replicator=replicator(target, target.terms),
-            log=warm_batch_log(msgspec.json.encode(settings.source), settings.flow, COPIED_BYTES, slot),
+        batch_copy = BatchCopy(
+            replicator=_replicator([task], target, target.terms),
+            log=warm_batch_log(msgspec.json.encode(settings.source), settings.flow, COPIED_BYTES // lanes, slot),
             terms=lambda: target.terms(task.write_topic),
+            choice=EngineChoice(alone=shared is None),
         )
     return LaneCopy(
         task=task,
-        replicator=replicator(warm_target(msgspec.json.encode(settings), slot), lambda _: None),
+        replicator=_replicator([task], warm_target(msgspec.json.encode(settings), slot), lambda _: None),
         log=lane_log(task, slot),
-        by_batches=by_batches,
+        by_batches=batch_copy,
+        shared=shared,
         leases=states if task.holder else None,
         files=open_job_files(task.files) if task.files else None,
-        ending=ending(task) if ending is not None else None,
+        ending=ending,
         attempt=attempt.number,
         clock=now_ms,
     )
 
 
-def _no_origin(_: str) -> OriginRule | None:
-    return None
+def shared_transactions(tasks: Sequence[CopyTask]) -> SharedTransactions | None:
+    """The transactions of copies at the same time, of one job; None where two of them write to one partition."""
+    sharing = [task for task in tasks if by_batches(task)]
+    places = {(task.write_topic, task.partition) for task in sharing}
+    if len(places) < max(2, len(sharing)):  # the acknowledgements of a transaction are by partition
+        return None
+    target = warm_batch_target(msgspec.json.encode(_exactly_once(sharing[0])), SHARED_SLOT)
+    return SharedTransactions(
+        replicator=_replicator(sharing, target, target.terms),
+        request=sharing[0].run_id,
+        deadline=lambda: deadline_in(CHUNK_SECONDS),
+    )
+
+
+def by_batches(task: CopyTask) -> bool:
+    """Whether a lane's batches may be copied as they are. One that passes cannot be marked with an origin."""
+    return task.archive is None and task.settings.copy == "auto" and _origin(task) is None
+
+
+def _replicator(tasks: Sequence[CopyTask], target: KafkaTarget, terms: Callable[[str], PassTerms | None]) -> Replicator:
+    """The replicator of some lanes of a job, by one writer."""
+    first, of = tasks[0], {task.lane_topic: task for task in tasks}
+    settings, dynamodb = _exactly_once(first), _tables(first)
+    chains = DynamoDbChains(dynamodb, settings.tables.offset_map, retention_days=settings.map_retention_days)
+    return Replicator(
+        flow=settings.name,
+        delivery="exactly_once",
+        remote_topic=lambda topic: of[topic].write_topic,
+        chains=chains,
+        positions=Positions(chains=chains, states=_states(first), target=target, clock=now_ms),
+        ledger=DynamoDbLossLedger(dynamodb, settings.tables.loss_ledger),
+        target=target,
+        source=_Described(KafkaSource(settings), {topic: task.read_topic for topic, task in of.items()}),
+        clock=now_ms,
+        new_id=lambda: uuid4().hex,
+        holder=first.holder,
+        examined=True,
+        terms=terms,
+        origin=lambda topic: _origin(of[topic]),
+    )
+
+
+def _exactly_once(task: CopyTask) -> FlowSettings:
+    return msgspec.structs.replace(task.settings, delivery="exactly_once")
+
+
+def _tables(task: CopyTask) -> Any:
+    return warm_tables(task.tables_region or task.settings.target.region, task.settings.tables_role)
+
+
+def _states(task: CopyTask) -> DynamoDbLaneStates:
+    return DynamoDbLaneStates(_tables(task), task.settings.tables.lanes)
+
+
+def _origin(task: CopyTask) -> OriginRule | None:
+    """Of the lane. Into another topic nothing returns, and a copy there needs none."""
+    return task.settings.origin_rule(task.read_topic) if task.write_topic == task.read_topic else None
 
 
 class _Described:
     """Implements `mirrorless.ports.kafka.Source`: the lane of a job may have a name that no topic has."""
 
-    def __init__(self, source: Source, topic: str) -> None:
-        self._source, self._topic = source, topic
+    def __init__(self, source: Source, topics: Mapping[str, str]) -> None:
+        self._source, self._topics = source, topics
 
-    def describe(self, topic: str, deadline: Deadline) -> SourceTopic:  # noqa: ARG002 -- the lane's name, not a topic's
+    def describe(self, topic: str, deadline: Deadline) -> SourceTopic:
         """See `Source.describe`."""
-        return self._source.describe(self._topic, deadline)
+        return self._source.describe(self._topics[topic], deadline)
 
 
 def lane_log(task: CopyTask, slot: int = 0) -> LaneLog:

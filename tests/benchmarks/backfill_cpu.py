@@ -34,8 +34,8 @@ from mirrorless.jobs.copy_task import CHUNK_RECORDS, CopyResult, CopyTask, Offse
 from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
-from spark.jobs.lane_copies import copy_lane
-from spark.jobs.lane_tasks import TaskAttempt, Work, run_lanes
+from spark.jobs.lane_groups import copy_all, copy_together
+from spark.jobs.lane_tasks import TaskAttempt, Work
 from spark.jobs.session import spark_session
 
 TOPIC = "history"
@@ -64,9 +64,13 @@ def bare_clients(source: str, settings: bytes) -> tuple[Consumer, Producer]:
     return consumer, producer
 
 
-def bare_copy(task: bytes, _: TaskAttempt) -> bytes:
+def bare_copies(task: bytes, _: TaskAttempt) -> bytes:
+    """The lanes of a task, one after the other."""
+    return msgspec.json.encode([bare_copy(lane) for lane in msgspec.json.decode(task, type=list[CopyTask])])
+
+
+def bare_copy(lane: CopyTask) -> CopyResult:
     """One lane, from its beginning to its end."""
-    lane = msgspec.json.decode(task, type=CopyTask)
     began, cpu = time.perf_counter(), time.process_time()
     consumer, producer = bare_clients(lane.settings.source.bootstrap, msgspec.json.encode(lane.settings))
     produce, topic, partition = producer.produce, lane.write_topic, lane.partition
@@ -96,43 +100,34 @@ def bare_copy(task: bytes, _: TaskAttempt) -> bytes:
         producer.flush(30)
         producer.commit_transaction(30)
         records, left = records + taken, left - taken
-    return msgspec.json.encode(
-        CopyResult(
-            lane=f"{topic}-{partition}",
-            partition=partition,
-            state="done",
-            records=records,
-            written=records,
-            seconds=time.perf_counter() - began,
-            cpu_seconds=time.process_time() - cpu,
-        )
+    return CopyResult(
+        lane=f"{topic}-{partition}",
+        partition=partition,
+        state="done",
+        records=records,
+        written=records,
+        seconds=time.perf_counter() - began,
+        cpu_seconds=time.process_time() - cpu,
     )
 
 
-class Measured(msgspec.Struct, frozen=True):
-    """The result of a lane, and the most resident memory of its worker meanwhile."""
-
-    result: CopyResult
-    peak_mb: float
-
-
 def measured(work: Work) -> Work:
-    """The work with its memory, which Linux counts from a reset on."""
+    """The work, whose results have the most resident memory of their worker, in MB, in the place of their races."""
 
     def run(task: bytes, attempt: TaskAttempt) -> bytes:
         Path("/proc/self/clear_refs").write_text("5")
-        result = msgspec.json.decode(work(task, attempt), type=CopyResult)
+        results = msgspec.json.decode(work(task, attempt), type=list[CopyResult])
         status = Path("/proc/self/status").read_text()
-        (peak,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
-        return msgspec.json.encode(Measured(result, int(peak) / 1024))
+        (peak,) = (int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+        return msgspec.json.encode([msgspec.structs.replace(each, races=peak // 1024) for each in results])
 
     return run
 
 
 def copy_by_batches(task: bytes, attempt: TaskAttempt) -> bytes:
-    """`copy_lane`, which leaves no lane to the Kafka client."""
+    """`copy_together`, which leaves no lane to the Kafka client."""
     engine_choice.LEAST_SAVED_US = float("inf")  # type: ignore[misc]  # in this worker alone
-    return copy_lane(task, attempt)
+    return copy_together(task, attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,14 +204,12 @@ class Bench:
             for partition, end in enumerate(self._ends)
         ]
         began = time.perf_counter()
-        found = run_lanes(self._spark, measured(work), [msgspec.json.encode(task) for task in tasks])
+        results = copy_all(self._spark, tasks, work=measured(work))
         seconds = time.perf_counter() - began
-        memory = [msgspec.json.decode(each, type=Measured) for each in found]
-        results = [each.result for each in memory]
         self._target.delete_topics([topic])[topic].result()
         if any(each.state != "done" for each in results) or sum(each.records for each in results) != sum(self._ends):
             raise RuntimeError(f"not everything was copied: {[each.error for each in results]}")
-        peak = max(each.peak_mb for each in memory)
+        peak = max(each.races for each in results)
         return Round(seconds, sum(each.cpu_seconds for each in results), sum(self._ends), peak)
 
 
@@ -266,8 +259,8 @@ def _measure(  # noqa: PLR0917 -- the arguments of the program
 ) -> None:
     bench.fill(records, size, batch_kb)
     works: dict[str, tuple[Work, FlowSettings]] = {
-        "bare": (bare_copy, settings),
-        "records": (copy_lane, msgspec.structs.replace(settings, copy="records")),
+        "bare": (bare_copies, settings),
+        "records": (copy_together, msgspec.structs.replace(settings, copy="records")),
         "batches": (copy_by_batches, settings),
     }
     works = {what: work for what, work in works.items() if what in only}

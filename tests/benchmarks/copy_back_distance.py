@@ -27,7 +27,7 @@ from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.reconcile.copy_tasks import ReconciledLane, back_tasks
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
-from spark.jobs.reconcile.copying import copy_all
+from spark.jobs.lane_groups import copy_all
 from spark.jobs.session import spark_session
 
 ROOT = Path(__file__).parents[2]

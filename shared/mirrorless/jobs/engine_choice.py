@@ -1,7 +1,7 @@
 """The engine that copies a lane in a job: whole record batches, or records by the Kafka client.
 
-A task has one lane, and a request to a broker takes one batch of it: where batches are small and the target is far, the
-task waits for most of its time, and the client, which packs larger batches, is faster. So there are two grounds. What a
+A request to a broker takes one batch of each lane of a task: where batches are small and the target is far, the task
+waits for most of its time, and the client, which packs larger batches, is faster. So there are two grounds. What a
 chunk would cost either way, by what its batches are like, is estimated before it is written. And after a while the
 other engine is tried, and the faster one goes on. Both are forgotten after some minutes, for a log changes.
 
@@ -30,8 +30,8 @@ HELD_SECONDS: Final = 300.0
 FAILURES: Final = 3
 """In a row by whole batches, until the client has a try: it serves brokers that are too old for the other engine."""
 
-LANE_BATCH_US: Final = 90.0
-"""CPU of a batch that passes alone in its request, beside what it takes where many lanes share one."""
+LONE_BATCH_US: Final = 90.0
+"""CPU of a batch that passes alone in its request, beside what it takes where several lanes share one."""
 
 REQUEST_BYTES: Final = 64 * 1024
 """By which a batch counts for more than its own bytes: the target's answer is waited for."""
@@ -50,6 +50,8 @@ class EngineChoice:
     """The choice for one lane."""
 
     engine: Engine = "batches"
+    alone: bool = True
+    """Whether no other lane shares the lane's requests."""
     budget: int = FIRST_BYTES
     """Bytes of whole batches in one transaction, each with `REQUEST_BYTES` beside its own."""
     _paces: dict[Engine, float] = field(default_factory=dict)
@@ -68,7 +70,7 @@ class EngineChoice:
         passes = {each.base_offset for each in batches if obstacle(each, terms, position=0) is None}
         passing.note([each for each in batches if each.base_offset in passes])
         opened.note([each for each in batches if each.base_offset not in passes])
-        by_batches = passing.cost_passed() + opened.cost_opened() + len(batches) * LANE_BATCH_US
+        by_batches = passing.cost_passed() + opened.cost_opened() + len(batches) * LONE_BATCH_US * self.alone
         by_client = passing.cost_by_client() + opened.cost_by_client()
         if by_client * MARGIN < by_batches and by_batches - by_client >= LEAST_SAVED_US:
             self.use_client()

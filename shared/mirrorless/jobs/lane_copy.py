@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -22,12 +22,13 @@ from mirrorless.jobs.copy_task import CopyResult, CopyTask, LaneLog, OffsetRange
 from mirrorless.jobs.lane_start import beginning, first_links
 from mirrorless.jobs.progress import EVERY_MS, JobProgress, LaneProgress, LaneStateName, write_progress
 from mirrorless.jobs.request import PROGRESS
+from mirrorless.jobs.shared_transactions import SharedTransactions
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Lease
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import JobFiles, Leases
 from mirrorless.protocol.event import Batch
-from mirrorless.protocol.replicate import Replicator
+from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.run import Run
 from mirrorless.scheduled.rate_limit import ByteRateLimit
 
@@ -74,6 +75,8 @@ class LaneCopy:
     log: LaneLog
     by_batches: BatchCopy | None = None
     """None where all is copied by records."""
+    shared: SharedTransactions | None = None
+    """With other lanes of the task, for whole batches; None where the lane is alone."""
     leases: Leases | None = None
     """None where the task has no holder."""
     files: JobFiles | None = None
@@ -93,6 +96,9 @@ class LaneCopy:
     runs: int = 0
     races: int = 0
     _by_records: Replicator = field(init=False)
+    _shared_to: int = -1
+    """The upstream offset to which a shared transaction came last, -1 for none: what this replicator remembers may be
+    older."""
     _copied_at: float = 0.0
     """When the last chunk was over."""
     _rate_limit: ByteRateLimit | None = None
@@ -142,8 +148,9 @@ class LaneCopy:
             LeaseHeld: another job has the lane.
             Retriable: a store or the target does not answer.
         """
-        positions = self.replicator.positions
-        if self.lane in positions.load([self.lane], self.replicator.remote_topic, deadline_in(CHUNK_SECONDS)):
+        positions, deadline = self.replicator.positions, deadline_in(CHUNK_SECONDS)
+        begins = {self.lane: self._shared_to} if self._shared_to >= 0 else {}
+        if self.lane in positions.load([self.lane], self.replicator.remote_topic, deadline, begins):
             raise self._lost_to_another()
         return positions.head(self.lane).position
 
@@ -188,12 +195,14 @@ class LaneCopy:
             self.replicator = replicator
         self._copied_at = self.monotonic()
         if engine is not None and by_batches:
-            yield from engine.read(place, wanted, patience)
+            with self.shared.sharing() if self.shared is not None else nullcontext():
+                yield from engine.read(place, wanted, patience)
             return
-        for chunk in self.log.read(*place, wanted, patience):
-            yield Content(chunk.records, chunk.covered)
-            if engine is not None and engine.choice.engine == "batches":
-                return
+        with self.shared.client_turn(self.hold) if self.shared is not None else nullcontext():
+            for chunk in self.log.read(*place, wanted, patience):
+                yield Content(chunk.records, chunk.covered)
+                if engine is not None and engine.choice.engine == "batches":
+                    return
 
     # The lease
 
@@ -277,12 +286,11 @@ class LaneCopy:
 
     def _replicate(self, content: Content, *, examined: bool = True) -> None:
         self.hold()
-        self.replicator.examined = examined
         place, before = (self.task.lane_topic, self.task.partition), self.position()
         batch = Batch(
             records={place: content.of_lane}, covered={place: content.covered}, begins={place: content.begins}
         )
-        outcome = self.replicator.replicate(batch, request=self.task.run_id, deadline=deadline_in(CHUNK_SECONDS))
+        outcome = self._written(batch, content.covered, examined=examined)
         if outcome.waiting:
             raise self._lost_to_another()
         size = sum(run.bytes for run in outcome.runs)
@@ -304,6 +312,17 @@ class LaneCopy:
         if self._rate_limit is not None:
             self._rate_limit.spend(size, self._between_pauses)
         self._copied_at = self.monotonic()
+
+    def _written(self, batch: Batch, covered: int, *, examined: bool) -> BatchOutcome:
+        """Write a batch, beside those of other lanes where that is possible."""
+        if self.shared is not None and self.replicator is not self._by_records:
+            outcome = self.shared.replicate(batch, examined=examined)
+            if outcome is not None:
+                self._shared_to = covered
+                return outcome
+        self._shared_to = -1
+        self.replicator.examined = examined
+        return self.replicator.replicate(batch, request=self.task.run_id, deadline=deadline_in(CHUNK_SECONDS))
 
     def _between_pauses(self) -> None:
         self.hold()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark.jobs.reconcile.copying import TOGETHER, groups_of
+from spark.jobs.lane_groups import TOGETHER, groups_of
 
 
 def test_every_lane_has_one_task_and_no_slot_is_idle_while_a_task_has_several() -> None:

@@ -37,7 +37,7 @@ class KafkaBatchLaneLog:
         """
         self._chunk_bytes = chunk_bytes
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
-        self._log = KafkaRawLog(cluster, flow=flow, part_bytes=FETCHED_BYTES)
+        self._log = KafkaRawLog(cluster, flow=flow, part_bytes=min(FETCHED_BYTES, chunk_bytes // 2))
 
     def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[BatchChunk]:
         """See `BatchLog.read`. The deadline is for each chunk anew, as far as a silent cluster is concerned."""
