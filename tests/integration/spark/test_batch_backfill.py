@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -24,6 +24,7 @@ from mirrorless.protocol.hooks import Step
 from mirrorless.run import Run
 from spark.jobs.driver import JobOutcome, JobRun
 from spark.jobs.lane_copies import copy_lane
+from spark.jobs.lane_groups import copy_together
 from spark.jobs.lane_tasks import TaskAttempt
 from spark.verify import verify
 from tests.support.batch_writers import COMPACTED, write_by_librdkafka, write_compacted
@@ -86,6 +87,16 @@ def copied(task: CopyTask) -> CopyResult:
     return msgspec.json.decode(copy_lane(msgspec.json.encode(task), ONLY), type=CopyResult)
 
 
+def together(tasks: Sequence[CopyTask]) -> list[CopyResult]:
+    """The same for lanes of one task, which share their transactions."""
+    return msgspec.json.decode(copy_together(msgspec.json.encode(tasks), ONLY), type=list[CopyResult])
+
+
+def alone(tasks: Sequence[CopyTask]) -> list[CopyResult]:
+    """Each in a task of its own."""
+    return [copied(task) for task in tasks]
+
+
 def verified(stage: LaneStage, spark: SparkSession, folder: Path) -> JobOutcome:
     """A verification of both sides."""
     options = VerifyOptions(against_source=True)
@@ -101,19 +112,25 @@ def runs_of(stage: LaneStage, partition: int) -> list[Run]:
 
 @pytest.mark.java
 @pytest.mark.parametrize(
-    "write", [write_by_java, partial(write_by_librdkafka, batch_bytes=16_384)], ids=["java", "librdkafka"]
+    ("write", "copy"),
+    [(write_by_java, together), (partial(write_by_librdkafka, batch_bytes=16_384), alone)],
+    ids=["java, together", "librdkafka, alone"],
 )
 def test_a_backfill_that_dies_at_every_step_is_byte_for_byte_beside_its_mapping_and_is_proved_by_its_batches(
-    write: Callable[..., None], stage: LaneStage, spark: SparkSession, tmp_path: Path
+    write: Callable[..., None],
+    copy: Callable[[Sequence[CopyTask]], list[CopyResult]],
+    stage: LaneStage,
+    spark: SparkSession,
+    tmp_path: Path,
 ) -> None:
     chance = Random(1)  # noqa: S311 -- no secret
     stage.create(stage.source, stage.topic, 2)
     write(stage.source.bootstrap, stage.topic, script_of(chance, 4_500), tmp_path)
     for step in STEPS:
         with at_step(step, crash), pytest.raises(Crash):
-            copied(task_of(stage, LZ4))
+            copy([task_of(stage, partition) for partition in (LZ4, ZSTD)])
 
-    results = [copied(task_of(stage, partition)) for partition in (LZ4, ZSTD)]
+    results = copy([task_of(stage, partition) for partition in (LZ4, ZSTD)])
 
     assert [(each.state, each.error) for each in results] == [("done", "")] * 2
     assert 0 < results[LZ4].written < results[LZ4].records == 4_500

@@ -18,6 +18,7 @@ from mirrorless.jobs.batch_copy import BatchCopy
 from mirrorless.jobs.copy_task import BatchAt, BatchChunk, Chunk, CopyResult, CopyTask, LaneLog, OffsetRange
 from mirrorless.jobs.engine_choice import REQUEST_BYTES, EngineChoice
 from mirrorless.jobs.lane_copy import LaneCopy
+from mirrorless.jobs.shared_transactions import SharedTransactions
 from mirrorless.ports.kafka import Deadline
 from mirrorless.record_batch import BatchUnreadable, PassTerms, RecordBatch
 from mirrorless.run import Run
@@ -80,8 +81,14 @@ class MemoryBatches:
             at = covered
 
 
-def copy_of(logs: MemoryLogs, *ranges: tuple[int, int], choice: EngineChoice | None = None) -> LaneCopy:
-    """One more try of a job's task, in a process of its own."""
+def copy_of(
+    logs: MemoryLogs,
+    *ranges: tuple[int, int],
+    choice: EngineChoice | None = None,
+    partition: int = 0,
+    shared: SharedTransactions | None = None,
+) -> LaneCopy:
+    """One more try of a job's task, in a process of its own, or beside those of other lanes."""
     there = logs.there
     by_batches = BatchCopy(
         replicator=there.environment(job="backfill-1"),
@@ -94,7 +101,7 @@ def copy_of(logs: MemoryLogs, *ranges: tuple[int, int], choice: EngineChoice | N
         lane_topic=TOPIC,
         read_topic=TOPIC,
         write_topic=REMOTE,
-        partition=0,
+        partition=partition,
         ranges=tuple(OffsetRange(*each) for each in ranges),
         run_id="backfill-1",
     )
@@ -103,6 +110,7 @@ def copy_of(logs: MemoryLogs, *ranges: tuple[int, int], choice: EngineChoice | N
         replicator=there.environment(job="backfill-1"),
         log=cast("LaneLog", logs),
         by_batches=by_batches,
+        shared=shared,
         clock=lambda: there.now,
         sleep=lambda seconds: _pass(there, seconds),
         monotonic=lambda: there.now / 1000,

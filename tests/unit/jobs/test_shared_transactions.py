@@ -1,0 +1,261 @@
+"""Transactions that the lanes of one task share."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from mirrorless.errors import Retriable
+from mirrorless.jobs import shared_transactions
+from mirrorless.jobs.copy_task import CopyResult
+from mirrorless.jobs.lane_copy import deadline_in
+from mirrorless.jobs.shared_transactions import APART_SECONDS, CLIENTS, SharedTransactions
+from mirrorless.lane import Lane
+from mirrorless.lane_state import Stop
+from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.protocol import hooks
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.hooks import Step
+from mirrorless.protocol.replicate import BatchOutcome, Replicator
+from mirrorless.record import Record
+from tests.support.batches import in_batches
+from tests.support.chains import FLOW, run
+from tests.support.protocol_world import World, records
+from tests.unit.jobs.test_batch_copy import MemoryLogs, copy_of
+
+SECONDS = 20
+STOP = Stop(reason="refused", upstream_offset=0, detail="too large", at=0)
+
+
+@dataclass(slots=True)
+class WatchedReplicator:
+    """In the place of a `Replicator`: it keeps what it gets, and fails as it is ordered."""
+
+    failures: list[Exception] = field(default_factory=list)
+    stopped: int = -1
+    """The partition whose lane stops."""
+    examined: bool = False
+    written: list[tuple[list[TopicPartition], bool]] = field(default_factory=list)
+    meanwhile: Callable[[], object] = lambda: None
+    _busy: threading.Lock = field(default_factory=threading.Lock)
+
+    def replicate(self, batch: Batch, *, request: str, deadline: Deadline) -> BatchOutcome:
+        """See `Replicator.replicate`."""
+        assert (request, round(deadline())) == ("job-1", 60)
+        assert self._busy.acquire(blocking=False), "another transaction is under way"
+        self.meanwhile()
+        self.written.append((sorted(batch.records), self.examined))
+        self._busy.release()
+        if self.failures:
+            raise self.failures.pop()
+        runs = [run(0, 1, (0, 0, 1), lane=Lane(FLOW, *place)) for place in sorted(batch.records)]
+        return BatchOutcome(runs=runs, stopped={place: STOP for place in batch.records if place[1] == self.stopped})
+
+
+@dataclass(slots=True)
+class Task:
+    """Some lanes at the same time."""
+
+    replicator: WatchedReplicator = field(default_factory=WatchedReplicator)
+    now: float = 0.0
+    shared: SharedTransactions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shared = SharedTransactions(
+            replicator=cast("Replicator", self.replicator),
+            request="job-1",
+            deadline=lambda: deadline_in(60),
+            monotonic=lambda: self.now,
+        )
+
+    def write(self, lanes: int, *, reading: int = 0, examined: Callable[[int], bool] = lambda _: True) -> list[object]:
+        """Let each of so many lanes write, while some read; their outcomes, or failures, in the order of the lanes."""
+
+        def one(partition: int) -> object:
+            batch = Batch.of_topic("orders", {partition: [Record(0, 1, [], None, b"v")]})
+            try:
+                return self.shared.replicate(batch, examined=examined(partition))
+            except Retriable as exc:
+                return exc
+
+        with ExitStack() as stack, ThreadPoolExecutor(lanes) as pool:
+            for _ in range(lanes + reading):
+                stack.enter_context(self.shared.sharing())
+            work = [pool.submit(one, partition) for partition in range(lanes)]
+            return [each.result(SECONDS) for each in work]
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for all lanes, however long that takes."""
+    monkeypatch.setattr(shared_transactions, "GATHER_SECONDS", 600.0)
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_all_lanes_have_is_one_transaction_and_each_has_its_own_outcome() -> None:
+    task = Task(WatchedReplicator(stopped=1))
+
+    outcomes = task.write(3)
+
+    assert task.replicator.written == [([("orders", 0), ("orders", 1), ("orders", 2)], True)]
+    for partition, outcome in enumerate(outcomes):
+        assert isinstance(outcome, BatchOutcome)
+        assert [each.lane.partition for each in outcome.runs] == [partition]
+        assert dict(outcome.stopped) == ({("orders", 1): STOP} if partition == 1 else {})
+
+
+def test_a_lane_that_nobody_shares_with_writes_by_itself() -> None:
+    task = Task()
+
+    assert task.write(1) == [None]
+    assert task.replicator.written == []
+
+
+def test_a_lane_that_only_reads_is_waited_for_no_longer_than_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_transactions, "GATHER_SECONDS", 0.01)
+    task = Task()
+
+    assert all(isinstance(each, BatchOutcome) for each in task.write(2, reading=1))
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_lane_that_ends_is_not_waited_for() -> None:
+    task, reads = Task(), threading.Event()
+
+    def read_and_end() -> None:
+        with task.shared.sharing():
+            reads.set()
+            while len(task.shared._waiting) < 2:
+                time.sleep(0.001)
+
+    other = threading.Thread(target=read_and_end, daemon=True)
+    other.start()
+    assert reads.wait(SECONDS)
+
+    assert all(isinstance(each, BatchOutcome) for each in task.write(2))
+    other.join(SECONDS)
+
+
+@pytest.mark.usefixtures("patient")
+def test_after_a_failure_of_any_of_them_the_lanes_write_by_themselves_for_a_while() -> None:
+    task = Task(WatchedReplicator(failures=[Retriable("no answer")]))
+
+    assert [str(each) for each in task.write(2)] == ["no answer (a retry may help)."] * 2
+    task.now = APART_SECONDS - 0.1
+    assert task.write(2) == [None, None]
+    task.now = APART_SECONDS
+    assert all(isinstance(each, BatchOutcome) for each in task.write(2))
+
+
+def test_what_was_examined_and_what_was_not_are_written_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_transactions, "GATHER_SECONDS", 0.01)
+    task = Task()
+
+    task.write(4, examined=lambda partition: partition % 2 == 0)
+
+    assert sorted(
+        {(partition, examined) for places, examined in task.replicator.written for _, partition in places}
+    ) == [
+        (0, True),
+        (1, False),
+        (2, True),
+        (3, False),
+    ]
+
+
+def test_what_comes_while_a_transaction_is_written_waits_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_transactions, "GATHER_SECONDS", 0.0)
+    task = Task()
+    all_there = threading.Barrier(2)
+    first = iter([True])
+
+    def meanwhile() -> None:
+        if next(first, False):
+            all_there.wait(SECONDS)  # until the others wait
+
+    task.replicator.meanwhile = meanwhile
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(task.write, 4)
+        while len(task.shared._waiting) < 3:
+            assert not work.done()
+        all_there.wait(SECONDS)
+        work.result(SECONDS)
+
+    sizes = [len(places) for places, _ in task.replicator.written]
+    assert sizes == [1, 3]
+
+
+def test_no_more_than_two_lanes_have_the_kafka_client_at_a_time_and_the_others_keep_their_leases(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_transactions, "TURN_SECONDS", 0.01)
+    task, kept, at_once, most = Task(), threading.Event(), [0], [0]
+    counting = threading.Lock()
+
+    def copy(_: int) -> None:
+        with task.shared.client_turn(kept.set):
+            with counting:
+                at_once[0] += 1
+                most[0] = max(most[0], at_once[0])
+            assert kept.wait(SECONDS)
+            with counting:
+                at_once[0] -= 1
+
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(copy, range(5), timeout=SECONDS))
+
+    assert most == [CLIENTS]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_lanes_that_share_transactions_keep_the_invariants_whichever_step_fails(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)  # noqa: S311  no secret
+    offsets = {partition: sorted(chance.sample(range(150), 90)) for partition in range(4)}
+    there = World({partition: records(*each) for partition, each in offsets.items()})
+    there.batches = {
+        partition: list(in_batches(records(*each), chance, largest=7)) for partition, each in offsets.items()
+    }
+    monkeypatch.setattr(shared_transactions, "APART_SECONDS", 0.3)  # of the world's time
+    shared = SharedTransactions(
+        replicator=there.environment(job="backfill-1"),
+        request="backfill-1",
+        deadline=lambda: deadline_in(60),
+        monotonic=lambda: there.now / 1000,
+    )
+    failing = random.Random(seed)  # noqa: S311  no secret
+
+    def observe(step: Step) -> None:
+        if failing.random() < 0.02:
+            raise Retriable(f"no answer at {step}")
+
+    def copy(partition: int) -> list[CopyResult]:
+        logs = MemoryLogs(there, random.Random(seed + partition))  # noqa: S311  no secret
+        for _ in range(50):  # as the task is tried again
+            try:
+                ends = (0, offsets[partition][-1] + 1)
+                return [copy_of(logs, ends, partition=partition, shared=shared).run()]
+            except Retriable:
+                continue
+        return []
+
+    hooks.observers.append(observe)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            results = [each for found in pool.map(copy, offsets, timeout=60) for each in found]
+    finally:
+        hooks.observers.remove(observe)
+
+    assert [(each.state, each.records) for each in results] == [("done", 90)] * 4
+    for partition, expected in offsets.items():
+        assert there.visible(partition) == expected
+    there.assert_invariants()
