@@ -140,7 +140,7 @@ def test_a_run_that_ends_early_leaves_no_lease_and_no_hole_and_the_next_one_goes
         raise Cancelled
 
     with monkeypatch.context() as patch:
-        patch.setattr("spark.backfill.run_lanes", cancelled)
+        patch.setattr("spark.backfill.copy_all", cancelled)
         code, progress = driven(tmp_path, request_of(stage))
     assert (code, progress["state"]) == (1, "cancelled")
     states = stage.orders.read([stage.lane(0), stage.lane(1)])
