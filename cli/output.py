@@ -96,11 +96,6 @@ def sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?", "`")) else f"{text}."
 
 
-def numbered(count: int, noun: str) -> str:
-    """A count with its noun: `1 lane`, `2,000 lanes`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def size(count: float) -> str:
     """A number of bytes: `512 B`, `1.2 GB`."""
     for each, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):

@@ -11,6 +11,7 @@ from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
 from cli.output import UNKNOWN, ago, console, duration, table
 from cli.status_notes import notes, summary
 from mirrorless.lane import FlowName
+from mirrorless.topics.mapping_plan import OF_FUNCTION
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -112,7 +113,7 @@ def _lane_row(lane: LaneStatus, now: int) -> tuple[str, ...]:
     return (
         str(lane.head.generation),
         str(lane.head.position),
-        UNKNOWN if lane.source is None else str(lane.source.end),
+        str(lane.source.end) if lane.source is not None else "gone" if lane.gone else UNKNOWN,
         *_progress([lane], now),
         _state(lane, now),
         _copied_by(lane),
@@ -157,5 +158,7 @@ def _poll(topic: TopicStatus) -> str:
     if topic.mapping is None:
         return "-"
     result = topic.mapping.last_processing_result
-    trouble = f" ({result})" if result.startswith("PROBLEM") else ""
+    # Where a lane is stopped, its batches fail until it is brought back: the lane has the reason.
+    expected = result.startswith(OF_FUNCTION) and any(lane.stop is not None for lane in topic.lanes)
+    trouble = f" ({result})" if result.startswith("PROBLEM") and not expected else ""
     return f"{topic.mapping.state or UNKNOWN}{trouble}"

@@ -12,6 +12,7 @@ from cli.status_notes import notes, summary
 from cli.status_page import MOST, KnownRuns, history_of, report_of
 from cli.status_tables import show
 from cli.status_watch import looks, rates_between
+from cli.tasks import TaskStatus
 from cli.triggers import TopicTrigger
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
 from mirrorless.errors import Retriable
@@ -20,8 +21,10 @@ from mirrorless.lane_state import NEW_LANE, Head, Stop, head_of
 from mirrorless.losses import Loss
 from mirrorless.reports.page import render
 from mirrorless.reports.report import LinePlot
+from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.topics.topic_state import UNTIL_RESET
 from tests.support.chains import MemoryChains, run
 
 FLOW = FlowName("us-east", "eu-west")
@@ -184,3 +187,55 @@ def test_only_a_silent_target_is_said_not_to_answer(
     told = list(notes(replace(flow(lane(0)), heartbeats=heartbeats_of(SETTINGS))))
 
     assert any(says in each for each in told), told
+
+
+def stopped(number: int, reason: str, detail: str = "as told") -> LaneStatus:
+    return lane(number, stop=Stop(reason=reason, upstream_offset=number, detail=detail, at=NOW))
+
+
+def test_lanes_that_one_command_brings_back_are_told_together() -> None:
+    """A topic of 240 partitions that was made anew had 480 lines."""
+    found = list(notes(flow(*(stopped(each, "contradiction") for each in range(3)), stopped(3, "recreated"))))
+
+    assert [line[:80] for line in found] == [
+        "! us-east->eu-west orders: 3 lanes are stopped (contradiction), the first since ",
+        "  What to do: check whether the source topic was re-created or truncated: then `",
+        "! us-east->eu-west orders-3 @ 3 is stopped (recreated) since 2025-11-21 04:40:00",
+        "  What to do: `mirrorless lanes reset 'us-east->eu-west' orders 3 --to earliest ",
+    ]
+    assert ": 0, 1, 2. us-east->eu-west orders-0 @ 0: as told" in found[0]
+    assert "`mirrorless lanes reset 'us-east->eu-west' orders --to earliest --reason" in found[1]
+
+
+def test_held_lanes_are_told_together_with_the_command_that_ends_all_of_it() -> None:
+    told, advised = notes(flow(stopped(0, "held"), stopped(1, "held")))
+
+    assert "2 lanes are stopped (held)" in told
+    assert advised.startswith("  What to do: `mirrorless lanes resume 'us-east->eu-west' orders --execute` lets")
+
+
+def test_a_refused_record_has_its_own_lines_and_no_reset_of_its_topic_is_advised_beside_it() -> None:
+    """A reset of the topic would skip what the target refused."""
+    found = list(notes(flow(stopped(0, "refused"), stopped(1, "contradiction"), stopped(2, "contradiction"))))
+
+    assert sum(line.startswith("! us-east->eu-west orders-") for line in found) == 3
+    assert not any("orders --to earliest" in line for line in found)
+
+
+def test_a_topic_that_was_made_anew_is_one_sentence_once_that_is_known() -> None:
+    trouble = f"{FLOW} orders: deleted on the source and created again: its partitions {UNTIL_RESET}"
+    last = TaskReport(task="topics", at=NOW, ok_at=NOW, ms=1, troubles=(trouble,))
+    status = flow(stopped(0, "contradiction"), stopped(1, "recreated"), stopped(2, "recreated"))
+
+    found = list(notes(replace(status, tasks=[TaskStatus(task="topics", every_seconds=5.0, last=last)])))
+
+    assert found == [f"! topics: {trouble}"]
+
+
+def test_nothing_waits_in_a_partition_that_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    gone = replace(stopped(1, "recreated"), source=None, gone=True, lag_ms=0)
+
+    show([flow(replace(lane(0), lag_ms=0), gone)], by_lane=True)
+
+    assert (gone.lag, replace(gone, gone=False).lag) == (0, None)
+    assert "gone" in capsys.readouterr().out
