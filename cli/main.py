@@ -80,7 +80,7 @@ def build_parser(first_words: Sequence[str] = ()) -> argparse.ArgumentParser:
         prog="mirrorless",
         description="Look at replication flows, plan them, translate offsets, bring lanes back, and run jobs.",
         epilog="Exit codes: 0 fine, 1 something needs you, 2 bad input, 3 a job found something to look at. "
-        "The manual is docs/how-to/on-call.md.",
+        "A first flow, step by step: docs/tutorial.md. All pages: docs/README.md; alarms: docs/how-to/on-call.md.",
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in [word for word in first_words if word in COMMANDS] or COMMANDS:

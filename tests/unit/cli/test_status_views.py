@@ -239,3 +239,34 @@ def test_nothing_waits_in_a_partition_that_is_gone(capsys: pytest.CaptureFixture
 
     assert (gone.lag, replace(gone, gone=False).lag) == (0, None)
     assert "gone" in capsys.readouterr().out
+
+
+def test_a_plot_claims_nothing_of_a_topic_before_the_reset_of_its_lanes() -> None:
+    """The runs before a reset are not read: a line of zeros would say that nothing was replicated then."""
+    chains = MemoryChains()
+    lanes = (LANES[0], Lane(FLOW, "bills", 0))
+    for number, (at_ms, of_lane) in enumerate(((NOW - 60_000, lanes[1]), (NOW - 6_000, lanes[0]))):
+        first = replace(run(0, 60, (0, 0, 60), lane=of_lane), records=60, settled_at=at_ms, attempt=f"a{number}")
+        chains.prepare([first])
+        chains.confirm([first])
+    status = flow(lane(0, chains.heads(LANES)[LANES[0]]))
+    bills = replace(status.topics[0], topic="bills", lanes=[replace(lane(0), lane=lanes[1])])
+    status = replace(status, topics=[*status.topics, bills])
+    known = history_of(chains, status)
+
+    def page(history: KnownRuns) -> LinePlot:
+        plot = report_of([status], [history], lambda _: [], made_at=NOW).sections[0].plots[0]
+        assert isinstance(plot, LinePlot)
+        return plot
+
+    whole, anew = page(known), page(replace(known, anew=frozenset({"orders"})))
+
+    lengths = [{line.label: len(line.points) for line in plot.lines} for plot in (whole, anew)]
+    assert lengths[0]["orders"] == lengths[0]["bills"] == lengths[1]["bills"]
+    assert lengths[1]["orders"] < lengths[1]["bills"]
+    assert "of orders since their lanes were reset" in anew.note
+
+
+def test_lanes_that_were_reset_make_their_topic_one_whose_past_is_not_known() -> None:
+    assert history_of(MemoryChains(), flow(lane(0, at(5, generation=1)))).anew == {"orders"}
+    assert history_of(MemoryChains(), flow(lane(0, at(5)))).anew == frozenset()
