@@ -19,7 +19,7 @@ from importlib import import_module
 
 from cli.advice import completing, options
 from cli.args import BadInput
-from cli.lab_state import choose_lab
+from cli.lab_state import choose_lab, without_credentials
 from cli.output import print_json
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.naming import CLIENT_LOG_VARIABLE
@@ -65,8 +65,9 @@ def _run(arguments: argparse.Namespace) -> int:
         code = int(arguments.run(arguments))
         sys.stdout.flush()
     except MirrorlessError as exc:
-        _report(exc, as_json=arguments.json)
-        return BAD_INPUT if isinstance(exc, BadInput | ConfigurationError) else NEEDS_OPERATOR
+        error = without_credentials(exc)
+        _report(error, as_json=arguments.json)
+        return BAD_INPUT if isinstance(error, BadInput | ConfigurationError) else NEEDS_OPERATOR
     except BrokenPipeError:
         # `mirrorless losses | head`: the reader has closed the pipe. Python's flush at exit must not fail either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

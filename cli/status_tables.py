@@ -158,7 +158,9 @@ def _poll(topic: TopicStatus) -> str:
     if topic.mapping is None:
         return "-"
     result = topic.mapping.last_processing_result
-    # Where a lane is stopped, its batches fail until it is brought back: the lane has the reason.
-    expected = result.startswith(OF_FUNCTION) and any(lane.stop is not None for lane in topic.lanes)
-    trouble = f" ({result})" if result.startswith("PROBLEM") and not expected else ""
-    return f"{topic.mapping.state or UNKNOWN}{trouble}"
+    state = topic.mapping.state or UNKNOWN
+    if result.startswith(OF_FUNCTION):
+        # Where a lane is stopped, its batches fail until it is brought back: the lane has the reason.
+        stopped = any(lane.stop is not None for lane in topic.lanes)
+        return state if stopped else f"{state}, last batch failed"
+    return f"{state} ({result})" if result.startswith("PROBLEM") else state

@@ -13,6 +13,7 @@ from mirrorless.lanes.gaps import cleanup_of
 from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.reconcile.findings import InspectTask, LaneInspection
 from mirrorless.reconcile.outcome import LocalTopic
+from mirrorless.reports.format import numbered
 from spark.jobs.reconcile.tasks import ends_of
 
 ANSWER_SECONDS: Final = 30.0
@@ -192,7 +193,7 @@ def not_reconciled(remote: str, partition: int, partitions: int, config: Mapping
     """
     if 0 < partitions <= partition:
         return (
-            f"the source's topic has {partitions} partitions, and not this one: what was written to "
+            f"the source's topic has {numbered(partitions, 'partition')}, and not this one: what was written to "
             f"{remote}-{partition} stays there. To bring it back, give the topic {partition + 1} partitions, and "
             "reconcile again"
         )

@@ -8,6 +8,7 @@ import pytest
 
 from cli.clusters import heartbeats_of
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
+from cli.lab_state import LabMapping
 from cli.status_notes import notes, summary
 from cli.status_page import MOST, KnownRuns, history_of, report_of
 from cli.status_tables import show
@@ -270,3 +271,25 @@ def test_a_plot_claims_nothing_of_a_topic_before_the_reset_of_its_lanes() -> Non
 def test_lanes_that_were_reset_make_their_topic_one_whose_past_is_not_known() -> None:
     assert history_of(MemoryChains(), flow(lane(0, at(5, generation=1)))).anew == {"orders"}
     assert history_of(MemoryChains(), flow(lane(0, at(5)))).anew == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("result", "stop", "shown"),
+    [
+        ("PROBLEM: Function returned batch item failures", "refused", "Enabled"),
+        ("PROBLEM: Function returned batch item failures", "", "Enabled, last batch failed"),
+        ("PROBLEM: Gone", "refused", "Enabled (PROBLEM: Gone)"),
+        ("OK", "", "Enabled"),
+    ],
+)
+def test_a_mapping_that_fails_since_a_lane_is_stopped_has_no_trouble_of_its_own(
+    result: str, stop: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three lines of each row repeated what the note on the lane says."""
+    mapping = LabMapping(flow=str(FLOW), topic="orders", state="Enabled", last_processing_result=result)
+    status = flow(stopped(0, stop) if stop else lane(0))
+
+    show([replace(status, topics=[replace(status.topics[0], mapping=mapping)])], by_lane=False)
+
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("orders"))
+    assert row.rstrip().endswith(f"mapping  {shown}")
