@@ -23,20 +23,51 @@ Rates = Mapping[tuple[FlowName, str], float]
 
 def show(flows: Sequence[FlowStatus], *, by_lane: bool) -> None:
     """Print every flow."""
-    console().print(*rendered(flows, by_lane=by_lane), sep="\n")
+    screen = console()
+    screen.print(*rendered(flows, by_lane=by_lane, width=screen.width), sep="\n")
 
 
-def rendered(flows: Sequence[FlowStatus], *, by_lane: bool, rates: Rates | None = None) -> Iterator[RenderableType]:
-    """The table and the sentences of every flow. Args: rates: since the look before, where there was one."""
+def rendered(
+    flows: Sequence[FlowStatus], *, by_lane: bool, width: int, rates: Rates | None = None
+) -> Iterator[RenderableType]:
+    """The table and the sentences of every flow.
+
+    Args:
+        flows: to show.
+        by_lane: one line for each lane, not for each topic.
+        width: columns of the terminal.
+        rates: since the look before, where there was one.
+    """
     from rich.text import Text  # noqa: PLC0415 -- programs need no tables
 
     for flow in flows:
         if flow.topics:
-            yield _by_lane(flow) if by_lane else _by_topic(flow, rates)
+            yield _fitting(_by_lane(flow) if by_lane else _by_topic(flow, rates), width)
         else:
             yield Text(f"{flow.flow}\n  topics      none yet")
         for line in (*summary(flow), *notes(flow)):
             yield Text(f"  {line}")
+
+
+_EMPTY = frozenset({"0", "-", "ok", "mapping", "Enabled", "records"})
+"""Cells that say what is expected."""
+
+_ALWAYS = frozenset({"lanes", "lane", "lag at most", "lag"})
+
+
+def _fitting(made: Table, width: int) -> Table:
+    """The same without columns that say nothing in any row, as many as the width asks for; the last ones go first."""
+    from rich.console import Console  # noqa: PLC0415 -- programs need no tables
+
+    for column in made.columns:
+        column.overflow = "fold"  # a number without its end is another number
+    measuring = Console(width=1_000)
+    for column in reversed(made.columns):
+        if measuring.measure(made).maximum <= width:
+            break
+        if column.header not in _ALWAYS and _EMPTY.issuperset(map(str, column.cells)):
+            made.columns.remove(column)
+    return made
 
 
 def _state(status: LaneStatus, now: int) -> str:

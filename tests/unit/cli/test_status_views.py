@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+import cli.output
+import cli.status_tables
 from cli.clusters import heartbeats_of
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
 from cli.lab_state import LabMapping
@@ -293,3 +295,23 @@ def test_a_mapping_that_fails_since_a_lane_is_stopped_has_no_trouble_of_its_own(
 
     (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("orders"))
     assert row.rstrip().endswith(f"mapping  {shown}")
+
+
+def test_a_narrow_terminal_leaves_out_columns_that_say_nothing_and_cuts_no_number(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On 80 columns the lag was `20,…`, and every heading was cut."""
+    waits = replace(lane(0, at(7)), source=Extent(0, 20_007), lag_ms=33_000)
+
+    shown = {}
+    for width in (80, 120):
+        monkeypatch.setattr(cli.output, "PIPE_WIDTH", width)
+        monkeypatch.setattr(cli.status_tables, "console", lambda width=width: cli.output.console(width))
+        show([flow(waits)], by_lane=False)
+        shown[width] = capsys.readouterr().out.splitlines()[1:4]
+
+    assert all(len(line.rstrip()) <= 80 for line in shown[80])
+    assert "20,000" in shown[80][2]
+    assert "…" not in "".join(shown[80])
+    assert "mapping" not in shown[80][0]
+    assert all(word in shown[120][0] for word in ("doubt", "stopped", "lost", "gaps", "mapping"))
