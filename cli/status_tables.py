@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
-from cli.output import UNKNOWN, ago, console, duration, table
+from cli.output import UNKNOWN, ago, console, duration, table, width_of_terminal
 from cli.status_notes import notes, summary
 from mirrorless.lane import FlowName
 from mirrorless.topics.mapping_plan import OF_FUNCTION
@@ -23,8 +23,7 @@ Rates = Mapping[tuple[FlowName, str], float]
 
 def show(flows: Sequence[FlowStatus], *, by_lane: bool) -> None:
     """Print every flow."""
-    screen = console()
-    screen.print(*rendered(flows, by_lane=by_lane, width=screen.width), sep="\n")
+    console().print(*rendered(flows, by_lane=by_lane, width=width_of_terminal()), sep="\n")
 
 
 def rendered(

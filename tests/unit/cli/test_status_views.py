@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-import cli.output
 import cli.status_tables
 from cli.clusters import heartbeats_of
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
@@ -305,8 +304,7 @@ def test_a_narrow_terminal_leaves_out_columns_that_say_nothing_and_cuts_no_numbe
 
     shown = {}
     for width in (80, 120):
-        monkeypatch.setattr(cli.output, "PIPE_WIDTH", width)
-        monkeypatch.setattr(cli.status_tables, "console", lambda width=width: cli.output.console(width))
+        monkeypatch.setattr(cli.status_tables, "width_of_terminal", lambda width=width: width)
         show([flow(waits)], by_lane=False)
         shown[width] = capsys.readouterr().out.splitlines()[1:4]
 
