@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from mirrorless.reports.format import cell, number, short
 from mirrorless.reports.lane_plot import draw_lanes
+from mirrorless.reports.line_plot import draw_lines
 from mirrorless.reports.page import render
 from mirrorless.reports.report import (
     Bar,
@@ -27,7 +28,7 @@ from mirrorless.reports.report import (
     Segment,
     Table,
 )
-from mirrorless.reports.svg import LETTER, NARROW, scale
+from mirrorless.reports.svg import LETTER, NARROW, WIDTH, scale
 
 NASTY = "<script>alert('x')</script> & \"quoted\" \x00\x1b[31m \x85 \ud800 \uffff ]]> --> ünï"
 
@@ -318,3 +319,14 @@ def test_entries_of_a_legend_stand_apart_where_a_narrow_screen_has_larger_letter
 
     first, second = (float(each.attributes["x"]) for each in legend)
     assert second - first > len(legend[0].text) * LETTER * NARROW
+
+
+def test_the_names_of_lines_end_within_a_narrow_screen_and_do_not_touch_there() -> None:
+    """On 390 pixels `heartbeats` ended beyond the screen, and `orders` was written over it."""
+    lines = tuple(Line(label=label, points=((0.0, 0.0), (1.0, 0.0))) for label in ("heartbeats", "orders"))
+
+    drawn = draw_lines(LinePlot(title="t", x_unit="s", y_unit="s", lines=lines)).shapes
+
+    first, second = (each for each in drawn if each.attributes.get("class", "").startswith("name-"))
+    assert float(first.attributes["x"]) + len("heartbeats") * LETTER * NARROW <= WIDTH
+    assert float(second.attributes["y"]) - float(first.attributes["y"]) >= 19
