@@ -730,7 +730,7 @@ def test_groups_are_known_while_the_source_is_down(bench: Bench, capsys: pytest.
     assert bench.run("groups", str(FLOW)) == 0
 
     shown = capsys.readouterr().out
-    assert "ahead_of_replication" in shown
+    assert "ahead of replication" in shown
     assert "Incomplete" in shown
 
 
