@@ -23,6 +23,10 @@ FETCH = $(BIN)/pip install -q -c constraints.txt uv && { \
   VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q --compile-bytecode -c constraints.txt $(1) || \
   $(BIN)/pip install -q -c constraints.txt $(1); }
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The rest of a recipe says every 5 s how long it has taken, and what it has brought. Ctrl-C ends no job of a shell's background: hence `kill -0`.
+BROUGHT = du -smc $(VENV) .cache $(HOME)/.m2 $$($(BIN)/uv cache dir 2>/dev/null) 2>/dev/null | tail -n 1 | cut -f 1
+SHOWN = began=$$(date +%s); before=$$($(BROUGHT)); passed() { echo "  $$(($$(date +%s) - began)) s, $$(($$($(BROUGHT)) - before)) MB so far"; }; \
+  while sleep 5 >/dev/null 2>&1 && kill -0 $$$$; do passed; done & shown=$$!; trap 'kill $$shown' EXIT
 unexport PYTHONDONTWRITEBYTECODE # hundreds of processes would compile the same modules: collecting took 17 s of CPU, not 5
 
 .DEFAULT_GOAL := help
@@ -103,7 +107,7 @@ mutants: $(READY) ## change code line by line: which change no test notices; PAR
 	@$(BIN)/python -c 'import mutmut.configuration' 2>/dev/null || $(BIN)/pip install -q -c constraints.txt -e '.[mutants]'
 	@$(BIN)/python -m tests.mutants.run $(if $(PART),--part $(PART)) $(if $(MINUTES),--minutes $(MINUTES))
 
-scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|small-backfill|lanes|verify|reconcile|rounds|failover|failover-distance|pull-topics|pass-through-memory|upgrade|comparison for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
+scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|small-backfill|lanes|status|verify|reconcile|rounds|failover|failover-distance|pull-topics|pass-through-memory|upgrade|comparison for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
 	@$(BIN)/python -m tests.benchmarks.scale $(if $(PART),--part $(PART)) $(if $(RESUME),--resume)
 
 bench: $(READY) ## measure beside real MirrorMaker 2, about an hour; PART=throughput|latency|pull|pass-through|backfill|catch-up|recovery|offset-map for one; BENCH=quick for a few; GB=1 of a backlog of backfill; RESUME=1 goes on
@@ -167,12 +171,12 @@ $(DEMO_READY): pyproject.toml constraints.txt
 	@command -v mvn >/dev/null || { echo "Maven is needed, to fetch Kafka: install maven"; exit 1; }
 	@echo "setting up $(VENV) for the lab, once (15 s to one minute, by network and cores) ..."
 	@$(PYTHON) -m venv $(VENV) || { echo "Python cannot make virtual environments: install python3-venv"; exit 1; }
-	@PYTHONPATH=shared:. $(BIN)/python -m lab.servers.artifacts & jars=$$!; \
+	@$(SHOWN); PYTHONPATH=shared:. $(BIN)/python -m lab.servers.artifacts & jars=$$!; \
 	$(call FETCH,-e '.[lab]'); made=$$?; wait $$jars && exit $$made
 	@touch $@
 
 $(READY): pyproject.toml constraints.txt $(DEMO_READY)
-	@echo "completing $(VENV), once (about a minute, by network and cores; Spark is 400 MB of it):" \
+	@echo "completing $(VENV), once (one to two minutes, by network and cores; Spark is 400 MB of it):" \
 	  "the CDK, the checks, Spark ..."
-	@$(call FETCH,$(EXTRAS))
+	@$(SHOWN); $(call FETCH,$(EXTRAS))
 	@touch $@

@@ -53,12 +53,14 @@ class LaneStatus:
     """The upstream offset of the batch that waits for a job."""
     lag_ms: int | None = None
     """Age of the oldest record that still waits; 0 when none does."""
+    gone: bool = False
+    """Whether the source's topic has no such partition any more: then nothing waits."""
 
     @property
     def lag(self) -> int | None:
         """Records that still wait, at most: transaction markers and aborted records count too."""
         if self.source is None:
-            return None
+            return 0 if self.gone else None
         return max(0, self.source.end - max(self.waits_from, self.source.start))
 
     @property
@@ -245,6 +247,7 @@ def _topics(
             waiting=state.waiting,
             lost=sum(loss.next - loss.first for loss in losses[lane]),
             gaps=gaps_in(runs.get(lane, ())),
+            gone=there is not None and 0 < there.get(lane.topic, 0) <= lane.partition,
         )
 
     every = [status(lane) for lane in all_lanes]

@@ -7,7 +7,6 @@ from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from cli.assumptions import assumptions_of
-from cli.output import numbered
 from infra.limits import NEW_TABLE_WRITES, TABLE_WRITES, FlowCounts, flow_counts
 from infra.monitoring.alarms import alarms
 from infra.monitoring.pull_alarms import pull_alarms
@@ -18,6 +17,7 @@ from mirrorless.cost.pull import ShardSettings
 from mirrorless.cost.replication import SECONDS, standby
 from mirrorless.naming import PULL, STANDBY
 from mirrorless.planning.options import BatchingWindow, Goal, MappingSettings, Option, option
+from mirrorless.reports.format import numbered
 from mirrorless.triggers import SCHEDULE
 
 if TYPE_CHECKING:

@@ -11,13 +11,14 @@ import msgspec
 from cli.args import BadInput
 from cli.clusters import deadline
 from cli.deployment import DeployedFlows
-from cli.output import PLAN_ONLY, numbered, print_json
+from cli.output import PLAN_ONLY, print_json
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.groups.move_back import Move, NotMovable, claim_of, plan_move_back
 from mirrorless.groups.readiness import Rereads
 from mirrorless.lane import FlowName, Lane
 from mirrorless.ports.kafka import GroupIsActive, TopicPartition
 from mirrorless.protocol.translate import OffsetMap, Side
+from mirrorless.reports.format import numbered
 
 ANSWER_SECONDS = 20.0
 """Limit for the cluster on which the group is moved."""

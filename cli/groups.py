@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.deployment import DeployedFlows
 from cli.group_orders import MoveBack
-from cli.groups_view import GroupsView, need_operator, read_groups
-from cli.output import ago, console, duration, numbered, print_json, table
+from cli.groups_view import GroupsView, in_words, need_operator, read_groups
+from cli.output import ago, console, duration, print_json, table
 from mirrorless.clock import now_ms
+from mirrorless.reports.format import numbered
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -181,7 +182,7 @@ def _groups(view: GroupsView, now: int) -> Table:
         partitions = sum(len(offsets) for offsets in group.offsets.values())
         made.add_row(
             Text(group.group),  # a group name may look like markup
-            group.readiness,
+            in_words(group.readiness),
             group.by,
             f"{group.reread:,}",
             f"{group.skip:,}",
@@ -199,7 +200,7 @@ def _partitions(view: GroupsView) -> Table:
     from rich.text import Text  # noqa: PLC0415 -- same
 
     (group,) = view.groups
-    made = table(f"{view.flow} {view.direction}: {escape(group.group)}, {group.readiness}")
+    made = table(f"{view.flow} {view.direction}: {escape(group.group)}, {in_words(group.readiness)}")
     made.add_column("topic", no_wrap=True)
     for heading in ("partition", "upstream", "downstream", f"committed on {view.ends_on}"):
         made.add_column(heading, justify="right")

@@ -183,3 +183,14 @@ def _assert_answers(cluster: ClusterSettings, flow: FlowName) -> None:
     from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- same
 
     KafkaOffsets(cluster, flow=str(flow)).partitions()
+
+
+def in_words(readiness: str) -> str:
+    """Readiness in words, where it is not one."""
+    words = {
+        "active_on_target": "active on the target",
+        "before_map": "before the map",
+        "ahead_of_replication": "ahead of replication",
+        "ahead_on_target": "ahead on the target",
+    }
+    return words.get(readiness, readiness)

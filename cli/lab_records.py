@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from cli.args import BadInput
 from cli.lab import QUIET, Ends, cluster_of, cluster_with, ends_of, lab_of
-from cli.output import moment, numbered, print_json
+from cli.output import moment, print_json
+from mirrorless.reports.format import numbered
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, Producer

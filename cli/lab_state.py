@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from cli.args import BadInput
-from mirrorless.errors import MirrorlessError
+from mirrorless.errors import ConfigurationError, MirrorlessError
 
 REPLICAS = 3
 """In a lab with as many brokers in each cluster."""
@@ -136,6 +136,22 @@ def choose_lab(arguments: argparse.Namespace) -> None:
         arguments.lab = str(HERE)
         if sys.stderr.isatty():
             print(f"mirrorless: this is the lab of {HERE}; --config FILE means AWS", file=sys.stderr)
+
+
+def without_credentials(error: MirrorlessError) -> MirrorlessError:
+    """The error to report of a command about AWS: that there are no credentials, where this is why a call failed."""
+    cause: BaseException | None = error
+    while cause is not None and type(cause).__name__ != "NoCredentialsError":  # by name: botocore is slow to import
+        cause = cause.__cause__
+    if cause is None:
+        return error
+    if HERE.exists():
+        hint = "`make lab` starts it again, with the data that it had; for AWS, set AWS_PROFILE"
+        return LabNotRunning(
+            "the lab is not running, and there are no credentials for AWS either", where=str(HERE), hint=hint
+        )
+    hint = "set AWS_PROFILE, or what else gives credentials; or start a lab here: `make lab`"
+    return ConfigurationError("there are no credentials for AWS", where=error.where, hint=hint)
 
 
 def _exists(pid: int) -> bool:

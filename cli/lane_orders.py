@@ -14,12 +14,13 @@ from typing import Any
 from cli.args import BadInput, offset
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
-from cli.output import PLAN_ONLY, lane_as_json, numbered, print_json, sentence
+from cli.output import PLAN_ONLY, console, lane_as_json, print_json, sentence, table
 from mirrorless.clock import now_ms
 from mirrorless.errors import LostRace
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, Head, LaneState
 from mirrorless.lanes.operator_actions import NotAllowed, ResetPlan, check_quarantine, plan_reset
+from mirrorless.reports.format import numbered
 
 
 def run_quarantine(arguments: argparse.Namespace) -> int:
@@ -75,7 +76,11 @@ def _reset_stopped(arguments: argparse.Namespace) -> int:
             _carry_out(order.plan, stores)
         except LostRace as exc:
             failures[order.lane] = str(exc)
-    notes = [f"Partitions {', '.join(map(str, held))} are held, and stay so."] if held else []
+    notes = (
+        [f"{'Partitions' if held[1:] else 'Partition'} {', '.join(map(str, held))}: held by an order, and stays so."]
+        if held
+        else []
+    )
     _answer_all(arguments, orders, failures, notes)
     return int(bool(failures))
 
@@ -89,6 +94,8 @@ class _ResetOrder:
     to: int
     plan: ResetPlan
     steps: list[str]
+    gone: int | None = None
+    """The partitions that the topic has now, where this one is not among them."""
 
     def more(self) -> dict[str, int]:
         """For programs."""
@@ -117,7 +124,7 @@ def _reset_order(
     else:
         group = deployment.flow(lane.flow).group_name(lane.topic)
         steps = _reset_steps(plan, head) + source.reset_advice(lane, group, to)
-    return _ResetOrder(lane=lane, head=head, to=to, plan=plan, steps=steps)
+    return _ResetOrder(lane=lane, head=head, to=to, plan=plan, steps=steps, gone=gone)
 
 
 def _answer_all(
@@ -133,10 +140,8 @@ def _answer_all(
         ]
         print_json({"lanes": lanes, "notes": list(notes), "executed": executed})
         return
-    for order in orders:
-        print(f"{order.lane}:")
-        for step in order.steps:
-            print(f"  - {step}")
+    if orders:
+        _show_all(orders)
     for note in notes:
         print(note)
     for failure in failures.values():
@@ -145,6 +150,40 @@ def _answer_all(
         print("No lane of this topic is stopped: nothing to do.")
     else:
         print(f"Done: {numbered(len(orders) - len(failures), 'lane')}." if executed else PLAN_ONLY)
+
+
+def _show_all(orders: Sequence[_ResetOrder]) -> None:
+    """A line for each lane, and once what is true of all of them; `--json` has the steps of each."""
+    first = orders[0]
+    made = table(f"{first.lane.flow} {first.lane.topic}")
+    for heading in ("lane", "stands at", "begins at", "generation", "replicated again", "skipped", "in doubt"):
+        made.add_column(heading, justify="right")
+    for order in orders:
+        plan, begins = order.plan, "closed" if order.gone is not None else str(order.to)
+        again = plan.repeated if order.gone is None else None
+        made.add_row(
+            *(str(order.lane.partition), str(order.head.position), begins, str(plan.link.to_generation)),
+            f"{again[0]} to {again[1] - 1}" if again else "-",
+            f"{plan.loss.first} to {plan.loss.next - 1}" if plan.loss is not None else "-",
+            f"{plan.given_up.position} to {plan.given_up.next - 1}" if plan.given_up is not None else "-",
+        )
+    console().print(made)
+    steps = [f"A new generation of each lane begins: {first.plan.link.reason}", _ANEW]
+    if any(order.plan.repeated for order in orders if order.gone is None):
+        steps.append("Where the source topic still holds the records that were replicated before, they come twice.")
+    if any(order.plan.loss for order in orders):
+        steps.append("What is skipped is noted in the loss ledger.")
+    if any(order.plan.given_up for order in orders):
+        steps.append("Of a run in doubt it can no longer be known whether its records are on the target.")
+    if gone := next((order.gone for order in orders if order.gone is not None), None):
+        steps += [f"{first.lane.topic} has {numbered(gone, 'partition')} on the source now. {_CLOSED}"]
+    advised = dict.fromkeys(each for order in orders for each in order.steps if each.startswith(("Group ", "So ")))
+    for step in (*steps, *advised):
+        print(f"  - {step}")
+
+
+_ANEW = "The map translates offsets of the new generation only. Drop the lane's stop and quarantine orders."
+_CLOSED = "The target keeps the records of a closed lane; status and verify leave it out."
 
 
 def _carry_out(plan: ResetPlan, stores: Stores) -> None:
@@ -185,7 +224,7 @@ def _reset_steps(plan: ResetPlan, head: Head) -> list[str]:
             f"Give up the run in doubt [{plan.given_up.position}, {plan.given_up.next}): it can no longer be known "
             "whether its records are on the target."
         )
-    steps.append("The map translates offsets of the new generation only. Drop the lane's stop and quarantine orders.")
+    steps.append(_ANEW)
     return steps
 
 

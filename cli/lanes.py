@@ -17,13 +17,14 @@ from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
 from cli.lane_orders import destination, run_quarantine, run_reset
 from cli.lane_record import run_show
-from cli.output import PLAN_ONLY, lane_as_json, moment, numbered, print_json, sentence
+from cli.output import PLAN_ONLY, lane_as_json, moment, print_json, sentence
 from mirrorless.clock import now_ms
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import NEW_LANE, RUNNING, LaneState, Stop
 from mirrorless.lanes.operator_actions import NotAllowed, advice, given_up, plan_hold, resumption
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.positions import STATES_MS
+from mirrorless.reports.format import numbered
 
 BLOCK = 16
 """Partitions that are tried at a time where their number is not known."""

@@ -19,7 +19,7 @@ from importlib import import_module
 
 from cli.advice import completing, options
 from cli.args import BadInput
-from cli.lab_state import choose_lab
+from cli.lab_state import choose_lab, without_credentials
 from cli.output import print_json
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.naming import CLIENT_LOG_VARIABLE
@@ -65,8 +65,9 @@ def _run(arguments: argparse.Namespace) -> int:
         code = int(arguments.run(arguments))
         sys.stdout.flush()
     except MirrorlessError as exc:
-        _report(exc, as_json=arguments.json)
-        return BAD_INPUT if isinstance(exc, BadInput | ConfigurationError) else NEEDS_OPERATOR
+        error = without_credentials(exc)
+        _report(error, as_json=arguments.json)
+        return BAD_INPUT if isinstance(error, BadInput | ConfigurationError) else NEEDS_OPERATOR
     except BrokenPipeError:
         # `mirrorless losses | head`: the reader has closed the pipe. Python's flush at exit must not fail either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -80,7 +81,7 @@ def build_parser(first_words: Sequence[str] = ()) -> argparse.ArgumentParser:
         prog="mirrorless",
         description="Look at replication flows, plan them, translate offsets, bring lanes back, and run jobs.",
         epilog="Exit codes: 0 fine, 1 something needs you, 2 bad input, 3 a job found something to look at. "
-        "The manual is docs/how-to/on-call.md.",
+        "A first flow, step by step: docs/tutorial.md. All pages: docs/README.md; alarms: docs/how-to/on-call.md.",
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in [word for word in first_words if word in COMMANDS] or COMMANDS:

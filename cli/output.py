@@ -6,6 +6,7 @@ rich is imported when a table is made, so that JSON comes sooner.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -42,13 +43,20 @@ def console(width: int = PIPE_WIDTH, *, markup: bool = True, soft_wrap: bool = T
     """The standard output for tables.
 
     Args:
-        width: columns in a pipe.
+        width: columns in a pipe. A narrower terminal wraps the rows: cut cells would be lost.
         markup: whether text in brackets is rich's markup.
         soft_wrap: whether long lines are left to the terminal.
     """
     from rich.console import Console  # noqa: PLC0415 -- programs need no tables
 
-    return Console(highlight=False, markup=markup, soft_wrap=soft_wrap, width=None if sys.stdout.isatty() else width)
+    columns = width_of_terminal(width)
+    wide = max(width, columns) if soft_wrap else columns
+    return Console(highlight=False, markup=markup, soft_wrap=soft_wrap, width=wide)
+
+
+def width_of_terminal(otherwise: int = PIPE_WIDTH) -> int:
+    """Columns of the terminal. Args: otherwise: in a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
 
 
 def table(title: str | None = None, *, spaced: bool = False) -> Table:
@@ -94,11 +102,6 @@ def duration(ms: int) -> str:
 def sentence(text: str) -> str:
     """A text with a full stop, where another sentence follows it."""
     return text if text.endswith((".", "!", "?", "`")) else f"{text}."
-
-
-def numbered(count: int, noun: str) -> str:
-    """A count with its noun: `1 lane`, `2,000 lanes`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def size(count: float) -> str:

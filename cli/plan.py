@@ -17,7 +17,7 @@ from cli.args import BadInput, add_deployment, add_flow
 from cli.assumptions import assumptions_of
 from cli.clusters import ClusterReads
 from cli.deployment import DeployedFlows
-from cli.output import numbered, print_json
+from cli.output import print_json
 from cli.plan_tables import KnownRates, PlanView, plan_as_json, show
 from mirrorless.cost.pull import ShardSettings
 from mirrorless.errors import ConfigurationError
@@ -29,6 +29,7 @@ from mirrorless.planning.options import BatchingWindow, Goal, MappingSettings, O
 from mirrorless.planning.rates import read_rates
 from mirrorless.planning.sampling import sample_rates
 from mirrorless.policy import HEARTBEATS_TOPIC
+from mirrorless.reports.format import numbered
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import discover
 from mirrorless.triggers import SCHEDULE

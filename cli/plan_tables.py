@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, console, duration, numbered, size, table
+from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, console, duration, size, table
 from mirrorless.cost.prices import PRICES
 from mirrorless.planning.flow_plan import FlowPlan, TopicPlan
 from mirrorless.planning.options import MappingSettings, Option
 from mirrorless.planning.rates import TopicRate
 from mirrorless.protocol.copy_choice import LARGE_BATCH_BYTES, cpu_beside_large
+from mirrorless.reports.format import numbered
 from mirrorless.triggers import MAPPING, SCHEDULE
 
 if TYPE_CHECKING:

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
-from cli.groups_view import need_operator
-from cli.output import UNKNOWN, ago, moment, numbered
+from cli.groups_view import in_words, need_operator
+from cli.output import UNKNOWN, ago, moment
 from cli.tasks import TaskStatus
+from mirrorless.lane import Lane
+from mirrorless.lane_state import Stop
 from mirrorless.lanes.operator_actions import advice
+from mirrorless.reports.format import numbered
 from mirrorless.topics.topic_state import awaits_reset
 
 if TYPE_CHECKING:
@@ -24,22 +27,13 @@ def summary(flow: FlowStatus) -> Iterator[str]:
     """One line each for heartbeats, groups, tasks, and the shards of scheduled topics."""
     yield f"heartbeats  {_heartbeats(flow)}"
     counts = Counter(group.readiness for group in flow.groups)
-    groups = ", ".join(f"{count} {_WORDS.get(readiness, readiness)}" for readiness, count in sorted(counts.items()))
+    groups = ", ".join(f"{count} {in_words(readiness)}" for readiness, count in sorted(counts.items()))
     yield f"groups      {groups or 'none'}"
     yield f"tasks       {', '.join(_last_done(task, flow.at) for task in flow.tasks)}"
     if flow.regions is not None:
         yield f"regions     {_regions(flow.regions, flow.at)}"
     if flow.shards:
         yield f"schedule    {', '.join(_last_done(shard, flow.at) for shard in flow.shards)}"
-
-
-_WORDS = {
-    "active_on_target": "active on the target",
-    "before_map": "before the map",
-    "ahead_of_replication": "ahead of replication",
-    "ahead_on_target": "ahead on the target",
-}
-"""Readiness in words, where it is not one."""
 
 
 def notes(flow: FlowStatus) -> Iterator[str]:
@@ -51,6 +45,7 @@ def notes(flow: FlowStatus) -> Iterator[str]:
                 f"! {topic.topic}: {flow.flow.source} has no such topic, and the flow names it. Create it, or take it "
                 "out of the flow's `topics`."
             )
+        yield from _stop_notes(topic, flow)
         for lane in topic.lanes:
             yield from _lane_notes(lane)
         yield from _job_notes(topic, flow.at)
@@ -95,7 +90,7 @@ def _task_notes(task: TaskStatus, flow: FlowStatus) -> Iterator[str]:
     mark = "! " if task.stuck_partitions else ""
     troubles = [trouble for trouble in last.troubles if not _is_reset(trouble, flow)]
     for trouble in troubles[:NAMED]:
-        yield f"{mark}{task.task}: {trouble}"
+        yield f"{'! ' if awaits_reset(flow.flow, trouble) else mark}{task.task}: {trouble}"
     if len(troubles) > NAMED:
         yield f"{mark}{task.task}: {numbered(len(troubles) - NAMED, 'more trouble')}, see --json"
 
@@ -177,17 +172,53 @@ def _last_done(task: TaskStatus, now: int) -> str:
     return f"{task.task} {ago(task.last.ok_at, now=now)}"
 
 
+_ANEW = frozenset({"contradiction", "recreated"})
+"""Reasons of stops after a topic was made anew; the task that looks at topics has one sentence for all of them."""
+
+_TOGETHER = _ANEW | {"broken"}
+"""Reasons of stops that one reset of the topic ends."""
+
+
+def _stop_notes(topic: TopicStatus, flow: FlowStatus) -> Iterator[str]:
+    """Two sentences for each stopped lane, or for all lanes of a topic that one command brings back."""
+    stopped: dict[str, list[tuple[Lane, Stop]]] = {}
+    for each in topic.lanes:
+        if each.stop is not None:
+            stopped.setdefault(each.stop.reason, []).append((each.lane, each.stop))
+    known = any(
+        awaits_reset(flow.flow, trouble) == topic.topic
+        for task in flow.tasks
+        for trouble in (task.last.troubles if task.last is not None else ())
+    )
+    together = {"held"} | (_TOGETHER if stopped.keys() - {"held"} <= _TOGETHER else set())
+    for reason, lanes in stopped.items():
+        if known and reason in _ANEW and reason in together:
+            continue
+        if reason in together and len(lanes) > 1:
+            (lane, stop), numbers = lanes[0], ", ".join(str(each.partition) for each, _ in lanes[:NAMED])
+            more = ", ..." if len(lanes) > NAMED else ""
+            yield (
+                f"! {flow.flow} {topic.topic}: {len(lanes)} lanes are stopped ({reason}), the first since "
+                f"{moment(min(each.at for _, each in lanes))}: {numbers}{more}. {lane.at(stop.upstream_offset)}: "
+                f"{stop.detail}"
+            )
+            yield f"  What to do: {advice(lane, stop, on_topic=True)}."
+            continue
+        for lane, stop in lanes[:NAMED]:
+            yield f"! {lane.at(stop.upstream_offset)} is stopped ({stop.reason}) since {moment(stop.at)}: {stop.detail}"
+            yield f"  What to do: {advice(lane, stop)}."
+        if len(lanes) > NAMED:
+            yield f"! {topic.topic}: {numbered(len(lanes) - NAMED, 'more lane')} stopped ({reason}): see --json."
+
+
 def _lane_notes(status: LaneStatus) -> Iterator[str]:
-    lane, stop = status.lane, status.stop
-    if stop is not None:
-        yield f"! {lane.at(stop.upstream_offset)} is stopped ({stop.reason}) since {moment(stop.at)}: {stop.detail}"
-        yield f"  What to do: {advice(lane, stop)}."
+    lane = status.lane
     if status.overtaken and status.source is not None:
         yield (
             f"! {lane}: {numbered(status.overtaken, 'upstream offset')} from {status.head.position} on were removed by "
             f"the source's retention before they were replicated. Raise its retention until the lag is gone."
         )
-    if status.shrunk and status.source is not None and stop is None:
+    if status.shrunk and status.source is not None and status.stop is None:
         yield (
             f"! {lane}: the source ends at {status.source.end}, below the position {status.head.position}: it was "
             f"re-created or truncated. Once that is certain: `mirrorless lanes reset {lane.arguments} --to earliest "

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cli.flow_status import FlowStatus, LaneStatus
-from cli.output import ago, duration, moment, numbered
+from cli.output import ago, duration, moment
 from cli.status_notes import notes
 from mirrorless.journal.chains import JournalChains
 from mirrorless.losses import Loss
+from mirrorless.reports.format import numbered
 from mirrorless.reports.report import Figure, Line, LinePlot, Report, ReportSection, Table, Tone
 from mirrorless.run import Run
 
@@ -36,7 +37,9 @@ class KnownRuns:
     by_topic: dict[str, list[Run]]
     """Settled runs with records, the oldest first."""
     since: int
-    """ms since the epoch: from then on, no run of any lane is left out."""
+    """ms since the epoch: from then on, no run of any lane is left out, but for those before a reset of it."""
+    anew: frozenset[str] = frozenset()
+    """Topics with a lane that was reset: their runs before that are not known."""
 
 
 def history_of(chains: JournalChains, status: FlowStatus) -> KnownRuns:
@@ -53,6 +56,7 @@ def history_of(chains: JournalChains, status: FlowStatus) -> KnownRuns:
     return KnownRuns(
         by_topic={topic: sorted(each, key=lambda run: run.settled_at) for topic, each in found.items() if each},
         since=since,
+        anew=frozenset(lane.lane.topic for topic in status.topics for lane in topic.lanes if lane.head.generation > 0),
     )
 
 
@@ -153,7 +157,9 @@ def _plots(flow: FlowStatus, history: KnownRuns) -> Iterator[LinePlot]:
         return
     first = min(run.settled_at for run in runs)
     width = max(1_000, -(-(flow.at - first) // BINS))
-    note = f"All {numbered(len(runs), 'run')} in the map with records, from {moment(first)} to {moment(flow.at)}."
+    note = f"All {numbered(len(runs), 'run')} in the map with records, from {moment(first)} to {moment(flow.at)}"
+    anew = sorted(history.anew & history.by_topic.keys())
+    note += f", of {', '.join(anew)} since their lanes were reset." if anew else "."
     for title, unit, value in (
         ("Throughput", "records a second", lambda of_bin: sum(run.records for run in of_bin) * 1000 / width),
         (
@@ -164,7 +170,14 @@ def _plots(flow: FlowStatus, history: KnownRuns) -> Iterator[LinePlot]:
         ("Lag", "seconds that the oldest record of a run had waited", lambda of_bin: _longest(of_bin, newest=False)),
     ):
         lines = tuple(
-            Line(label=topic, points=tuple(_points(each, first, width, flow.at, value, gaps=title == "Throughput")))
+            Line(
+                label=topic,
+                points=tuple(
+                    point
+                    for point in _points(each, first, width, flow.at, value, gaps=title == "Throughput")
+                    if topic not in history.anew or point[0] * MINUTE_MS + flow.at >= each[0].settled_at
+                ),
+            )
             for topic, each in history.by_topic.items()
         )
         yield LinePlot(

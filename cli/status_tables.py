@@ -8,9 +8,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
-from cli.output import UNKNOWN, ago, console, duration, table
+from cli.output import UNKNOWN, ago, console, duration, table, width_of_terminal
 from cli.status_notes import notes, summary
 from mirrorless.lane import FlowName
+from mirrorless.topics.mapping_plan import OF_FUNCTION
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,20 +23,50 @@ Rates = Mapping[tuple[FlowName, str], float]
 
 def show(flows: Sequence[FlowStatus], *, by_lane: bool) -> None:
     """Print every flow."""
-    console().print(*rendered(flows, by_lane=by_lane), sep="\n")
+    console().print(*rendered(flows, by_lane=by_lane, width=width_of_terminal()), sep="\n")
 
 
-def rendered(flows: Sequence[FlowStatus], *, by_lane: bool, rates: Rates | None = None) -> Iterator[RenderableType]:
-    """The table and the sentences of every flow. Args: rates: since the look before, where there was one."""
+def rendered(
+    flows: Sequence[FlowStatus], *, by_lane: bool, width: int, rates: Rates | None = None
+) -> Iterator[RenderableType]:
+    """The table and the sentences of every flow.
+
+    Args:
+        flows: to show.
+        by_lane: one line for each lane, not for each topic.
+        width: columns of the terminal.
+        rates: since the look before, where there was one.
+    """
     from rich.text import Text  # noqa: PLC0415 -- programs need no tables
 
     for flow in flows:
         if flow.topics:
-            yield _by_lane(flow) if by_lane else _by_topic(flow, rates)
+            yield _fitting(_by_lane(flow) if by_lane else _by_topic(flow, rates), width)
         else:
             yield Text(f"{flow.flow}\n  topics      none yet")
         for line in (*summary(flow), *notes(flow)):
             yield Text(f"  {line}")
+
+
+_EMPTY = frozenset({"0", "-", "ok", "mapping", "Enabled", "records"})
+"""Cells that say what is expected."""
+
+_ALWAYS = frozenset({"lanes", "lane", "lag at most", "lag"})
+
+
+def _fitting(made: Table, width: int) -> Table:
+    """The same without columns that say nothing in any row, as many as the width asks for; the last ones go first."""
+    from rich.console import Console  # noqa: PLC0415 -- programs need no tables
+
+    for column in made.columns:
+        column.overflow = "fold"  # a number without its end is another number
+    measuring = Console(width=1_000)
+    for column in reversed(made.columns):
+        if measuring.measure(made).maximum <= width:
+            break
+        if column.header not in _ALWAYS and _EMPTY.issuperset(map(str, column.cells)):
+            made.columns.remove(column)
+    return made
 
 
 def _state(status: LaneStatus, now: int) -> str:
@@ -112,7 +143,7 @@ def _lane_row(lane: LaneStatus, now: int) -> tuple[str, ...]:
     return (
         str(lane.head.generation),
         str(lane.head.position),
-        UNKNOWN if lane.source is None else str(lane.source.end),
+        str(lane.source.end) if lane.source is not None else "gone" if lane.gone else UNKNOWN,
         *_progress([lane], now),
         _state(lane, now),
         _copied_by(lane),
@@ -157,5 +188,9 @@ def _poll(topic: TopicStatus) -> str:
     if topic.mapping is None:
         return "-"
     result = topic.mapping.last_processing_result
-    trouble = f" ({result})" if result.startswith("PROBLEM") else ""
-    return f"{topic.mapping.state or UNKNOWN}{trouble}"
+    state = topic.mapping.state or UNKNOWN
+    if result.startswith(OF_FUNCTION):
+        # Where a lane is stopped, its batches fail until it is brought back: the lane has the reason.
+        stopped = any(lane.stop is not None for lane in topic.lanes)
+        return state if stopped else f"{state}, last batch failed"
+    return f"{state} ({result})" if result.startswith("PROBLEM") else state

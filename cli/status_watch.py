@@ -52,15 +52,17 @@ def watch(read: Callable[[], list[FlowStatus]], *, by_lane: bool) -> int:
     from rich.console import Group  # noqa: PLC0415 -- programs need no tables
     from rich.live import Live  # noqa: PLC0415 -- same
 
-    screen, flows = console(), list[FlowStatus]()
+    screen, flows = console(soft_wrap=False), list[FlowStatus]()
     try:
         if not screen.is_terminal:
             for flows, rates in looks(read):
-                screen.print(*rendered(flows, by_lane=by_lane, rates=rates), sep="\n")
+                shown = rendered(flows, by_lane=by_lane, width=screen.width, rates=rates)
+                screen.print(*shown, sep="\n", soft_wrap=True)
         else:
             with Live(console=screen, auto_refresh=False) as live:
                 for flows, rates in looks(read):
-                    live.update(Group(*rendered(flows, by_lane=by_lane, rates=rates)), refresh=True)
+                    shown = rendered(flows, by_lane=by_lane, width=screen.width, rates=rates)
+                    live.update(Group(*shown), refresh=True)
     except KeyboardInterrupt:
         pass  # the end
     return int(any(flow.needs_operator for flow in flows))

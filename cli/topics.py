@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from cli.args import add_deployment, add_flow
 from cli.clusters import ClusterReads, deadline
 from cli.deployment import DeployedFlows
-from cli.output import UNKNOWN, console, numbered, print_json, table
+from cli.output import UNKNOWN, console, print_json, table
 from cli.tasks import tasks_of
 from cli.triggers import FlowTriggers, TopicTrigger
+from mirrorless.reports.format import numbered
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.configs import drift
 from mirrorless.topics.discovery import Discovery, discover

@@ -340,7 +340,7 @@ def create_topics(bootstrap: str, topics: Iterable[NewTopic]) -> None:
     """Create topics; one that is there stays as it is."""
     if not (topics := list(topics)):
         return  # the client takes no empty list; a flow may have patterns alone
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for future in admin.create_topics(topics).values():
         try:
             future.result()

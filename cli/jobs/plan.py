@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.output import duration, numbered, size
+from cli.output import duration, size
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
@@ -26,6 +26,7 @@ from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.request import BackfillOptions, JobRequest, VerifyOptions
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Head
+from mirrorless.reports.format import numbered
 from mirrorless.settings import ClusterSettings
 
 READ_PER_SECOND = 100_000

@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.jobs.runs import RunView
-from cli.output import ago, duration, numbered, size
+from cli.output import ago, duration, size
 from mirrorless.jobs.progress import JobProgress, LaneProgress, percent
+from mirrorless.reports.format import numbered
 
 MOST_LANES = 12
 """Of those in progress; every one that stopped or failed is shown."""

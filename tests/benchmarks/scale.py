@@ -39,6 +39,7 @@ PARTS: Final[dict[str, Sequence[str]]] = {
     "failover-distance": ("tests.benchmarks.failover_distance",),
     "pull-topics": ("tests.benchmarks.pull_topics",),
     "lanes": ("tests.benchmarks.many_lanes",),
+    "status": ("tests.benchmarks.status_of_many",),
     "pass-through-memory": ("tests.benchmarks.pass_through_memory",),
     "upgrade": ("tests.benchmarks.rolling_upgrade",),
     "comparison": ("tests.benchmarks.beside_mm2", "--profile", "smoke", "--out", ".lab"),
@@ -46,7 +47,7 @@ PARTS: Final[dict[str, Sequence[str]]] = {
 """By name: the module that runs, and its arguments."""
 
 OWN_FIGURES: Final = frozenset(
-    {"failover", "lanes", "pull-topics", "pass-through-memory", "reconcile", "small-backfill", "verify"}
+    {"failover", "lanes", "pull-topics", "pass-through-memory", "reconcile", "small-backfill", "status", "verify"}
 )
 """Parts that write their figures into the file named by `--figures`."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from mirrorless.config.cluster import ClusterSection, Vpc
@@ -193,9 +193,41 @@ def _advice_on_key(key: str, path: Path, section: type[Section] | None) -> str:
     for name, other in _SECTIONS.items():
         if other is not section and key in keys_of(other):
             return f"`{key}` belongs to {name}"
-    if close := get_close_matches(re.sub(r"[_ ]", ".", key).lower(), known, n=1):
-        return f"did you mean `{close[0]}`?"
-    return f"remove it; {path[-2] if len(path) > 1 else 'the document'} has only {either(known)}"
+    if near := _nearest(key, known):
+        return f"did you mean {either(near)}?"
+    holder = path[-2] if len(path) > 1 else "the document"
+    if len(known) > _LISTED:
+        return f"remove it; no key of {holder} is like it: docs/reference/configuration.md has all of them"
+    return f"remove it; {holder} has only {either(known)}"
+
+
+_LISTED = 12
+"""Keys of a section that a message lists."""
+
+
+def _nearest(key: str, known: list[str]) -> list[str]:
+    """Up to three keys that may have been meant, the likeliest first; one, where it differs by a slip of the hand."""
+    written = re.sub(r"[-_ ]", ".", key).lower()
+    if slip := get_close_matches(written, known, n=1, cutoff=0.85):
+        return slip
+    # Words in another order, some left out, or written as one: `checkpoint.interval`, `syncgroups`.
+    words = _stems(written)
+
+    def shared(name: str) -> int:
+        return sum(len(stem) for stem in _stems(name) if any(stem in word or stem.startswith(word) for word in words))
+
+    def like(name: str) -> float:
+        return SequenceMatcher(None, written.replace(".", ""), name.replace(".", "")).ratio()
+
+    best = max(map(shared, known), default=0)
+    of_words = [name for name in known if best and 2 * shared(name) > best]
+    close = get_close_matches(written, known, n=3)
+    return sorted(dict.fromkeys([*of_words, *close]), key=lambda name: (-shared(name), -like(name)))[:3]
+
+
+def _stems(name: str) -> list[str]:
+    """The words of a key without their plural; not those of two letters, which are in any word."""
+    return [stem for word in re.split(r"[.-]", name) if len(stem := word.rstrip("s")) > 2]  # noqa: PLR2004 -- as said
 
 
 _SECTIONS: dict[str, type[Section]] = {

@@ -21,6 +21,7 @@ from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Head
 from mirrorless.ports.stores import Chains
+from mirrorless.reports.format import numbered
 from mirrorless.run import Run
 
 LIMIT_SECONDS: Final = 600.0
@@ -152,8 +153,8 @@ def bring_back_groups(work: FailoverWork) -> Done:
     groups = [_fate(name, found.get(name)) for name in moved]
     back = sum(each["readiness"] == "ready" for each in groups)
     return Done(
-        said=f"{back:,} groups go on on {work.flow.source}"
-        + (f", {len(groups) - back:,} do not" if back < len(groups) else ""),
+        said=f"go on on {work.flow.source}: {numbered(back, 'group')}"
+        + (f"; not: {len(groups) - back:,}" if back < len(groups) else ""),
         facts={"report": {"groups": groups}},
         commands=tuple(
             f"group {each['group']} on {work.flow.source}" for each in groups if each["readiness"] == "ready"

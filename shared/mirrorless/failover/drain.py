@@ -8,6 +8,7 @@ from typing import Final
 from mirrorless.failover.work import Done, FailoverWork, Unfinished
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Head
+from mirrorless.reports.format import numbered
 
 STUCK_SECONDS: Final = 180.0
 """Without any progress, until the step gives up: a cold function starts within seconds, a poller within minutes."""
@@ -23,7 +24,7 @@ def drain(work: FailoverWork) -> Done:
         Retriable: a cluster or the store does not answer.
     """
     count = drain_to(work, work.document.facts("standstill")["ends"])
-    return Done(said=f"{work.flow.target} has every record of {count:,} partitions", facts={"lanes": count})
+    return Done(said=f"{work.flow.target} has every record of {numbered(count, 'partition')}", facts={"lanes": count})
 
 
 def drain_to(work: FailoverWork, ends: Mapping[str, Sequence[int]]) -> int:

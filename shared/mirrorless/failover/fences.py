@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from mirrorless.failover.work import Done, FailoverWork, Unfinished
 from mirrorless.lane_state import Stop
 from mirrorless.ports.kafka import Deadline
+from mirrorless.reports.format import numbered
 from mirrorless.topics.acls import Acl
 from mirrorless.topics.write_fence import to_create, to_delete
 
@@ -29,7 +30,7 @@ def fence_producers(work: FailoverWork) -> Done:
     _change(work, effects.source.acls.create, marks)
     _change(work, effects.source.acls.create, denies)
     return Done(
-        said=f"{source} denies writes to {len(work.topics):,} topics; super users are not bound by that",
+        said=f"{source} denies writes to {numbered(len(work.topics), 'topic')}; super users are not bound by that",
         facts={"bindings": len(marks | denies)},
         commands=tuple(f"created on {source}: {acl}" for acl in sorted(denies)),
     )
@@ -46,7 +47,9 @@ def lift_producers(work: FailoverWork) -> Done:
     _change(work, effects.source.acls.delete, denies)
     _change(work, effects.source.acls.delete, marks)
     return Done(
-        said=f"{source} takes writes to {len(denies):,} topics again" if denies else "no topic was fenced by ACLs",
+        said=f"{source} takes writes to {numbered(len(denies), 'topic')} again"
+        if denies
+        else "no topic was fenced by ACLs",
         commands=tuple(f"deleted on {source}: {acl}" for acl in sorted(denies)),
     )
 

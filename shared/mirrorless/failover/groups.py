@@ -18,6 +18,7 @@ from mirrorless.failover.work import CALL_SECONDS, Done, FailoverWork
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.groups.ownership import members_stopped
 from mirrorless.ports.stores import StateStore
+from mirrorless.reports.format import numbered
 from mirrorless.scheduled.functions import CONTROL
 from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
 from mirrorless.scheduled.runner import LEASE_MS, RoundReport, TaskReport, lease
@@ -55,7 +56,7 @@ def bring_groups(work: FailoverWork) -> Done:
     moved = [each for each in found if each.fate == "moved"]
     rest = len(found) - len(moved)
     return Done(
-        said=f"{len(moved):,} groups go on on {work.flow.target}" + (f", {rest:,} do not" if rest else ""),
+        said=f"go on on {work.flow.target}: {numbered(len(moved), 'group')}" + (f"; not: {rest:,}" if rest else ""),
         facts={"groups": msgspec.to_builtins(list(found), str_keys=True), "troubles": troubles},
         commands=tuple(
             f"group {each.group} on {work.flow.target}: "

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from mirrorless.failover.state import FailoverDocument, StepName, StepResult
 from mirrorless.lane import FlowName
-from mirrorless.reports.format import moment
+from mirrorless.reports.format import moment, numbered
 from mirrorless.reports.report import Cell, Figure, Report, ReportSection, Table, Tone
 
 READY: Final = frozenset({"ready", "active_on_source"})
@@ -80,17 +80,18 @@ def _missing_back(report: Mapping[str, Any]) -> Iterable[str]:
         name = f"{lane['topic']}-{lane['partition']}"
         if orphans := lane.get("orphan_records", 0):
             oldest, newest = lane.get("oldest_orphan", -1), lane.get("newest_orphan", -1)
-            between = f" between {moment(oldest)} and {moment(newest)}" if oldest >= 0 else ""
-            keys = f" with {lane['orphan_keys']:,} keys" if lane.get("orphan_keys") else ""
+            at, until = moment(oldest), moment(newest)
+            when = "" if oldest < 0 else f", written at {at}," if at == until else f", written from {at} to {until},"
+            keys = f" with {numbered(lane['orphan_keys'], 'key')}" if lane.get("orphan_keys") else ""
             yield (
-                f"{name}: {orphans:,} records{keys}{between} were never replicated ({lane['policy']}), see the loss "
-                "ledger"
+                f"{name}: {numbered(orphans, 'record')} of the source{keys}{when} never replicated; policy: "
+                f"{lane['policy']}; see the loss ledger"
             )
         if keys := lane.get("conflicts"):
-            withheld = lane.get("orphans_withheld", 0)
+            older = lane.get("orphans_withheld", 0)
+            withheld = f"{numbered(older, 'older record')} not written again; " if older else ""
             yield (
-                f"{name}: {keys:,} keys were written on both sides; {withheld:,} older records were not written again: "
-                "the report of the reconcile lists them"
+                f"{name}: {numbered(keys, 'key')} written on both sides; {withheld}the report of the reconcile has them"
             )
         for what in ("differs", "error", "waits"):
             if lane.get(what):
@@ -135,7 +136,8 @@ def report_of(flow: FlowName, document: FailoverDocument) -> Report:
     elif document.order.mode == "drill":
         verdict, tone = "A failover would take this long and lose this much. Nothing was changed.", "good"
     else:
-        verdict = f"Producers and groups may start on {goes_to}." + ("" if missing else " Nothing is missing.")
+        left = f"{numbered(len(missing), 'thing')} to look at, below" if missing else "Nothing is missing"
+        verdict = f"Producers and groups may start on {goes_to}. {left}."
         tone = "good" if clean else "bad"
     return Report(
         title=f"{'Failback' if back else title[document.order.mode]} of {flow}",

@@ -7,6 +7,7 @@ from typing import Final
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.failover.groups import checkpoints_of
 from mirrorless.failover.work import Done, FailoverWork, Unfinished
+from mirrorless.reports.format import numbered
 from mirrorless.topics.acl_revocation import leased, planned_revocation
 from mirrorless.topics.acl_sync import AclFailover, AclOutcome, Disabled, stored
 from mirrorless.topics.acls import why_withheld
@@ -42,7 +43,8 @@ def grant(work: FailoverWork) -> Done:
     known, _ = stored(effects.documents, flow)
     left = [f"{acl}: {why_withheld(acl)}" for acl in (known.withheld if known is not None else ())]
     return Done(
-        said=f"{len(missing):,} ACLs were created on {flow.target}" + (f", {len(left)} are for you" if left else ""),
+        said=f"created on {flow.target}: {numbered(len(missing), 'ACL')}"
+        + (f", {len(left)} are for you" if left else ""),
         facts={"created": len(missing), "left": left},
         commands=tuple(f"created on {flow.target}: {acl}" for acl in sorted(missing)),
     )
@@ -73,7 +75,7 @@ def revoke(work: FailoverWork) -> Done:
     _check(work, outcome)
     kept = len(found.due) + len(found.shared)
     return Done(
-        said=f"{len(found.delete):,} ACLs were deleted on {flow.target}"
+        said=f"deleted on {flow.target}: {numbered(len(found.delete), 'ACL')}"
         + (f", {kept} are due there now" if kept else ""),
         facts={"deleted": len(found.delete), "kept": kept},
         commands=tuple(f"deleted on {flow.target}: {acl}" for acl in sorted(found.delete)),

@@ -39,6 +39,7 @@ from mirrorless.failover.state import (
     read_document,
 )
 from mirrorless.failover.work import Done, FailoverWork
+from mirrorless.reports.format import numbered
 
 ACTS: Final[Mapping[StepName, Callable[[FailoverWork], Done]]] = {
     "fence-producers": fence_producers,
@@ -194,7 +195,7 @@ class FailoverCommand:
                 topics.setdefault(topic, count)
         seen = observation.seen if observation is not None else None
         return Done(
-            said=f"{len(topics):,} topics, {sum(topics.values()):,} partitions",
+            said=f"{numbered(len(topics), 'topic')}, {numbered(sum(topics.values()), 'partition')}",
             facts={
                 "topics": topics,
                 "stopped": list(seen.stopped) if seen is not None else [],

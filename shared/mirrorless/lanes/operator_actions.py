@@ -24,7 +24,7 @@ from mirrorless.errors import MirrorlessError
 from mirrorless.lane import Lane
 from mirrorless.lane_state import NEW_LANE, Head, LaneState, Lease, Stop
 from mirrorless.losses import Loss
-from mirrorless.operator_commands import reset_lane
+from mirrorless.operator_commands import reset_command, reset_lane
 from mirrorless.run import Reset, Run
 
 
@@ -50,12 +50,21 @@ class ResetPlan:
     """Upstream offsets [from, to) that were replicated before and will be replicated again."""
 
 
-def advice(lane: Lane, stop: Stop) -> str:
-    """One sentence on what the operator can do about a stop, with complete commands."""
+def advice(lane: Lane, stop: Stop, *, on_topic: bool = False) -> str:
+    """One sentence on what the operator can do about a stop, with complete commands.
+
+    Args:
+        lane: that is stopped.
+        stop: why.
+        on_topic: whether the reset, and the end of holding, are to be those of all stopped lanes of the topic.
+    """
+    of_topic = reset_command(lane.flow, lane.topic, None, "earliest", reason="see status")
+    if on_topic and stop.reason == "held":
+        return _ADVICE["held"].format(resume=f"`mirrorless lanes resume '{lane.flow}' {lane.topic} --execute`")
     return _ADVICE.get(stop.reason, _LOOK).format(
         resume=f"`mirrorless lanes resume {lane.arguments} --execute`",
         quarantine=f"`mirrorless lanes quarantine {lane.arguments} {stop.upstream_offset} --execute`",
-        reset=reset_lane(lane, "earliest"),
+        reset=f"`{of_topic}`" if on_topic else reset_lane(lane, "earliest"),
         reset_to_stop=reset_lane(lane, stop.upstream_offset),
         backfill=f"`mirrorless backfill start '{lane.flow}' {lane.topic}`",
     )

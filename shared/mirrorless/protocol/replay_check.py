@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from mirrorless.lane_state import Stop
 from mirrorless.protocol.digest import digest, fingerprint
@@ -81,14 +82,22 @@ def _in_span(record: Record, run: Run) -> bool:
     return any(span.upstream <= record.offset < span.upstream + span.length for span in run.spans)
 
 
+def _moment(timestamp: int) -> str:
+    """A timestamp in UTC, to the millisecond; as it is where no calendar has it."""
+    try:
+        return datetime.fromtimestamp(timestamp / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.") + f"{timestamp % 1000:03}Z"
+    except (OverflowError, OSError, ValueError):
+        return str(timestamp)
+
+
 def _differs(record: Record, run: Run) -> str | None:
     if not _in_span(record, run):
         return "a record stands where there was none when this offset was passed"
     timed = run.digest_of == "records"
     if timed and not run.oldest_timestamp <= record.timestamp <= run.newest_timestamp:
         return (
-            f"its timestamp {record.timestamp} is outside of the timestamps {run.oldest_timestamp} to "
-            f"{run.newest_timestamp} that were replicated here"
+            f"its timestamp, {_moment(record.timestamp)}, is outside of those that were replicated here, "
+            f"{_moment(run.oldest_timestamp)} to {_moment(run.newest_timestamp)}"
         )
     last = run.spans[-1]
     if record.offset == last.upstream + last.length - 1 and fingerprint(record) != run.fingerprint:

@@ -48,7 +48,7 @@ def _verdict(totals: Mapping[str, Any], *, look_only: bool, clean: bool) -> str:
             "nothing was changed."
         )
     done = (
-        f"{totals['copied_back']:,} records were copied back, {totals['copied_back_ratio']:.1%} of the target's bytes; "
+        f"{totals['copied_back']:,} records were copied back, {totals['copied_back_ratio']:.2%} of the target's bytes; "
         f"{totals['orphans']:,} orphans."
     )
     return f"{done} The flow runs live again." if clean else f"{done} Some work is left: see below."

@@ -52,6 +52,11 @@ def short(value: float) -> str:
     return number(value)
 
 
+def numbered(count: int, noun: str) -> str:
+    """A count with its noun: `1 lane`, `2,000 lanes`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def moment(ms: int) -> str:
     """A moment in UTC, to the second. `ms` since the epoch."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

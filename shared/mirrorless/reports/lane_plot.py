@@ -104,7 +104,7 @@ def _legend(plot: LanePlot, left: float) -> tuple[list[svg.Shape], float]:
     colours = _colours(plot)
     for kind, count in kinds(plot).items():
         entry = _entry(kind, count)
-        width = len(entry) * svg.LETTER + 40
+        width = len(entry) * svg.LETTER * svg.NARROW + 40
         if x > left and x + width > svg.WIDTH:
             x, y = left, y + 20
         parts.append(svg.rect(x, y, 12, STRIP, colours[kind]))

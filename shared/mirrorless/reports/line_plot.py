@@ -14,7 +14,7 @@ LEFT = 62
 NAMES = (30, 200)
 """The least and the greatest width of the names behind the lines, in pixels."""
 
-APART = 15
+APART = 20
 """Between two names."""
 
 COLOURS = 6
@@ -29,8 +29,8 @@ Points = list[tuple[float, float]]
 def draw_lines(plot: LinePlot) -> svg.Drawing:
     """The shapes of a plot."""
     shown = [_shown(plot, index) for index in range(len(plot.lines))]
-    right = svg.WIDTH - min(max((len(each.label) for each in plot.lines), default=0) * svg.LETTER + 16, NAMES[1])
-    right = min(right, svg.WIDTH - NAMES[0])
+    longest = max((len(each.label) for each in plot.lines), default=0)
+    right = svg.WIDTH - min(max(longest * svg.LETTER * svg.NARROW + 16, NAMES[0]), NAMES[1])
     reach = [x for points in shown for x, _ in points] + list(plot.x_range or ())
     across = scale(reach, LEFT, right, log=plot.log_x)
     up = scale((y for points in shown for _, y in points), TOP + HEIGHT, TOP, log=plot.log_y, zero=not plot.log_y)

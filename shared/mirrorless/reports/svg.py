@@ -16,6 +16,9 @@ WIDTH = 848
 LETTER = 6.6
 """About the width of a letter in a plot, for what must be fitted before a browser measures it."""
 
+NARROW = 19 / 12
+"""How much larger letters are on a narrow screen, beside the shapes; see the page's style."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:

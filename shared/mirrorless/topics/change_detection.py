@@ -189,7 +189,7 @@ class ChangeDetector:
                 self.states,
                 {
                     Lane(flow, topic, partition): topic_state.recreated_stop(
-                        flow, now, partition, partitions=snapshot.taken[topic], now=self.clock()
+                        now, partition, partitions=snapshot.taken[topic], now=self.clock()
                     )
                     for partition in waiting
                 },

@@ -266,8 +266,11 @@ def enabled_topics(actual: Iterable[Request], flow: FlowName) -> frozenset[str]:
     return frozenset(topic for topic in enabled if topic is not None)
 
 
-FUNCTION_FAILED: Final = "PROBLEM: Function call failed"
-"""The beginning of the result of a mapping that polls, and whose function failed: the function's own alarms have it."""
+OF_FUNCTION: Final = ("PROBLEM: Function call failed", "PROBLEM: Function returned batch item failures")
+"""The beginning of the result of a mapping that polls, and whose function failed or has a lane that is stopped.
+
+The function's own alarms, and the lane's, have it.
+"""
 
 
 def not_polling(actual: Iterable[Request], topics: Iterable[str], flow: FlowName) -> dict[str, str]:
@@ -283,7 +286,7 @@ def _trouble_of(mapping: Request | None) -> str:
     state, result = str(mapping.get("State")), str(mapping.get("LastProcessingResult", ""))
     if state != "Enabled":
         return f"{state}: {reason}" if (reason := str(mapping.get("StateTransitionReason") or "")) else state
-    return result if result.startswith("PROBLEM") and not result.startswith(FUNCTION_FAILED) else ""
+    return result if result.startswith("PROBLEM") and not result.startswith(OF_FUNCTION) else ""
 
 
 def topic_of(mapping: Request, flow: FlowName) -> str | None:

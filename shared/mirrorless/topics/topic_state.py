@@ -243,15 +243,12 @@ def mark_gone(state: TopicState, *, now: int) -> TopicState:
     return state if state.gone_at is not None else replace(state, gone_at=now)
 
 
-def recreated_stop(flow: FlowName, state: TopicState, partition: int, *, partitions: int, now: int) -> Stop:
+def recreated_stop(state: TopicState, partition: int, *, partitions: int, now: int) -> Stop:
     """The stop of a lane whose topic was re-created. Args: partitions: of the new topic."""
     topic_id = state.recreated.topic_id if state.recreated is not None else ""
-    command = reset_command(flow, state.topic, partition, "earliest", reason="re-created")
-    change = f"the topic was deleted on the source and created again: its id was {state.topic_id} and is {topic_id}"
+    detail = f"the topic was deleted on the source and created again: its id was {state.topic_id} and is {topic_id}"
     if partition >= partitions:
-        detail = f"{change}, with {partitions} partitions, so this one is gone. To close its lane: `{command}`"
-    else:
-        detail = f"{change}. To replicate the new topic from its first record: `{command}`"
+        detail += f", with {partitions} partitions, so this one is gone"
     return Stop(reason="recreated", upstream_offset=0, detail=detail, at=now)
 
 

@@ -13,6 +13,7 @@ from mirrorless.lanes.gaps import cleanup_of
 from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.reconcile.findings import InspectTask, LaneInspection
 from mirrorless.reconcile.outcome import LocalTopic
+from mirrorless.reports.format import numbered
 from spark.jobs.reconcile.tasks import ends_of
 
 ANSWER_SECONDS: Final = 30.0
@@ -91,9 +92,9 @@ class ReconciledTopics:
                 )
             config = {entry.name: entry.value for entry in configs.get(topic, [])}
             for partition in request.partitions.get(topic, tuple(range(partitions))):
-                if config.get("message.timestamp.type") == "LogAppendTime":
+                if why := not_reconciled(remote, partition, here.get(topic, 0), config):
                     left_alone.append(
-                        LaneInspection(topic=topic, partition=partition, remote_topic=remote, differs=_STAMPS)
+                        LaneInspection(topic=topic, partition=partition, remote_topic=remote, differs=why)
                     )
                     continue
                 tasks.append(
@@ -179,6 +180,24 @@ class ReconciledTopics:
                 )
             )
         return found
+
+
+def not_reconciled(remote: str, partition: int, partitions: int, config: Mapping[str, str | None]) -> str:
+    """The reason why a partition of the source cannot take copies, and what to do; empty where it can.
+
+    Args:
+        remote: the remote topic.
+        partition: of it.
+        partitions: of the topic on the source; 0 where it is not there.
+        config: of the topic on the source.
+    """
+    if 0 < partitions <= partition:
+        return (
+            f"the source's topic has {numbered(partitions, 'partition')}, and not this one: what was written to "
+            f"{remote}-{partition} stays there. To bring it back, give the topic {partition + 1} partitions, and "
+            "reconcile again"
+        )
+    return _STAMPS if config.get("message.timestamp.type") == "LogAppendTime" else ""
 
 
 def _soon() -> Deadline:

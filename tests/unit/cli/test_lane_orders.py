@@ -54,7 +54,7 @@ def test_all_stopped_lanes_of_a_topic_are_reset_by_one_plan_but_for_those_that_a
     before = generations(stores)
     code, plan = said(capsys)
     assert (code, plan["executed"], [each["partition"] for each in plan["lanes"]]) == (0, False, [1, 5, 6])
-    assert plan["notes"] == ["Partitions 7 are held, and stay so."]
+    assert plan["notes"] == ["Partition 7: held by an order, and stays so."]
     assert (generations(stores), stopped(stores)) == (before, [1, 5, 6, 7])
 
     code, done = said(capsys, "--execute")
@@ -101,3 +101,17 @@ def test_an_offset_is_one_partitions(stores: Stores, capsys: pytest.CaptureFixtu
     assert code == 2
     assert "an offset is one partition's" in capsys.readouterr().out
     assert stopped(stores) == [1, 5, 6, 7]
+
+
+@pytest.mark.usefixtures("stores")
+def test_the_plan_for_several_lanes_is_a_line_each_and_says_once_what_is_true_of_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Six lanes had 33 lines, most of them the same."""
+    assert main([each for each in RESET if each != "--json"]) == 0
+
+    shown = capsys.readouterr().out
+    assert [line.split()[0] for line in shown.splitlines()[3:6]] == ["1", "5", "6"]
+    assert shown.count("The map translates offsets of the new generation only.") == 1
+    assert shown.count("created anew") == 1
+    assert "Partition 7: held by an order, and stays so." in shown

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cli.output import ago, duration, moment
+import pytest
+
+from cli.output import ago, console, duration, moment, table
 
 
 def test_a_moment_is_in_utc_or_an_age() -> None:
@@ -33,3 +35,20 @@ def test_a_duration_takes_six_characters_at_most() -> None:
         "2 h",
         "2 d",
     ]
+
+
+def test_a_table_wider_than_the_terminal_loses_no_cell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On 80 columns, `topics` showed `p…` for partitions and for its number."""
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    made = table()
+    for heading in ("topic", "remote topic", "partitions"):
+        made.add_column(heading)
+    made.add_row("orders-of-the-day", "us-east.orders-of-the-day", "1,234")
+
+    console().print(made)
+
+    assert "…" not in (shown := capsys.readouterr().out)
+    assert "1,234" in shown

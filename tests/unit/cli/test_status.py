@@ -273,7 +273,7 @@ def test_the_sentence_on_a_topic_that_was_created_again_goes_when_its_lanes_are_
     stop = Stop(reason="recreated", upstream_offset=0, detail="created again", at=1)
     waiting, done = (replace(with_lanes(status(7, None, each)), tasks=tasks) for each in (stop, None))
 
-    assert f"topics: {trouble}" in list(notes(waiting))
+    assert f"! topics: {trouble}" in list(notes(waiting))
     assert list(notes(done)) == [f"topics: {FLOW} orders: odd"]
 
 

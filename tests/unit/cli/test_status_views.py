@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+import cli.status_tables
 from cli.clusters import heartbeats_of
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
+from cli.lab_state import LabMapping
 from cli.status_notes import notes, summary
 from cli.status_page import MOST, KnownRuns, history_of, report_of
 from cli.status_tables import show
 from cli.status_watch import looks, rates_between
+from cli.tasks import TaskStatus
 from cli.triggers import TopicTrigger
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
 from mirrorless.errors import Retriable
@@ -20,8 +23,10 @@ from mirrorless.lane_state import NEW_LANE, Head, Stop, head_of
 from mirrorless.losses import Loss
 from mirrorless.reports.page import render
 from mirrorless.reports.report import LinePlot
+from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.topics.topic_state import UNTIL_RESET
 from tests.support.chains import MemoryChains, run
 
 FLOW = FlowName("us-east", "eu-west")
@@ -184,3 +189,127 @@ def test_only_a_silent_target_is_said_not_to_answer(
     told = list(notes(replace(flow(lane(0)), heartbeats=heartbeats_of(SETTINGS))))
 
     assert any(says in each for each in told), told
+
+
+def stopped(number: int, reason: str, detail: str = "as told") -> LaneStatus:
+    return lane(number, stop=Stop(reason=reason, upstream_offset=number, detail=detail, at=NOW))
+
+
+def test_lanes_that_one_command_brings_back_are_told_together() -> None:
+    """A topic of 240 partitions that was made anew had 480 lines."""
+    found = list(notes(flow(*(stopped(each, "contradiction") for each in range(3)), stopped(3, "recreated"))))
+
+    assert [line[:80] for line in found] == [
+        "! us-east->eu-west orders: 3 lanes are stopped (contradiction), the first since ",
+        "  What to do: check whether the source topic was re-created or truncated: then `",
+        "! us-east->eu-west orders-3 @ 3 is stopped (recreated) since 2025-11-21 04:40:00",
+        "  What to do: `mirrorless lanes reset 'us-east->eu-west' orders 3 --to earliest ",
+    ]
+    assert ": 0, 1, 2. us-east->eu-west orders-0 @ 0: as told" in found[0]
+    assert "`mirrorless lanes reset 'us-east->eu-west' orders --to earliest --reason" in found[1]
+
+
+def test_held_lanes_are_told_together_with_the_command_that_ends_all_of_it() -> None:
+    told, advised = notes(flow(stopped(0, "held"), stopped(1, "held")))
+
+    assert "2 lanes are stopped (held)" in told
+    assert advised.startswith("  What to do: `mirrorless lanes resume 'us-east->eu-west' orders --execute` lets")
+
+
+def test_a_refused_record_has_its_own_lines_and_no_reset_of_its_topic_is_advised_beside_it() -> None:
+    """A reset of the topic would skip what the target refused."""
+    found = list(notes(flow(stopped(0, "refused"), stopped(1, "contradiction"), stopped(2, "contradiction"))))
+
+    assert sum(line.startswith("! us-east->eu-west orders-") for line in found) == 3
+    assert not any("orders --to earliest" in line for line in found)
+
+
+def test_a_topic_that_was_made_anew_is_one_sentence_once_that_is_known() -> None:
+    trouble = f"{FLOW} orders: deleted on the source and created again: its partitions {UNTIL_RESET}"
+    last = TaskReport(task="topics", at=NOW, ok_at=NOW, ms=1, troubles=(trouble,))
+    status = flow(stopped(0, "contradiction"), stopped(1, "recreated"), stopped(2, "recreated"))
+
+    found = list(notes(replace(status, tasks=[TaskStatus(task="topics", every_seconds=5.0, last=last)])))
+
+    assert found == [f"! topics: {trouble}"]
+
+
+def test_nothing_waits_in_a_partition_that_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    gone = replace(stopped(1, "recreated"), source=None, gone=True, lag_ms=0)
+
+    show([flow(replace(lane(0), lag_ms=0), gone)], by_lane=True)
+
+    assert (gone.lag, replace(gone, gone=False).lag) == (0, None)
+    assert "gone" in capsys.readouterr().out
+
+
+def test_a_plot_claims_nothing_of_a_topic_before_the_reset_of_its_lanes() -> None:
+    """The runs before a reset are not read: a line of zeros would say that nothing was replicated then."""
+    chains = MemoryChains()
+    lanes = (LANES[0], Lane(FLOW, "bills", 0))
+    for number, (at_ms, of_lane) in enumerate(((NOW - 60_000, lanes[1]), (NOW - 6_000, lanes[0]))):
+        first = replace(run(0, 60, (0, 0, 60), lane=of_lane), records=60, settled_at=at_ms, attempt=f"a{number}")
+        chains.prepare([first])
+        chains.confirm([first])
+    status = flow(lane(0, chains.heads(LANES)[LANES[0]]))
+    bills = replace(status.topics[0], topic="bills", lanes=[replace(lane(0), lane=lanes[1])])
+    status = replace(status, topics=[*status.topics, bills])
+    known = history_of(chains, status)
+
+    def page(history: KnownRuns) -> LinePlot:
+        plot = report_of([status], [history], lambda _: [], made_at=NOW).sections[0].plots[0]
+        assert isinstance(plot, LinePlot)
+        return plot
+
+    whole, anew = page(known), page(replace(known, anew=frozenset({"orders"})))
+
+    lengths = [{line.label: len(line.points) for line in plot.lines} for plot in (whole, anew)]
+    assert lengths[0]["orders"] == lengths[0]["bills"] == lengths[1]["bills"]
+    assert lengths[1]["orders"] < lengths[1]["bills"]
+    assert "of orders since their lanes were reset" in anew.note
+
+
+def test_lanes_that_were_reset_make_their_topic_one_whose_past_is_not_known() -> None:
+    assert history_of(MemoryChains(), flow(lane(0, at(5, generation=1)))).anew == {"orders"}
+    assert history_of(MemoryChains(), flow(lane(0, at(5)))).anew == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("result", "stop", "shown"),
+    [
+        ("PROBLEM: Function returned batch item failures", "refused", "Enabled"),
+        ("PROBLEM: Function returned batch item failures", "", "Enabled, last batch failed"),
+        ("PROBLEM: Gone", "refused", "Enabled (PROBLEM: Gone)"),
+        ("OK", "", "Enabled"),
+    ],
+)
+def test_a_mapping_that_fails_since_a_lane_is_stopped_has_no_trouble_of_its_own(
+    result: str, stop: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three lines of each row repeated what the note on the lane says."""
+    mapping = LabMapping(flow=str(FLOW), topic="orders", state="Enabled", last_processing_result=result)
+    status = flow(stopped(0, stop) if stop else lane(0))
+
+    show([replace(status, topics=[replace(status.topics[0], mapping=mapping)])], by_lane=False)
+
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("orders"))
+    assert row.rstrip().endswith(f"mapping  {shown}")
+
+
+def test_a_narrow_terminal_leaves_out_columns_that_say_nothing_and_cuts_no_number(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On 80 columns the lag was `20,…`, and every heading was cut."""
+    waits = replace(lane(0, at(7)), source=Extent(0, 20_007), lag_ms=33_000)
+
+    shown = {}
+    for width in (80, 120):
+        monkeypatch.setattr(cli.status_tables, "width_of_terminal", lambda width=width: width)
+        show([flow(waits)], by_lane=False)
+        shown[width] = capsys.readouterr().out.splitlines()[1:4]
+
+    assert all(len(line.rstrip()) <= 80 for line in shown[80])
+    assert "20,000" in shown[80][2]
+    assert "…" not in "".join(shown[80])
+    assert "mapping" not in shown[80][0]
+    assert all(word in shown[120][0] for word in ("doubt", "stopped", "lost", "gaps", "mapping"))

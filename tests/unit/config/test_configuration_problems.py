@@ -910,3 +910,30 @@ def test_what_pollers_need_is_asked_of_flows_with_mapped_topics_only() -> None:
 
 def test_memory_and_time_for_large_records_are_asked_of_flows_with_mapped_topics_only() -> None:
     load(document("a->b: {topics: [orders], oversize: copy, trigger: schedule, function: {memory.mb: 128}}"), now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("checkpoint.interval", "emit.checkpoints.interval.seconds"),
+        ("syncgroups", "sync.group.offsets.enabled"),
+        ("retention", "offset.map.retention.days"),
+        ("replicas", "replication.factor"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_the_nearest_ones(key: str, meant: str) -> None:
+    with pytest.raises(InvalidConfiguration) as caught:
+        load(document(f"a->b: {{topics: [orders], {key}: 5}}"))
+
+    (problem,) = caught.value.problems
+    assert problem.hint.startswith("did you mean")
+    assert f"`{meant}`" in problem.hint
+    assert problem.hint.count("`") <= 6
+
+
+def test_a_key_like_no_other_is_not_answered_with_a_list_of_45() -> None:
+    with pytest.raises(InvalidConfiguration) as caught:
+        load(document("a->b: {topics: [orders], zzz.qqq: 5}"))
+
+    (problem,) = caught.value.problems
+    assert problem.hint == "remove it; no key of a->b is like it: docs/reference/configuration.md has all of them"

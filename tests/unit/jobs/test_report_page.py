@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrorless.reports.format import cell, number, short
+from mirrorless.reports.lane_plot import draw_lanes
+from mirrorless.reports.line_plot import draw_lines
 from mirrorless.reports.page import render
 from mirrorless.reports.report import (
     Bar,
@@ -26,7 +28,7 @@ from mirrorless.reports.report import (
     Segment,
     Table,
 )
-from mirrorless.reports.svg import scale
+from mirrorless.reports.svg import LETTER, NARROW, WIDTH, scale
 
 NASTY = "<script>alert('x')</script> & \"quoted\" \x00\x1b[31m \x85 \ud800 \uffff ]]> --> ünï"
 
@@ -302,3 +304,29 @@ def test_an_axis_holds_its_values_and_has_a_few_round_ticks(values: list[float],
     assert all(axis.low <= value <= axis.high for value in values)
     assert 2 <= len(ticks) <= 9
     assert ticks == sorted(ticks)
+
+
+def test_entries_of_a_legend_stand_apart_where_a_narrow_screen_has_larger_letters() -> None:
+    """On 390 pixels `proved: 20,000 records` and `in doubt: 50 records` were written over each other."""
+    plot = LanePlot(
+        title="lanes",
+        lanes=(("a-0", (Segment(first=0, next=9, kind="proved"), Segment(first=9, next=10, kind="in doubt"))),),
+        tones={"proved": "good", "in doubt": "quiet"},
+        counts={"proved": 20_000, "in doubt": 50},
+    )
+
+    legend = [each for each in draw_lanes(plot).shapes if each.tag == "text" and "records" in each.text]
+
+    first, second = (float(each.attributes["x"]) for each in legend)
+    assert second - first > len(legend[0].text) * LETTER * NARROW
+
+
+def test_the_names_of_lines_end_within_a_narrow_screen_and_do_not_touch_there() -> None:
+    """On 390 pixels `heartbeats` ended beyond the screen, and `orders` was written over it."""
+    lines = tuple(Line(label=label, points=((0.0, 0.0), (1.0, 0.0))) for label in ("heartbeats", "orders"))
+
+    drawn = draw_lines(LinePlot(title="t", x_unit="s", y_unit="s", lines=lines)).shapes
+
+    first, second = (each for each in drawn if each.attributes.get("class", "").startswith("name-"))
+    assert float(first.attributes["x"]) + len("heartbeats") * LETTER * NARROW <= WIDTH
+    assert float(second.attributes["y"]) - float(first.attributes["y"]) >= 19

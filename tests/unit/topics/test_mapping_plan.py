@@ -134,6 +134,7 @@ def test_a_mapping_with_other_addresses_of_the_source_is_moved() -> None:
         ({"State": "Creating"}, "Creating"),
         ({"LastProcessingResult": "PROBLEM: Connection error"}, "PROBLEM: Connection error"),
         ({"LastProcessingResult": "PROBLEM: Function call failed"}, None),
+        ({"LastProcessingResult": "PROBLEM: Function returned batch item failures"}, None),
         ({"LastProcessingResult": "OK"}, None),
         ({}, None),
     ],
