@@ -112,7 +112,7 @@ def _verify() -> Any:
 
 def _backfill() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backfill, "run_lanes", lambda *_: [])
+        patch.setattr(backfill, "copy_all", lambda *_, **__: [])
         patch.setattr(backfill, "lanes_at_a_time", lambda _: 1)
         patch.setattr(backfill, "plan_backfill", lambda *_, **__: PLAN)
         patch.setattr(backfill, "dynamodb_client", lambda *_: None)
