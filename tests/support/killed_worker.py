@@ -10,7 +10,7 @@ import signal
 
 from mirrorless.protocol import hooks
 from mirrorless.protocol.hooks import Step
-from spark.jobs.lane_copies import copy_lane
+from spark.jobs.lane_groups import copy_together
 from spark.jobs.lane_tasks import TaskAttempt
 
 DEADLY: tuple[Step, ...] = ("prepared", "committed")
@@ -18,7 +18,7 @@ DEADLY: tuple[Step, ...] = ("prepared", "committed")
 
 
 def killed_copy(task: bytes, attempt: TaskAttempt) -> bytes:
-    """`copy_lane`, which its third try survives."""
+    """`copy_together`, which its third try survives."""
 
     def observer(step: Step) -> None:
         if attempt.number < len(DEADLY) and step == DEADLY[attempt.number]:
@@ -26,6 +26,6 @@ def killed_copy(task: bytes, attempt: TaskAttempt) -> bytes:
 
     hooks.observers.append(observer)
     try:
-        return copy_lane(task, attempt)
+        return copy_together(task, attempt)
     finally:
         hooks.observers.remove(observer)

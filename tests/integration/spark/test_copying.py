@@ -17,6 +17,7 @@ from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.lane_state import Lease
 from spark.jobs.lane_copies import copy_lane
+from spark.jobs.lane_groups import copy_all, copy_together
 from spark.jobs.lane_tasks import TaskAttempt, run_lanes
 from tests.support.batch_writers import write_header_name
 from tests.support.killed_worker import killed_copy
@@ -76,8 +77,7 @@ def test_spark_copies_each_lane_once_in_order_and_byte_for_byte(stage: LaneStage
     for partition in range(3):
         bounds = log.bounds(stage.topic, partition, deadline_in(20))
         tasks.append(task_of(stage, (bounds.first, bounds.next), partition=partition, holder="backfill-test"))
-    found = run_lanes(spark, copy_lane, [msgspec.json.encode(each) for each in tasks])
-    results = [msgspec.json.decode(each, type=CopyResult) for each in found]
+    results = copy_all(spark, tasks)
     assert [(each.state, each.error, each.records, each.position) for each in results] == [("done", "", 10, 13)] * 3
     stage.assert_mirrored()
 
@@ -95,13 +95,37 @@ def test_a_copy_that_runs_again_writes_nothing(stage: LaneStage) -> None:
 def test_a_worker_killed_twice_within_a_transaction_loses_and_repeats_nothing(
     stage: LaneStage, spark: SparkSession
 ) -> None:
-    stage.create(stage.source, stage.topic)
-    fill(stage)
-    task = msgspec.json.encode(task_of(stage, (0, 13), holder="backfill-test"))
-    result = msgspec.json.decode(run_lanes(spark, killed_copy, [task])[0], type=CopyResult)
-    assert (result.state, result.records, result.position, result.attempts) == ("done", 10, 13, 3)
-    assert result.written == 0, "the second try had committed when it was killed"
+    """Three lanes share it."""
+    stage.create(stage.source, stage.topic, 3)
+    for partition in range(3):
+        fill(stage, partition)
+    tasks = [task_of(stage, (0, 13), partition=partition, holder="backfill-test") for partition in range(3)]
+    results = msgspec.json.decode(run_lanes(spark, killed_copy, [msgspec.json.encode(tasks)])[0], type=list[CopyResult])
+    found = [(each.state, each.records, each.position, each.attempts) for each in results]
+    assert found == [("done", 10, 13, 3)] * 3
+    written = [each.written for each in results]  # a lane that was not read yet was not in the second try's transaction
+    assert min(written) == 0, "the second try had committed when it was killed"
+    assert set(written) <= {0, 10}
     stage.assert_mirrored()
+
+
+def test_a_lane_that_fails_for_good_beside_others_of_its_task_leaves_their_results(stage: LaneStage) -> None:
+    """Its target refuses what is too large; another one's log has lost its beginning."""
+    stage.create(stage.source, stage.topic, 3, max_message_bytes="2000000")
+    stage.create(stage.target, stage.remote_topic, 3, max_message_bytes="1000")
+    stage.write(b"0", b"1", os.urandom(5000), b"3", partition=0)
+    fill(stage, 1)
+    fill(stage, 2)
+    admin = AdminClient({"bootstrap.servers": stage.source.bootstrap, "log_level": 0})
+    for future in admin.delete_records([TopicPartition(stage.topic, 2, 4)]).values():
+        future.result(20)
+    ranges = ((0, 4), (0, 13), (0, 13))
+    tasks = [task_of(stage, each, partition=number, holder="backfill-test") for number, each in enumerate(ranges)]
+
+    results = msgspec.json.decode(copy_together(msgspec.json.encode(tasks), ONLY), type=list[CopyResult])
+
+    assert [(each.state, each.records) for each in results] == [("stopped", 2), ("done", 10), ("failed", 0)]
+    assert stage.values() == [b"0", b"1"]
 
 
 def test_a_lane_that_another_job_has_is_left_alone(stage: LaneStage) -> None:
