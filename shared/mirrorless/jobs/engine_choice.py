@@ -2,8 +2,9 @@
 
 A request to a broker takes one batch of each lane of a task: where batches are small and the target is far, the task
 waits for most of its time, and the client, which packs larger batches, is faster. So there are two grounds. What a
-chunk would cost either way, by what its batches are like, is estimated before it is written. And after a while the
-other engine is tried, and the faster one goes on. Both are forgotten after some minutes, for a log changes.
+chunk would cost either way, by what its batches are like, is estimated before it is written. And where a lane has been
+slow for a while, the other engine is tried, and the faster one goes on. Both are forgotten after some minutes, for a log
+changes.
 
 Pure.
 """
@@ -23,6 +24,9 @@ LEAST_SAVED_US: Final = 50_000.0
 TRIAL_SECONDS: Final = 10.0
 TRIAL_BYTES: Final = 64_000_000
 """Of copying by one engine, both, until its pace counts. Short lanes never try the other one."""
+
+QUICK_BYTES: Final = 4_000_000
+"""A second: a lane of whole batches that goes so quickly does not wait for a distant target, and tries nothing."""
 
 HELD_SECONDS: Final = 300.0
 """Of copying, after which a choice for the client, or of the faster engine, is made anew."""
@@ -98,6 +102,9 @@ class EngineChoice:
                 self._paces.clear()
                 self._take("batches", held=False)
         elif self._seconds >= TRIAL_SECONDS and self._bytes >= TRIAL_BYTES:
+            if self.engine == "batches" and self._bytes >= self._seconds * QUICK_BYTES:
+                self._take("batches", held=True)
+                return
             self._paces[self.engine] = self._offsets / self._seconds
             if len(self._paces) == 1:
                 self._take("records", held=False)

@@ -10,6 +10,7 @@ from mirrorless.jobs.engine_choice import (
     FIRST_BYTES,
     HELD_SECONDS,
     LEAST_BYTES,
+    QUICK_BYTES,
     TRIAL_BYTES,
     TRIAL_SECONDS,
     EngineChoice,
@@ -29,10 +30,10 @@ def a_chunk(records: int, size: int) -> list[RecordBatch]:
 
 
 def after(choice: EngineChoice, *rates: float) -> list[Engine]:
-    """The engines after stretches of copying at these rates, in offsets a second, each as long as a trial."""
-    found = []
+    """The engines after stretches of slow copying at these rates, in offsets a second, each long enough for a trial."""
+    found, seconds = [], TRIAL_BYTES / QUICK_BYTES * 1.01
     for rate in rates:
-        choice.copied(int(rate * TRIAL_SECONDS), TRIAL_BYTES, TRIAL_SECONDS)
+        choice.copied(int(rate * seconds), TRIAL_BYTES, seconds)
         found.append(choice.engine)
     return found
 
@@ -49,6 +50,14 @@ def test_large_batches_pass_and_those_of_a_few_records_are_left_to_the_client(
     choice.seen(a_chunk(records, size), TERMS)
 
     assert choice.engine == engine
+
+
+def test_small_batches_pass_where_other_lanes_share_their_requests() -> None:
+    choice = EngineChoice(alone=False)
+
+    choice.seen(a_chunk(15, 1_000), TERMS)
+
+    assert choice.engine == "batches"
 
 
 def test_a_few_batches_are_no_reason_to_open_another_producer() -> None:
@@ -76,6 +85,15 @@ def test_the_other_engine_is_tried_and_the_faster_one_goes_on_for_a_while() -> N
     assert after(slow_target, 60_000) == ["records"]
     slow_target.copied(1, 1, HELD_SECONDS)
     assert slow_target.engine == "batches"
+
+
+def test_a_lane_that_is_quick_by_whole_batches_tries_nothing_for_a_while() -> None:
+    choice = EngineChoice()
+
+    choice.copied(1, QUICK_BYTES * 20, 20.0)
+    assert after(choice, 1_000) == ["batches"]
+    choice.copied(1, 1, HELD_SECONDS)
+    assert after(choice, 1_000) == ["records"]
 
 
 def test_a_short_lane_never_tries_the_other_engine() -> None:
