@@ -3,8 +3,8 @@
 A request to a broker takes one batch of each lane of a task: where batches are small and the target is far, the task
 waits for most of its time, and the client, which packs larger batches, is faster. So there are two grounds. What a
 chunk would cost either way, by what its batches are like, is estimated before it is written. And where a lane has been
-slow for a while, the other engine is tried, and the faster one goes on. Both are forgotten after some minutes, for a log
-changes.
+slow for a while, the other engine is tried, and the faster one goes on. Both are forgotten after some minutes, for a
+log changes.
 
 Pure.
 """
