@@ -30,7 +30,7 @@ from spark.jobs.backfill.plan import plan_backfill
 from spark.jobs.clients import warm_tables
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.lane_copies import copied
-from spark.jobs.lane_tasks import TaskAttempt, run_lanes
+from spark.jobs.lane_tasks import TaskAttempt, Work, run_lanes
 from spark.jobs.leases import KeptLeases, side_by_side
 from spark.jobs.session import lanes_at_a_time
 
@@ -53,31 +53,17 @@ def backfill(run: JobRun) -> JobOutcome:
     plan = plan_backfill(run.request, survey=survey)
     run.files.write(PLAN, msgspec.json.encode(plan))
     _refuse(plan, options)
-    held = _BackfilledLanes(run, plan)
+    held = BackfilledLanes(run, plan)
     try:
         held.take()
         # A mapping may have written until the lanes were taken: the second plan has it.
         plan = plan_backfill(run.request, lanes_at_a_time=lanes_at_a_time(run.spark), survey=survey)
         run.files.write(PLAN, msgspec.json.encode(plan))
         _refuse(plan, options)
-        lanes = copy_order(plan, now=now_ms())
-        tasks = [_task(run, plan, options, lane) for lane in lanes]
-        run.expect(
-            {
-                lane_file(lane.lane_topic, lane.partition): _waiting(lane, task)
-                for lane, task in zip(lanes, tasks, strict=True)
-            }
-        )
-        run.phase = "copy"
         held.begun = True
         began = time.monotonic()
-        found = run_lanes(run.spark, backfill_lane, [msgspec.json.encode(task) for task in tasks])
+        results = copy_lanes(run, plan, options, backfill_lane)
         seconds = time.monotonic() - began
-        answers = {
-            (lane.lane_topic, lane.partition): msgspec.json.decode(each, type=CopyResult)
-            for lane, each in zip(lanes, found, strict=True)
-        }
-        results = [answers[lane.lane_topic, lane.partition] for lane in plan.lanes]
         held.finished(lane for lane, result in zip(plan.lanes, results, strict=True) if result.state == "done")
     except BaseException:
         run.cancel_tasks()
@@ -96,6 +82,30 @@ def backfill(run: JobRun) -> JobOutcome:
         },
         report=report_of(plan, results, totals, run.samples, made_at=now_ms()),
     )
+
+
+def copy_lanes(run: JobRun, plan: JobPlan, options: BackfillOptions, work: Work) -> list[CopyResult]:
+    """Do the work of each lane of a plan, from its `CopyTask`; the results in the plan's order."""
+    lanes = copy_order(plan, now=now_ms())
+    tasks = [_task(run, plan, options, lane) for lane in lanes]
+    run.expect(
+        {
+            lane_file(lane.lane_topic, lane.partition): _waiting(lane, task)
+            for lane, task in zip(lanes, tasks, strict=True)
+        }
+    )
+    run.phase = "copy"
+    found = run_lanes(
+        run.spark,
+        work,
+        [msgspec.json.encode(task) for task in tasks],
+        sizes=[lane.bytes or 0 for lane in lanes],
+    )
+    answers = {
+        (lane.lane_topic, lane.partition): msgspec.json.decode(each, type=CopyResult)
+        for lane, each in zip(lanes, found, strict=True)
+    }
+    return [answers[lane.lane_topic, lane.partition] for lane in plan.lanes]
 
 
 def backfill_lane(task: bytes, attempt: TaskAttempt) -> bytes:
@@ -153,7 +163,7 @@ def _waiting(lane: PlannedLane, task: CopyTask) -> LaneProgress:
     return LaneProgress(lane=str(task.lane), done=done, total=total, position=lane.position, at=now_ms())
 
 
-class _BackfilledLanes:
+class BackfilledLanes:
     """The leases of all lanes, from before the first task until the last one is over, and the stops of a backfill."""
 
     begun = False
@@ -161,7 +171,7 @@ class _BackfilledLanes:
 
     def __init__(self, run: JobRun, plan: JobPlan) -> None:
         request, flow = run.request, run.request.flow
-        dynamodb = dynamodb_client(flow.target.region, flow.tables_role)
+        dynamodb = dynamodb_client(flow.target.region, flow.tables_role, direct=True)
         self._states = DynamoDbLaneStates(dynamodb, flow.tables.lanes)
         self._chains = DynamoDbChains(dynamodb, flow.tables.offset_map)
         self._source, self._flow, self._holder = flow.source, flow.flow, request.run_id

@@ -112,10 +112,10 @@ def _verify() -> Any:
 
 def _backfill() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backfill, "run_lanes", lambda *_: [])
+        patch.setattr(backfill, "run_lanes", lambda *_, **__: [])
         patch.setattr(backfill, "lanes_at_a_time", lambda _: 1)
         patch.setattr(backfill, "plan_backfill", lambda *_, **__: PLAN)
-        patch.setattr(backfill, "dynamodb_client", lambda *_: None)
+        patch.setattr(backfill, "dynamodb_client", lambda *_, **__: None)
         patch.setattr(JobRun, "spark", None)
         return _report(backfill.backfill, BackfillOptions())
 

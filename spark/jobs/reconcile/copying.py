@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from spark.jobs.lane_copies import copied
-from spark.jobs.lane_tasks import TaskAttempt, run_lanes
+from spark.jobs.lane_tasks import TaskAttempt, groups_of, run_lanes
 from spark.jobs.session import lanes_at_a_time
 
 TOGETHER: Final = 4
@@ -27,18 +27,12 @@ def copy_all(spark: SparkSession, tasks: Sequence[CopyTask]) -> list[CopyResult]
     """Do every copy; the results in the order of the tasks."""
     if not tasks:
         return []
-    groups = groups_of(len(tasks), lanes_at_a_time(spark))
+    groups = groups_of(len(tasks), least=lanes_at_a_time(spark), most=TOGETHER)
     texts = [msgspec.json.encode([tasks[number] for number in group]) for group in groups]
     found: dict[int, CopyResult] = {}
     for group, text in zip(groups, run_lanes(spark, copy_together, texts), strict=True):
         found.update(zip(group, msgspec.json.decode(text, type=list[CopyResult]), strict=True))
     return [found[number] for number in range(len(tasks))]
-
-
-def groups_of(count: int, slots: int) -> list[range]:
-    """The numbers of so many lanes, divided into tasks: none is idle while another has several lanes."""
-    tasks = min(count, max(slots, -(-count // TOGETHER)))
-    return [range(number, count, tasks) for number in range(tasks)]
 
 
 def copy_together(task: bytes, attempt: TaskAttempt) -> bytes:

@@ -136,7 +136,7 @@ def test_a_run_that_ends_early_leaves_no_lease_and_no_hole_and_the_next_one_goes
         group, {(stage.topic, 0): OffsetAndMetadata(0), (stage.topic, 1): OffsetAndMetadata(2)}, deadline_in(20)
     )
 
-    def cancelled(*_: object) -> None:
+    def cancelled(*_: object, **__: object) -> None:
         raise Cancelled
 
     with monkeypatch.context() as patch:
