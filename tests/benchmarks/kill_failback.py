@@ -304,7 +304,7 @@ class KilledFailback:
         lanes = {(each["topic"], each["partition"]): each for each in found["lanes"]}
         for each in found["lanes"]:
             print(f"verified {each['lane']}: {each['error']}, {each['notes']}, {each['findings']}", flush=True)
-        finding = next(iter(lanes[self.stage.topic, WRONG]["findings"]), {})
+        finding: dict[str, Any] = next(iter(lanes[self.stage.topic, WRONG]["findings"]), {})
         self._say("the one wrong record is found, once", totals["different"] == 1 and finding.get("records") == 1)
         self._say("nothing else is found", sum(totals[kind] for kind in ("missing", "duplicated", "reordered")) == 0)
         self._say("every other record is proved", (totals["records"], totals["proved"]) == (claimed, claimed - 1))
