@@ -18,7 +18,7 @@ from mirrorless.backfill.outcome import report_of, totals_of
 from mirrorless.backfill.plan import copy_order
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
-from mirrorless.jobs.copy_task import CopyTask
+from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.progress import LaneProgress
@@ -30,7 +30,7 @@ from spark.jobs.backfill.plan import plan_backfill
 from spark.jobs.clients import warm_tables
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.lane_groups import copy_all, copy_group
-from spark.jobs.lane_tasks import TaskAttempt
+from spark.jobs.lane_tasks import TaskAttempt, Work
 from spark.jobs.leases import KeptLeases, side_by_side
 from spark.jobs.session import lanes_at_a_time
 
@@ -53,28 +53,17 @@ def backfill(run: JobRun) -> JobOutcome:
     plan = plan_backfill(run.request, survey=survey)
     run.files.write(PLAN, msgspec.json.encode(plan))
     _refuse(plan, options)
-    held = _BackfilledLanes(run, plan)
+    held = BackfilledLanes(run, plan)
     try:
         held.take()
         # A mapping may have written until the lanes were taken: the second plan has it.
         plan = plan_backfill(run.request, lanes_at_a_time=lanes_at_a_time(run.spark), survey=survey)
         run.files.write(PLAN, msgspec.json.encode(plan))
         _refuse(plan, options)
-        lanes = copy_order(plan, now=now_ms())
-        tasks = [_task(run, plan, options, lane) for lane in lanes]
-        run.expect(
-            {
-                lane_file(lane.lane_topic, lane.partition): _waiting(lane, task)
-                for lane, task in zip(lanes, tasks, strict=True)
-            }
-        )
-        run.phase = "copy"
         held.begun = True
         began = time.monotonic()
-        found = copy_all(run.spark, tasks, work=backfill_lanes)
+        results = copy_lanes(run, plan, options, backfill_lanes)
         seconds = time.monotonic() - began
-        answers = {(lane.lane_topic, lane.partition): each for lane, each in zip(lanes, found, strict=True)}
-        results = [answers[lane.lane_topic, lane.partition] for lane in plan.lanes]
         held.finished(lane for lane, result in zip(plan.lanes, results, strict=True) if result.state == "done")
     except BaseException:
         run.cancel_tasks()
@@ -93,6 +82,22 @@ def backfill(run: JobRun) -> JobOutcome:
         },
         report=report_of(plan, results, totals, run.samples, made_at=now_ms()),
     )
+
+
+def copy_lanes(run: JobRun, plan: JobPlan, options: BackfillOptions, work: Work) -> list[CopyResult]:
+    """Do the work of the lanes of a plan, from the `CopyTask`s of a group; the results in the plan's order."""
+    lanes = copy_order(plan, now=now_ms())
+    tasks = [_task(run, plan, options, lane) for lane in lanes]
+    run.expect(
+        {
+            lane_file(lane.lane_topic, lane.partition): _waiting(lane, task)
+            for lane, task in zip(lanes, tasks, strict=True)
+        }
+    )
+    run.phase = "copy"
+    found = copy_all(run.spark, tasks, work=work, sizes=[lane.bytes or 0 for lane in lanes])
+    answers = {(lane.lane_topic, lane.partition): each for lane, each in zip(lanes, found, strict=True)}
+    return [answers[lane.lane_topic, lane.partition] for lane in plan.lanes]
 
 
 def backfill_lanes(task: bytes, attempt: TaskAttempt) -> bytes:
@@ -148,7 +153,7 @@ def _waiting(lane: PlannedLane, task: CopyTask) -> LaneProgress:
     return LaneProgress(lane=str(task.lane), done=done, total=total, position=lane.position, at=now_ms())
 
 
-class _BackfilledLanes:
+class BackfilledLanes:
     """The leases of all lanes, from before the first task until the last one is over, and the stops of a backfill."""
 
     begun = False
@@ -156,7 +161,7 @@ class _BackfilledLanes:
 
     def __init__(self, run: JobRun, plan: JobPlan) -> None:
         request, flow = run.request, run.request.flow
-        dynamodb = dynamodb_client(flow.target.region, flow.tables_role)
+        dynamodb = dynamodb_client(flow.target.region, flow.tables_role, direct=True)
         self._states = DynamoDbLaneStates(dynamodb, flow.tables.lanes)
         self._chains = DynamoDbChains(dynamodb, flow.tables.offset_map)
         self._source, self._flow, self._holder = flow.source, flow.flow, request.run_id

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +31,11 @@ from mirrorless.naming import ENDS_ONCE_VARIABLE
 from mirrorless.ports.stores import JobFiles
 from mirrorless.reports.page import render
 from mirrorless.reports.report import Report
+from mirrorless.scheduled.rate_limit import in_parallel
 from spark.jobs.session import spark_session
+
+PAUSES = 9
+"""Between two sums of the progress, as many times as long as one takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +111,9 @@ class JobRun:
 
     def lanes(self) -> list[LaneProgress]:
         """The progress of every lane: as its task wrote it, or of one that waits."""
-        found = {name: self.files.read(name) for name in self.files.names("lanes/") if name not in self._done}
-        running = {name: msgspec.json.decode(text, type=LaneProgress) for name, text in found.items() if text}
+        names = [name for name in self.files.names("lanes/") if name not in self._done]
+        found = zip(names, in_parallel(self.files.read, names), strict=True)
+        running = {name: msgspec.json.decode(text, type=LaneProgress) for name, text in found if text}
         self._done |= {name: each for name, each in running.items() if each.state == "done"}
         return by_lane({**self._waiting, **self._done, **running}.values())
 
@@ -145,11 +151,15 @@ class JobRun:
         self.write_progress()
 
     def _watch(self) -> None:
-        while not self._over.wait(EVERY_MS / 1000):
+        took = 0.0
+        # To list and read the notes of 50,000 lanes may take seconds: that is not to be all that the driver does.
+        while not self._over.wait(max(EVERY_MS / 1000, PAUSES * took)):
+            began = time.monotonic()
             try:
                 self.write_progress()
             except MirrorlessError as exc:
                 print(f"progress is not written: {exc}", file=sys.stderr)  # the job continues
+            took = time.monotonic() - began
 
 
 Job = Callable[[JobRun], JobOutcome]

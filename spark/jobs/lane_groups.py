@@ -29,25 +29,29 @@ MOST_ATTEMPTS: Final = 4
 EndingOf = Callable[[CopyTask], Ending | None]
 
 
-def copy_all(spark: SparkSession, tasks: Sequence[CopyTask], *, work: Work | None = None) -> list[CopyResult]:
+def copy_all(
+    spark: SparkSession, tasks: Sequence[CopyTask], *, work: Work | None = None, sizes: Sequence[int] | None = None
+) -> list[CopyResult]:
     """Do every copy; the results in the order of the tasks.
 
     Args:
         spark: the session.
         tasks: those to be begun first come first.
         work: of a group of them, `copy_together` by default.
+        sizes: the bytes of each, where they are known.
     """
     together = TOGETHER if all(map(by_batches, tasks)) else 1
-    groups = groups_of(len(tasks), lanes_at_a_time(spark), together)
+    groups = side_by_side(len(tasks), lanes_at_a_time(spark), together)
     texts = [msgspec.json.encode([tasks[number] for number in group]) for group in groups]
+    sums = None if sizes is None else [sum(sizes[number] for number in group) for group in groups]
     found: dict[int, CopyResult] = {}
-    for group, text in zip(groups, run_lanes(spark, work or copy_together, texts), strict=True):
+    for group, text in zip(groups, run_lanes(spark, work or copy_together, texts, sizes=sums), strict=True):
         found.update(zip(group, msgspec.json.decode(text, type=list[CopyResult]), strict=True))
     return [found[number] for number in range(len(tasks))]
 
 
-def groups_of(lanes: int, slots: int, together: int = TOGETHER) -> list[range]:
-    """The numbers of so many lanes, divided into tasks: the first ones first, and no slot without a lane."""
+def side_by_side(lanes: int, slots: int, together: int = TOGETHER) -> list[range]:
+    """The numbers of so many lanes, divided into groups: the first ones first, and no slot without a lane."""
     size = slots * together
     blocks = (range(first, min(lanes, first + size)) for first in range(0, lanes, size))
     return [block[number :: min(len(block), slots)] for block in blocks for number in range(min(len(block), slots))]

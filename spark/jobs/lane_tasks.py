@@ -1,8 +1,8 @@
-"""Spark tasks of lanes: one task for each lane, and the result of its failure.
+"""Spark tasks of lanes: one task for each lane, or for some small ones, and the result of a lane's failure.
 
-A task gets one piece of work as bytes and returns one result as bytes: both small, because records never pass through
-Spark. A lane that fails is tried again like any task. At its last attempt it returns its failure instead of raising it,
-whatever it is: otherwise Spark would end all other lanes with it.
+A lane's work is given as bytes and returns its result as bytes: both small, because records never pass through Spark. A
+lane that fails is tried again like any task; one that shared its task gets one of its own then. At its last attempt it
+returns its failure instead of raising it, whatever it is: otherwise Spark would end all other lanes with it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,29 @@ import ctypes
 import gc
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
+from typing import Final, TypeVar
 from zipimport import zipimporter
 
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from mirrorless.errors import LeaseHeld, MirrorlessError
-from spark.jobs.session import most_attempts
+from spark.jobs.session import lanes_at_a_time, most_attempts
+
+LANES_OF_A_TASK: Final = 64
+"""At most: Spark takes 5 to 10 ms of the driver's CPU for a task, which is 8 minutes for 50,000."""
+
+TASKS_OF_A_SLOT: Final = 16
+"""At least, where lanes share tasks: none is idle for long while others finish."""
+
+BYTES_OF_A_TASK: Final = 64_000_000
+"""Of lanes that share one: a second or two."""
+
+BYTES_OF_A_LANE: Final = 1_000_000
+"""For which a lane without records counts: its requests take as long."""
 
 _ARENA_MAX = -8
 """The number of `M_ARENA_MAX` in glibc's `malloc.h`."""
@@ -53,22 +65,88 @@ Work = Callable[[bytes, TaskAttempt], bytes]
 """A function of a module: workers import it by its name."""
 
 
-def run_lanes(spark: SparkSession, work: Work, tasks: Sequence[bytes]) -> list[bytes]:
+def run_lanes(
+    spark: SparkSession, work: Work, tasks: Sequence[bytes], *, sizes: Sequence[int] | None = None
+) -> list[bytes]:
     """Do every piece of work, as many at a time as there are cores, and return the results in their order.
+
+    Args:
+        spark: the session.
+        work: of each lane.
+        tasks: its pieces; begun in this order.
+        sizes: the bytes of each, where they are known: then only small ones share a task.
 
     Raises:
         Exception: of Spark, when a worker died at a task's last attempt.
     """
-    if not tasks:
-        return []
+    slots = lanes_at_a_time(spark)
+    groups: Sequence[Sequence[int]]
+    if sizes is None:
+        groups = groups_of(len(tasks), least=TASKS_OF_A_SLOT * slots, most=LANES_OF_A_TASK)
+    else:
+        whole = sum(sizes) + BYTES_OF_A_LANE * len(sizes)
+        groups = gathered(
+            [(number, size + BYTES_OF_A_LANE) for number, size in enumerate(sizes)],
+            most=min(BYTES_OF_A_TASK, whole // (TASKS_OF_A_SLOT * slots)),
+        )
+    found = _done(spark, work, tasks, groups)
+    found |= _done(spark, work, tasks, [[number] for group in groups for number in group if number not in found])
+    return [found[number] for number in range(len(tasks))]
+
+
+def groups_of(count: int, *, least: int, most: int) -> list[range]:
+    """The numbers of so many lanes, divided into tasks: `least` where there are as many, of `most` lanes at most."""
+    tasks = min(count, max(least, -(-count // most)))
+    return [range(number, count, tasks) for number in range(tasks)]
+
+
+def gathered(lanes: Iterable[tuple[int, int]], *, most: int) -> list[list[int]]:
+    """Small lanes gathered into tasks, in their order.
+
+    Args:
+        lanes: the number of each, and its bytes.
+        most: bytes of a task, but of one lane alone.
+    """
+    groups: list[list[int]] = []
+    size = 0
+    for number, bytes_ in lanes:
+        if not groups or size + bytes_ > most or len(groups[-1]) >= LANES_OF_A_TASK:
+            groups.append([])
+            size = 0
+        groups[-1].append(number)
+        size += bytes_
+    return groups
+
+
+def _done(spark: SparkSession, work: Work, tasks: Sequence[bytes], groups: Sequence[Sequence[int]]) -> dict[int, bytes]:
+    """The results by the numbers of the pieces, without those that failed in a task of several."""
+    if not groups:
+        return {}
     most = most_attempts(spark)
 
-    def do(task: bytes) -> bytes:
+    def do(pieces: list[bytes]) -> list[bytes | None]:
         make_worker_light()
-        return work(task, TaskAttempt.of(most))
+        attempt = TaskAttempt.of(most)
+        return [work(pieces[0], attempt)] if len(pieces) == 1 else [_or_none(work, each, attempt) for each in pieces]
 
-    # One partition for each piece makes it a task of its own, which gets this piece alone. Nothing of SQL is needed.
-    return spark.sparkContext.parallelize(tasks, len(tasks)).map(do).collect()
+    # One partition for each group makes it a task of its own. Nothing of SQL is needed.
+    given = [[tasks[number] for number in group] for group in groups]
+    answers = spark.sparkContext.parallelize(given, len(given)).map(do).collect()
+    return {
+        number: answer
+        for group, some in zip(groups, answers, strict=True)
+        for number, answer in zip(group, some, strict=True)
+        if answer is not None
+    }
+
+
+def _or_none(work: Work, piece: bytes, attempt: TaskAttempt) -> bytes | None:
+    """The result of a lane, or None where another attempt may succeed: the others of its task are not done again."""
+    try:
+        return work(piece, attempt)
+    except Exception:  # noqa: BLE001 -- the next attempt raises it, or has it for its result
+        traceback.print_exc()
+        return None
 
 
 def result_of(

@@ -15,7 +15,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,12 @@ def main() -> int:
     arguments = parser.parse_args()
     faults: Counter[str] = Counter()
     records = 0
-    with tempfile.TemporaryDirectory(prefix="kill-backfill-") as temporary, _servers(Path(temporary)) as servers:
+    with tempfile.TemporaryDirectory(prefix="kill-backfill-") as temporary, servers(Path(temporary)) as started:
         for seed in range(arguments.seed, arguments.seed + arguments.rounds):
             folder = Path(temporary) / f"round-{seed}"
             folder.mkdir()
-            stage = _stage(*servers)
-            found = kill_round(stage, servers[2], folder, seed=seed, lanes=arguments.lanes, records=arguments.records)
+            stage = new_stage(*started)
+            found = kill_round(stage, started[2], folder, seed=seed, lanes=arguments.lanes, records=arguments.records)
             faults.update(found.faults)
             records += found.records
             wrong = {name: count for name, count in found.faults.items() if count}
@@ -62,8 +62,12 @@ def main() -> int:
 
 
 @contextmanager
-def _servers(folder: Path) -> Iterator[tuple[KafkaCluster, KafkaCluster, DynamoDbLocal]]:
-    source, target = (KafkaCluster(alias=alias, folder=folder / alias) for alias in ("us-east", "eu-west"))
+def servers(
+    folder: Path, *, target_properties: Mapping[str, str] | None = None
+) -> Iterator[tuple[KafkaCluster, KafkaCluster, DynamoDbLocal]]:
+    """A source, a target and DynamoDB Local. Args: target_properties: of the target's broker."""
+    source = KafkaCluster(alias="us-east", folder=folder / "us-east")
+    target = KafkaCluster(alias="eu-west", folder=folder / "eu-west", properties=target_properties)
     dynamodb = DynamoDbLocal(folder=folder / "dynamodb")
     try:
         for cluster in (source, target):
@@ -77,8 +81,8 @@ def _servers(folder: Path) -> Iterator[tuple[KafkaCluster, KafkaCluster, DynamoD
             server.stop()
 
 
-def _stage(source: KafkaCluster, target: KafkaCluster, dynamodb: DynamoDbLocal) -> LaneStage:
-    """A topic and tables of this round alone."""
+def new_stage(source: KafkaCluster, target: KafkaCluster, dynamodb: DynamoDbLocal) -> LaneStage:
+    """The stage of a topic that is not there yet, with tables of its own."""
     suffix = uuid4().hex[:8]
     kinds = ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")
     tables = Tables(**{kind: f"{kind}-{suffix}" for kind in kinds})

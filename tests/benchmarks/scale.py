@@ -30,6 +30,7 @@ SAMPLE_SECONDS = 0.5
 
 PARTS: Final[dict[str, Sequence[str]]] = {
     "kills": ("tests.benchmarks.kill_backfill", "--rounds", "4", "--records", "20000"),
+    "kill-failback": ("tests.benchmarks.kill_failback",),
     "backfill-live": ("tests.benchmarks.backfill_live", "--kills", "2"),
     "small-backfill": ("tests.benchmarks.small_backfill",),
     "verify": ("tests.benchmarks.verify_five_million", "--records", "20000000"),

@@ -115,7 +115,7 @@ def _backfill() -> Any:
         patch.setattr(backfill, "copy_all", lambda *_, **__: [])
         patch.setattr(backfill, "lanes_at_a_time", lambda _: 1)
         patch.setattr(backfill, "plan_backfill", lambda *_, **__: PLAN)
-        patch.setattr(backfill, "dynamodb_client", lambda *_: None)
+        patch.setattr(backfill, "dynamodb_client", lambda *_, **__: None)
         patch.setattr(JobRun, "spark", None)
         return _report(backfill.backfill, BackfillOptions())
 

@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def kill_round(
     """
     draw, began = random.Random(seed), time.monotonic()  # noqa: S311 -- a seed
     stage.create(stage.source, stage.topic, lanes)
-    _fill(stage, lanes, records, value_bytes)
+    fill_lanes(stage.source.bootstrap, stage.topic, dict.fromkeys(range(lanes), records), value_bytes)
     run = folder / "backfill-killed"
     run.mkdir()
     # Slow enough to be hit in the middle, three times.
@@ -87,13 +88,13 @@ def kill_round(
         AWS_DEFAULT_REGION="us-east-1",
     )
     places: dict[str, Any] = {"folder": folder / "spark", "confs": {}, "environment": environment}
-    killed = []
+    victims = []
     with submitted(SCRIPT, run, **places) as job:
         for kind in ("worker", "executor", "driver"):
-            _await_work(job, run, kind)
+            await_work(job, run, kind)
             time.sleep(draw.uniform(0.0, 1.5))  # a moment, whatever happens in it
-            _kill(job, kind, draw)
-            killed.append(kind)
+            killed(job, kind, draw)
+            victims.append(kind)
         said = job.log_text()
         # After the first two, Spark's log shows that it tried again.
         assert "Lost task" in said, said[-3_000:]
@@ -105,7 +106,7 @@ def kill_round(
     before = report["totals"]["records"] - report["totals"]["written"]
     faults, seen = _audit(stage, seed)
     return KillRound(
-        killed=tuple(killed),
+        killed=tuple(victims),
         records=seen,
         written_before_the_end=before,
         faults=faults,
@@ -113,35 +114,51 @@ def kill_round(
     )
 
 
-def _fill(stage: LaneStage, lanes: int, records: int, value_bytes: int) -> None:
-    producer = Producer({"bootstrap.servers": stage.source.bootstrap, "linger.ms": 50, **ORDERED})
-    for number in range(records):
-        for partition in range(lanes):
-            value = b"%d-%d " % (partition, number)
+def fill_lanes(
+    bootstrap: str, topic: str, counts: Mapping[int, int], value_bytes: int, *, kind: bytes = b"record"
+) -> None:
+    """Write so many records to each partition, all different; some have a header. Args: kind: in their values."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 50,
+            "batch.size": 64_000,  # also where a topic takes no larger ones
+            "queue.buffering.max.messages": 1_000_000,
+            **ORDERED,
+        }
+    )
+    for number in range(max(counts.values())):
+        for partition, count in counts.items():
+            if number >= count:
+                continue
+            value = b"%s %d-%d " % (kind, partition, number)
             headers: list[tuple[str, str | bytes | None]] = [("n", value)] if number % 100 == 0 else []
-            producer.produce(stage.topic, value.ljust(value_bytes, b"."), b"%08d" % number, partition, headers=headers)
+            producer.produce(topic, value.ljust(value_bytes, b"."), b"%08d" % number, partition, headers=headers)
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
 
 
-def _await_work(job: RunningJob, run: Path, kind: str) -> None:
-    """Until a lane moves, since now."""
-    before = _positions(run)
+def await_work(job: RunningJob, run: Path, kind: str) -> None:
+    """Wait until a lane moves, since now, or a part of it is proved."""
+    before = _work(run)
 
     def moves() -> bool:
         assert job.driver.poll() is None, f"the job ended before its {kind} was killed: {job.log_text()[-3_000:]}"
-        return bool(job.workers()) and _positions(run) != before
+        return bool(job.workers()) and _work(run) != before
 
     wait_for(moves, f"the job at work, before its {kind} is killed", seconds=TERM * 2)
 
 
-def _positions(run: Path) -> dict[str, int]:
-    """The positions of lanes in progress."""
+def _work(run: Path) -> tuple[dict[str, int], int]:
+    """The positions of lanes in progress, or when they were noted where they have none; the parts that are proved."""
     notes = (msgspec.json.decode(path.read_bytes(), type=LaneProgress) for path in (run / "lanes").glob("*.json"))
-    return {note.lane: note.position for note in notes if note.state == "running"}
+    return {note.lane: note.position or note.at for note in notes if note.state == "running"}, len(
+        list(run.glob("parts/*"))
+    )
 
 
-def _kill(job: RunningJob, kind: str, draw: random.Random) -> None:
+def killed(job: RunningJob, kind: str, draw: random.Random) -> None:
+    """Kill -9 a worker, an executor or the driver."""
     if kind == "driver":
         job.kill_driver()
         return

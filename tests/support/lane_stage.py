@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from lab.esm.event import EventSource, encode_event, encode_record
 from lab.servers.kafka import KafkaCluster
@@ -76,10 +76,17 @@ class LaneStage:
         admin.delete_topics([topic])[topic].result(20)
         _await(lambda: topic not in admin.list_topics(timeout=5).topics, "the deletion")
 
+    def configure(self, cluster: KafkaCluster, topic: str, **configs: str) -> None:
+        """Change the configuration of a topic; underscores in names are dots."""
+        entries = [
+            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in configs.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        _admin(cluster.bootstrap).incremental_alter_configs([resource])[resource].result(20)
+
     def configs(self, topic: str) -> Mapping[str, str]:
         """What a topic of the target overrides."""
-        from confluent_kafka.admin import ConfigResource, ResourceType  # noqa: PLC0415  used here only
-
         admin = _admin(self.target.bootstrap)
         resource = ConfigResource(ResourceType.TOPIC, topic)
         described = admin.describe_configs([resource])[resource].result(20)

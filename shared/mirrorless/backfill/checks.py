@@ -214,6 +214,14 @@ def _space(lanes: Sequence[LaneFacts], options: BackfillOptions, replication_fac
 
 def _history(lane: LaneFacts, options: BackfillOptions) -> Iterator[CheckFinding]:
     """Find requested records that are gone."""
+    if lane.survey is None and lane.position > lane.extent.next:
+        yield _finding(
+            "refuse",
+            "source",
+            lane.where,
+            f"the lane stands at {lane.position} and the source ends at {lane.extent.next}: the topic was deleted and "
+            "created again, or truncated. Reset the lane first: `mirrorless lanes reset`",
+        )
     if lane.requested.first < lane.extent.first and lane.requested.first >= lane.position:
         yield _finding(
             "refuse",

@@ -19,7 +19,7 @@ import msgspec
 from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, MirrorlessError, RecordsGone, Retriable
 from mirrorless.jobs.batch_copy import BatchCopy, Content
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, LaneLog, OffsetRange
-from mirrorless.jobs.lane_start import beginning, first_links
+from mirrorless.jobs.lane_start import beginning, first_links, refuse_another_log
 from mirrorless.jobs.progress import EVERY_MS, JobProgress, LaneProgress, LaneStateName, write_progress
 from mirrorless.jobs.request import PROGRESS
 from mirrorless.jobs.shared_transactions import SharedTransactions
@@ -124,13 +124,14 @@ class LaneCopy:
         Raises:
             Retriable: nothing is lost; the same task continues where this one failed.
             RecordsGone: retention has deleted records of the ranges.
-            ChainBroken: the offset map contradicts the target.
+            ChainBroken: the offset map contradicts the target, or the source, whose topic was made anew.
         """
         if self.task.max_bytes_per_second:
             self._rate_limit = ByteRateLimit(self.task.max_bytes_per_second, sleep=self.sleep)
         try:
             self.hold()
             self.note("running", force=True)
+            self._refuse_another_log()
             for each in self.task.ranges:
                 self.copy(each)
             self._refuse_a_live_beginning()
@@ -212,10 +213,10 @@ class LaneCopy:
         if self.leases is None or not self.task.holder or (self._renew_at is not None and at < self._renew_at):
             return
         lease = Lease(holder=self.task.holder, until=now + self.task.lease_seconds * 1000)
-        if self._renew_at is None:
+        if not self.leases.keep(self.lane, lease):
+            if self._renew_at is not None:
+                raise self._lost_to_another()
             self.leases.take(self.lane, lease, now=now)
-        elif not self.leases.keep(self.lane, lease):
-            raise self._lost_to_another()
         self._renew_at = at + self.task.lease_seconds / 3
 
     def _lost_to_another(self) -> LeaseHeld:
@@ -346,6 +347,13 @@ class LaneCopy:
         """
         never_of_the_lane = self.position() == 0 or "#" in self.task.lane_topic
         self._replicate(Content([], first), examined=never_of_the_lane)
+
+    def _refuse_another_log(self) -> None:
+        """Refuse a topic that was made anew since an earlier job copied a part of it. An archive stays what it is."""
+        ranges = self.task.ranges
+        if self.task.archive is None and ranges and 0 < self.position() < ranges[-1].next:
+            run = self.replicator.positions.head(self.lane).run
+            refuse_another_log(self.lane, run, self.log, (self.task.read_topic, self.task.partition))
 
     def _refuse_a_live_beginning(self) -> None:
         """Refuse a lane that went live after the plan: its mapping may have been faster than the lease."""

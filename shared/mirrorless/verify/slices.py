@@ -11,7 +11,7 @@ lane does not depend on where it was cut. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -25,10 +25,6 @@ SLICE_BYTES: Final = 1_000_000_000
 
 LEAST_BYTES: Final = 64_000_000
 """A smaller slice is not worth its own requests."""
-
-
-LANES_TOGETHER: Final = 16
-"""Small lanes of one task, at most: neighbours share their reads of the chain."""
 
 
 class VerifiedSlice(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,24 +152,6 @@ def slice_bytes(whole: int, slots: int) -> int:
         slots: tasks at a time.
     """
     return min(SLICE_BYTES, max(LEAST_BYTES, whole // (4 * slots)))
-
-
-def gathered(lanes: Sequence[tuple[int, int]], *, most: int) -> list[list[int]]:
-    """Small lanes gathered into tasks, in their order.
-
-    Args:
-        lanes: the number of each, and its bytes.
-        most: bytes of a task: it ends with the first lane that reaches this.
-    """
-    groups: list[list[int]] = []
-    size = most
-    for number, bytes_ in lanes:
-        if size >= most or len(groups[-1]) >= LANES_TOGETHER:
-            groups.append([])
-            size = 0
-        groups[-1].append(number)
-        size += bytes_
-    return groups
 
 
 def rows_to_close(

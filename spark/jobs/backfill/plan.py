@@ -28,6 +28,7 @@ from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.lane_start import beginning, first_links
 from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest
+from mirrorless.journal.entry import Slice
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, Head
 from mirrorless.ports.kafka import TopicPartition
@@ -35,6 +36,7 @@ from mirrorless.ports.stores import Chains, LaneStates
 from mirrorless.run import Link
 from spark.jobs.backfill.archive_survey import survey_lane
 from spark.jobs.clients import warm_archive, warm_log
+from spark.jobs.leases import side_by_side
 
 LANES_AT_A_TIME = 2
 """By default: the cores of the smallest worker."""
@@ -64,7 +66,7 @@ def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Surv
     if not isinstance(options, BackfillOptions):
         raise ConfigurationError(f"this is a request for {request.kind}", where=request.run_id)
     flow = request.flow
-    dynamodb = dynamodb_client(flow.target.region, flow.tables_role)
+    dynamodb = dynamodb_client(flow.target.region, flow.tables_role, direct=True)
     archive = warm_archive(options.archive) if options.archive is not None else None
     facts = BackfillFacts(
         request=request,
@@ -202,7 +204,7 @@ class BackfillFacts:
         return found
 
     def _first_links(self, heads: Mapping[Lane, Head]) -> Mapping[Lane, list[Link]]:
-        return {lane: first_links(self.chains, lane, head) for lane, head in heads.items()}
+        return links_of(self.chains, heads)
 
     def _places(self) -> list[TopicPartition]:
         flow = self.request.flow
@@ -304,6 +306,18 @@ class BackfillFacts:
             size = sum(len(each.key or b"") + len(each.value or b"") for each in chunk.records)
             return size / max(1, chunk.covered - some.first)
         return 0.0
+
+
+def links_of(chains: Chains, heads: Mapping[Lane, Head]) -> Mapping[Lane, list[Link]]:
+    """The first links of every lane, slices side by side: lanes of one share the reads of its journal."""
+    slices: dict[Slice, list[Lane]] = {}
+    for lane in heads:
+        slices.setdefault(Slice.of(lane), []).append(lane)
+
+    def links(lanes: list[Lane]) -> dict[Lane, list[Link]]:
+        return {lane: first_links(chains, lane, heads[lane]) for lane in lanes}
+
+    return {lane: some for found in side_by_side(links, slices.values()) for lane, some in found.items()}
 
 
 def _configs(topics: KafkaTopics, names: Iterable[str]) -> dict[str, Configs]:

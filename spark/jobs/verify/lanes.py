@@ -21,20 +21,21 @@ from mirrorless.jobs.progress import LaneProgress
 from mirrorless.ports.stores import JobFiles
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.joining import JoinedLane, LanePart, joined
-from mirrorless.verify.slices import WHOLE, SlicedLane, VerifiedSlice, gathered, rows_to_close, slice_bytes
+from mirrorless.verify.slices import WHOLE, SlicedLane, VerifiedSlice, rows_to_close, slice_bytes
 from mirrorless.verify.task import VerifyTask
 from spark.jobs.driver import JobRun
-from spark.jobs.lane_tasks import run_lanes
+from spark.jobs.lane_tasks import BYTES_OF_A_TASK, run_lanes
 from spark.jobs.session import lanes_at_a_time
 from spark.jobs.verify.results import PARTS, SURVEYS, part_file, read_part, survey_file, write_findings
 from spark.jobs.verify.tasks import (
+    Searched,
     SearchWork,
     SliceWork,
     Surveyed,
     SurveyWork,
     failed_part,
     progress_file,
-    prove_slices,
+    prove_slice,
     search_part,
     survey_lane,
 )
@@ -44,6 +45,11 @@ AT_ONCE = 1_000
 
 RECORD_BYTES = 1_000
 """Of a record, where the newest run says nothing about it."""
+
+UNSEARCHED = (
+    "downstream offsets {within.first} to {within.next} could not be searched for the originals of unclaimed records, "
+    "so a duplicated record may be listed as different; once the target answers, verify the lane again: {error}"
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,7 +78,7 @@ def verdicts_of(run: JobRun, tasks: Sequence[VerifyTask]) -> list[LaneVerdict]:
     run.phase = "survey"
     _survey(run, lanes, most, known)
     run.phase = "read"
-    _prove(run, lanes, most, known)
+    _prove(run, lanes, known)
     run.phase = "join"
     return [_verdict(run.files, run.spark, lane) for lane in lanes]
 
@@ -110,44 +116,42 @@ def _survey(run: JobRun, lanes: Sequence[_Lane], most: int, known: set[str]) -> 
             lane.survey = found.survey
 
 
-def _prove(run: JobRun, lanes: Sequence[_Lane], most: int, known: set[str]) -> None:
+def _prove(run: JobRun, lanes: Sequence[_Lane], known: set[str]) -> None:
     """Prove every lane and slice, the largest first; then rows of wrong runs at borders."""
 
     def one(lane: _Lane, part: VerifiedSlice) -> tuple[_Lane, SliceWork]:
         before = part_file(lane.task, part.number) in known
         return lane, SliceWork(task=lane.task, survey=lane.survey, part=part, known=before)
 
-    work: list[tuple[int, list[tuple[_Lane, SliceWork]]]] = []
+    work: list[tuple[int, tuple[_Lane, SliceWork]]] = []
     for lane in lanes:
-        work += [(each.bytes, [one(lane, each)]) for each in (lane.survey.slices if lane.survey is not None else ())]
-    small = [(number, each.size) for number, each in enumerate(lanes) if each.survey is None and not each.parts]
-    for group in gathered(small, most=most // 4):
-        work.append((sum(lanes[each].size for each in group), [one(lanes[each], WHOLE) for each in group]))
+        if lane.survey is not None:
+            work += [(each.bytes, one(lane, each)) for each in lane.survey.slices]
+        elif not lane.parts:
+            work.append((lane.size, one(lane, WHOLE)))
     work.sort(key=lambda each: -each[0])
-    _run(run, [each for _, each in work])
+    _run(run, [each for _, each in work], [size for size, _ in work])
     rows = [
-        [one(lane, row)]
+        one(lane, row)
         for lane in lanes
         if lane.survey is not None and all(part.state == "done" for part in lane.parts)
         for row in rows_to_close(
             lane.survey.slices, [(part.before, part.after) for part in sorted(lane.parts, key=lambda each: each.number)]
         )
     ]
-    _run(run, rows)
+    _run(run, rows, [BYTES_OF_A_TASK] * len(rows))
 
 
-def _run(run: JobRun, work: Sequence[Sequence[tuple[_Lane, SliceWork]]]) -> None:
+def _run(run: JobRun, work: Sequence[tuple[_Lane, SliceWork]], sizes: Sequence[int]) -> None:
     run.expect(
         {
             progress_file(each.task, None if each.survey is None else each.part.number): _waiting(each.task)
-            for group in work
-            for _, each in group
+            for _, each in work
         }
     )
-    answers = run_lanes(run.spark, prove_slices, [msgspec.json.encode([each for _, each in group]) for group in work])
-    for group, answer in zip(work, answers, strict=True):
-        for (lane, _), part in zip(group, msgspec.json.decode(answer, type=list[LanePart]), strict=True):
-            lane.parts.append(part)
+    answers = run_lanes(run.spark, prove_slice, [msgspec.json.encode(each) for _, each in work], sizes=sizes)
+    for (lane, _), answer in zip(work, answers, strict=True):
+        lane.parts.append(msgspec.json.decode(answer, type=LanePart))
 
 
 def _verdict(files: JobFiles, spark: SparkSession, lane: _Lane) -> LaneVerdict:
@@ -167,7 +171,10 @@ def _with_left(files: JobFiles, task: VerifyTask, part: LanePart) -> LanePart:
 
 
 def _elsewhere(spark: SparkSession, task: VerifyTask, survey: SlicedLane, whole: JoinedLane) -> dict[bytes, int]:
-    """Where else in the lane the contents of unclaimed records stand, searched slice by slice."""
+    """Where else in the lane the contents of unclaimed records stand, searched slice by slice.
+
+    What could not be searched is a note of the verdict: a kind of fault is less certain then, and none is lost.
+    """
     contents, surplus = whole.strangers()
     if not contents:
         return {}
@@ -176,9 +183,14 @@ def _elsewhere(spark: SparkSession, task: VerifyTask, survey: SlicedLane, whole:
         for each in survey.slices
     ]
     found: dict[bytes, int] = {}
-    for answer in run_lanes(spark, search_part, [msgspec.json.encode(each) for each in work]):
-        for content, offset in msgspec.json.decode(answer, type=list[tuple[bytes, int]]):
+    for each, answer in zip(
+        work, run_lanes(spark, search_part, [msgspec.json.encode(each) for each in work]), strict=True
+    ):
+        searched = msgspec.json.decode(answer, type=Searched)
+        for content, offset in searched.found:
             found.setdefault(content, offset)
+        if searched.error:
+            whole.verdict.note(UNSEARCHED.format(within=each.within, error=searched.error))
     return found
 
 

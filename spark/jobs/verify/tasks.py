@@ -1,9 +1,8 @@
-"""The Spark tasks of a verification, wired: several small lanes, or one slice of a long one."""
+"""The Spark tasks of a verification, wired: of a whole lane, or of one slice of a long one."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -56,6 +55,14 @@ class SearchWork(msgspec.Struct, frozen=True, kw_only=True):
     within: OffsetRange
 
 
+class Searched(msgspec.Struct, frozen=True, kw_only=True):
+    """Where contents stand in a part of a lane, or why that is not known."""
+
+    found: list[tuple[bytes, int]] = []
+    """Content and downstream offset."""
+    error: str = ""
+
+
 class Surveyed(msgspec.Struct, frozen=True, kw_only=True):
     """The survey of a lane, or why there is none."""
 
@@ -89,56 +96,34 @@ def _surveyed(work: SurveyWork) -> Surveyed:
     return Surveyed(survey=survey)
 
 
-def prove_slices(work: bytes, attempt: TaskAttempt) -> bytes:
-    """Do some `SliceWork`, from the JSON of a list to that of a list of `LanePart`.
+def prove_slice(work: bytes, attempt: TaskAttempt) -> bytes:
+    """Do one `SliceWork`, from its JSON to that of a `LanePart`.
 
-    A slice that fails does not keep the others from being proved; what is proved is kept in the run's folder, and is
-    not read again when the task is tried again.
+    What is proved is kept in the run's folder, and is not read again when the task is tried again.
 
     Raises:
         Retriable: Spark tries again; at the last attempt the part is `failed` instead.
     """
     limit_garbage_collection()
-    every = msgspec.json.decode(work, type=list[SliceWork])
-    chains = _chains(every[0].task)
-    return msgspec.json.encode(each_in_turn(every, lambda one, last: _proved(one, chains, last), attempt))
-
-
-def each_in_turn(
-    every: Sequence[SliceWork], prove: Callable[[SliceWork, TaskAttempt], LanePart], attempt: TaskAttempt
-) -> list[LanePart]:
-    """Prove each slice, also behind one that fails.
-
-    Raises:
-        Exception: the first of those that another attempt may not have.
-    """
-    parts: list[LanePart] = []
-    failure: Exception | None = None
-    for one in every:
-        try:
-            parts.append(prove(one, attempt))
-        except Exception as exc:  # noqa: BLE001 -- raised again behind the others
-            failure = failure or exc
-    if failure is not None:
-        raise failure
-    return parts
+    given = msgspec.json.decode(work, type=SliceWork)
+    return msgspec.json.encode(_proved(given, _chains(given.task), attempt))
 
 
 def search_part(work: bytes, attempt: TaskAttempt) -> bytes:
-    """Do one `SearchWork`, from its JSON to that of pairs of content and offset.
+    """Do one `SearchWork`, from its JSON to that of a `Searched`.
 
     Raises:
-        Retriable: Spark tries again; at the last attempt nothing is found, and the findings have another kind.
+        Retriable: Spark tries again; at the last attempt the result has the error.
     """
     limit_garbage_collection()
     given = msgspec.json.decode(work, type=SearchWork)
-    lane = _verification(given.task, _chains(given.task), _Notes(given.task, WHOLE))
-    found = result_of(
-        lambda: lane.elsewhere(given.survey, given.contents, given.surplus, given.within),
-        attempt,
-        failed=lambda _: dict[bytes, int](),
-    )
-    return msgspec.json.encode(list(found.items()))
+
+    def search() -> Searched:
+        lane = _verification(given.task, _chains(given.task), _Notes(given.task, WHOLE))
+        found = lane.elsewhere(given.survey, given.contents, given.surplus, given.within)
+        return Searched(found=list(found.items()))
+
+    return msgspec.json.encode(result_of(search, attempt, failed=lambda error: Searched(error=error)))
 
 
 def _proved(work: SliceWork, chains: Chains, attempt: TaskAttempt) -> LanePart:

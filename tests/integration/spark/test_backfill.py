@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,19 @@ def signals() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def request_of(stage: LaneStage, run: str = "backfill-1", **options: Any) -> JobRequest:
+def request_of(
+    stage: LaneStage,
+    run: str = "backfill-1",
+    *,
+    partitions: Mapping[str, tuple[int, ...]] | None = None,
+    **options: Any,
+) -> JobRequest:
     """A backfill of the stage's topic."""
     return JobRequest(
         run_id=run,
         flow=stage.settings,
         topics=(stage.topic,),
+        partitions=dict(partitions or {}),
         options=BackfillOptions(**{"handover_seconds": 2} | options),
     )
 
@@ -153,6 +160,31 @@ def test_a_run_that_ends_early_leaves_no_lease_and_no_hole_and_the_next_one_goes
     code, report = driven(tmp_path, request_of(stage, "backfill-2"))
     assert (code, report["totals"]["records"]) == (0, 4)
     stage.assert_mirrored()
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_backfill_does_not_go_on_in_a_topic_that_was_made_anew_since_it_was_ended(
+    stage: LaneStage, tmp_path: Path
+) -> None:
+    stage.create(stage.source, stage.topic, 2)
+    for partition in range(2):
+        stage.write(*(b"old %d" % n for n in range(20)), partition=partition)
+    code, _ = driven(tmp_path, request_of(stage, end=Bound("offset", 10), partitions={stage.topic: (0,)}))
+    assert code == 0
+    stage.delete(stage.source, stage.topic)
+    stage.create(stage.source, stage.topic, 2)
+    for partition in range(2):
+        stage.write(*(b"new %d" % n for n in range(30)), partition=partition)
+
+    code, report = driven(tmp_path, request_of(stage, "backfill-2"))
+
+    failed, other = report["lanes"]
+    assert (code, failed["state"], failed["written"]) == (3, "failed", 0)
+    assert "is not the log that was copied up to here" in failed["error"]
+    assert "mirrorless lanes reset" in failed["error"]
+    assert stage.values(0) == [b"old %d" % n for n in range(10)]
+    assert (other["state"], other["records"]) == ("done", 30)
+    assert all(state.lease is None for state in stage.orders.read([stage.lane(0), stage.lane(1)]).values())
 
 
 def test_a_plan_refuses_what_would_be_pointless_or_harmful_and_changes_nothing(stage: LaneStage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
+from mirrorless.lane import Lane
 from spark.reconcile import ReconcileStep
 from tests.support.failover_stage import FailoverStage
 from tests.support.lane_stage import Crash, LaneStage
 from tests.support.readback import read_topic
+from tests.support.twin_tasks import twin_lanes
 
 pytestmark = pytest.mark.integration
 
@@ -83,6 +86,7 @@ def test_quarantined_orphans_are_copied_once_beside_the_remote_topic(failover: F
     assert f"copied to {failover.remote}.orphans" in loss.detail
 
 
+@pytest.mark.parametrize("naming", ["identity"])
 def test_a_job_that_dies_after_every_step_in_turn_is_made_up_for_by_the_next_run(failover: FailoverStage) -> None:
     fail_over(failover)
     for step in STEPS:
@@ -104,6 +108,42 @@ def crash_after(wanted: ReconcileStep, step: ReconcileStep) -> None:
     """Be gone once this step is done."""
     if step == wanted:
         raise Crash
+
+
+def test_tasks_with_twins_and_a_lane_that_fails_for_good_leave_the_rest_to_a_second_run(
+    prefixed: FailoverStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source refuses one record of the second lane; each task is done by two workers at the same time."""
+    prefixed.create(2, max_message_bytes="1000")
+    for partition in range(2):
+        prefixed.on_source(b"0", b"1", b"2", partition=partition)
+    prefixed.replicate()
+    prefixed.on_source(*ORPHANS)
+    prefixed.hold()
+    large = os.urandom(5_000)
+    prefixed.stage.configure(prefixed.stage.target, prefixed.remote, max_message_bytes="10000")
+    prefixed.on_target(*BACK)
+    prefixed.on_target(b"before", large, b"behind", partition=1)
+    with monkeypatch.context() as patch:
+        for module in ("spark.reconcile", "spark.jobs.reconcile.copying", "spark.jobs.reconcile.joining"):
+            patch.setattr(f"{module}.run_lanes", twin_lanes)
+        lanes = prefixed.reconcile("quarantine").found["lanes"]
+    assert "the lane stopped (refused)" in lanes[1]["error"]
+    assert 1 in prefixed.held()
+
+    prefixed.stage.configure(prefixed.stage.source, prefixed.stage.topic, max_message_bytes="10000")
+    prefixed.stage.orders.resume(Lane(prefixed.settings.name.turned, prefixed.remote, 1))
+    prefixed.hold()
+    outcome = prefixed.reconcile("quarantine", run=1)
+
+    assert outcome.clean, outcome.found
+    assert not prefixed.held()
+    assert prefixed.source_values() == [b"0", b"1", b"2", *ORPHANS, *BACK]
+    assert prefixed.source_values(1) == [b"0", b"1", b"2", b"before", large, b"behind"]
+    assert prefixed.target_values(topic=f"{prefixed.remote}.orphans") == ORPHANS
+    prefixed.on_source(b"live")
+    prefixed.replicate()
+    assert prefixed.target_values() == [b"0", b"1", b"2", *BACK, b"live"]
 
 
 def test_groups_go_on_at_the_very_record_and_none_is_moved_back_or_under_its_members(prefixed: FailoverStage) -> None:

@@ -25,6 +25,7 @@ from spark.verify import verify
 from tests.support.chains import run
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash
 from tests.support.tampering import Tamper, changed, duplicated, missing, swapped, tampered_with, thinned_out
+from tests.support.twin_tasks import twin_lanes
 
 pytestmark = pytest.mark.integration
 
@@ -107,8 +108,9 @@ def test_each_planted_fault_is_found_as_what_it_is_and_a_true_copy_has_none(
     stage.replicate(faulty, stage.event())
 
     outcome = verified(stage, spark, tmp_path / "whole")
-    # Once more, a slice for each run, and again from the folder of that, where all is proved.
+    # Once more, a slice for each run and each task twice, and again from the folder of that, where all is proved.
     monkeypatch.setattr("spark.jobs.verify.lanes.slice_bytes", lambda *_: 1)
+    monkeypatch.setattr("spark.jobs.verify.lanes.run_lanes", twin_lanes)
     sliced = verified(stage, spark, tmp_path / "sliced", against_source=True)
     again = verified(stage, spark, tmp_path / "sliced", against_source=True)
 

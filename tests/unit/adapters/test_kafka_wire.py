@@ -404,6 +404,23 @@ def test_a_partition_is_covered_up_to_what_was_taken_and_ended_where_nothing_is_
     log.close()
 
 
+def test_a_log_that_is_followed_again_below_its_end_shows_what_is_left_and_no_end_of_before(broker: FakeBroker) -> None:
+    """A reader that was left had fetched the end: whoever followed again took it for all that there was."""
+    first, second = (appended(batch, at) for batch, at in zip(some(2), (0, 2), strict=True))
+    broker.fetches.append(fetched(part(first + second, stable=4)))
+    log = log_of(broker)
+    assert log.arrivals(5.0, records=1, size=10**6).covered == {LANE: 2}
+    broker.fetches.extend([fetched(part(second, stable=4))] * 2)  # what is under way may take one of them
+
+    log.leave([LANE])
+    log.follow({LANE: 2})
+    found = log.arrivals(5.0, records=100, size=10**6)
+
+    assert [each.base_offset for each in found.records.get(LANE, [])] == [2]
+    assert (found.covered, found.ended) == ({LANE: 4}, {LANE: 4})
+    log.close()
+
+
 def test_each_end_is_returned_once(broker: FakeBroker) -> None:
     """A shard follows a thousand lanes, and each answer names all of them."""
     one, two = (appended(batch, at) for batch, at in zip(some(2), (0, 2), strict=True))

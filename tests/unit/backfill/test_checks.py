@@ -67,6 +67,8 @@ def test_a_target_that_would_not_keep_or_take_the_records_is_named(
     ("changes", "expected"),
     [
         ({"position": 400, "begins": 0}, []),
+        ({"position": 1000}, []),
+        ({"position": 1001}, [("refuse", "source")]),
         ({"position": 400, "begins": 300, "before": True}, [("refuse", "live lane")]),
         ({"position": 400, "begins": 300, "before": True, "generation": 1}, [("info", "live lane")]),
         (

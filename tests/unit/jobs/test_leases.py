@@ -174,13 +174,15 @@ def test_a_task_renews_its_lease_although_the_clock_was_set_back(states: MemoryL
         monotonic=lambda: seconds[0],
     )
     copy.hold()
+    assert written.pop() == NOW + 300_000
+    written.clear()
 
     now[0] -= HOUR_MS
     for passed in (99.9, 100.0, 199.9, 200.0):
         seconds[0] = passed
         copy.hold()
 
-    assert written == [NOW + 300_000, *[NOW - HOUR_MS + 300_000] * 2]
+    assert written == [NOW - HOUR_MS + 300_000] * 2
 
 
 class LostCopy:

@@ -14,7 +14,7 @@ from mirrorless.losses import Loss
 from mirrorless.record import Record
 from mirrorless.run import Run
 from mirrorless.verify.findings import LaneVerdict
-from mirrorless.verify.slices import LANES_TOGETHER, LEAST_BYTES, SLICE_BYTES, gathered, slice_bytes
+from mirrorless.verify.slices import LEAST_BYTES, SLICE_BYTES, slice_bytes
 from tests.support.chains import LANE
 from tests.support.verified_lane import VerifiedLane
 
@@ -128,13 +128,3 @@ def test_slices_are_smaller_where_cores_would_have_nothing_to_do() -> None:
     assert slice_bytes(10**13, 8) == SLICE_BYTES
     assert slice_bytes(4 * 10**9, 2) == 500_000_000
     assert slice_bytes(1_000, 2) == LEAST_BYTES
-
-
-@given(sizes=st.lists(st.integers(0, 50), max_size=100), most=st.integers(1, 100))
-def test_small_lanes_are_gathered_in_their_order_and_none_is_left_out(sizes: list[int], most: int) -> None:
-    groups = gathered(list(enumerate(sizes)), most=most)
-
-    assert [number for group in groups for number in group] == list(range(len(sizes)))
-    for group in groups:
-        assert 0 < len(group) <= LANES_TOGETHER
-        assert sum(sizes[each] for each in group[:-1]) < most

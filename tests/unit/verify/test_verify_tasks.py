@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,16 +13,22 @@ from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.errors import Retriable
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.progress import LaneProgress, by_lane
+from mirrorless.verify.comparison import LeftOver, RecordAt
+from mirrorless.verify.explanation import LeftOvers
 from mirrorless.verify.findings import SHOWN, Finding, LaneVerdict
 from mirrorless.verify.joining import LanePart, joined
-from mirrorless.verify.slices import WHOLE, SlicedLane
+from mirrorless.verify.slices import WHOLE, SlicedLane, VerifiedSlice
 from mirrorless.verify.task import VerifyTask
 from mirrorless.verify.windows import ChainEnd
 from spark.jobs.lane_tasks import TaskAttempt
+from spark.jobs.verify import lanes as verified_lanes
 from spark.jobs.verify import tasks
 from spark.jobs.verify.results import write_part
 from spark.jobs.verify.tasks import SliceWork
 from tests.support.verified_lane import SETTINGS, VerifiedLane
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FIRST, LAST = TaskAttempt(number=0, last=False), TaskAttempt(number=3, last=True)
 
@@ -49,21 +56,19 @@ def work(folder: Path, partitions: int) -> list[SliceWork]:
 
 def proved(every: list[SliceWork], attempt: TaskAttempt) -> list[LanePart]:
     lane = VerifiedLane()
-    return tasks.each_in_turn(every, lambda one, which: tasks._proved(one, lane.chains, which), attempt)
+    return [tasks._proved(one, lane.chains, attempt) for one in every]
 
 
-def test_lanes_behind_one_that_fails_are_proved_and_are_not_read_again(
-    tmp_path: Path, lanes: dict[int, object]
-) -> None:
-    lanes.update({0: VerifiedLane(), 1: Retriable("no answer"), 2: VerifiedLane()})
+def test_a_slice_whose_worker_died_behind_its_proof_is_not_read_again(tmp_path: Path, lanes: dict[int, object]) -> None:
+    lanes[0] = Retriable("no answer")
     with pytest.raises(Retriable):
-        proved(work(tmp_path, 3), FIRST)
+        proved(work(tmp_path, 1), FIRST)
+    lanes[0] = VerifiedLane()
+    before = proved(work(tmp_path, 1), FIRST)
 
-    lanes.update({0: AssertionError("it is read again"), 2: AssertionError("it is read again")})
-    parts = proved(work(tmp_path, 3), LAST)
+    lanes[0] = AssertionError("it is read again")
 
-    assert [each.state for each in parts] == ["done", "failed", "done"]
-    assert parts[1].error.startswith("no answer")
+    assert proved(work(tmp_path, 1), LAST) == before
 
 
 def test_a_second_run_reads_what_the_first_has_not_proved(tmp_path: Path, lanes: dict[int, object]) -> None:
@@ -115,3 +120,24 @@ def test_the_slices_of_a_lane_are_one_lane_of_the_progress() -> None:
     assert found == {"a": ("running", 5), "b": ("done", 0)}
     failed = by_lane([*parts, LaneProgress(lane="a", state="failed", note="no answer")])
     assert [(each.state, each.note) for each in failed] == [("failed", "no answer"), ("done", "")]
+
+
+def test_a_search_for_originals_that_fails_for_good_is_a_note_for_the_operator(
+    tmp_path: Path, lanes: dict[int, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = work(tmp_path, 1)
+    slices = tuple(VerifiedSlice(number=2 * number) for number in range(2))
+    survey = SlicedLane(chain=ChainEnd(generation=0, position=9, last=5), log_end=9, slices=slices)
+    unclaimed = LeftOvers(surplus=[LeftOver(0, RecordAt(4, b"content"))])
+    part = LanePart(number=0, verdict=LaneVerdict(lane="l", topic="orders", partition=0), left=unclaimed)
+    whole = joined(one.task, survey, [part])
+    monkeypatch.setattr(tasks, "_chains", lambda _: None)
+    monkeypatch.setattr(verified_lanes, "run_lanes", lambda _, search, pieces: [search(each, LAST) for each in pieces])
+
+    lanes[0] = Retriable("no answer")
+    found = verified_lanes._elsewhere(cast("SparkSession", None), one.task, survey, whole)
+
+    assert found == {}
+    (note,) = whole.end(found).notes
+    assert "could not be searched for the originals" in note
+    assert "verify the lane again: no answer" in note

@@ -55,10 +55,11 @@ class LocalJobFiles:
 
     def names(self, under: str = "") -> list[str]:
         """See `JobFiles.names`."""
-        found = (path.relative_to(self._folder) for path in self._folder.rglob("*") if path.is_file())
-        return sorted(
-            path.as_posix() for path in found if path.as_posix().startswith(under) and not path.name.startswith(".")
-        )
+        found: list[str] = []
+        for folder, _, files in os.walk(self._folder):
+            inside = Path(folder).relative_to(self._folder).as_posix()
+            found += [each if inside == "." else f"{inside}/{each}" for each in files if not each.startswith(".")]
+        return sorted(name for name in found if name.startswith(under))
 
 
 class S3JobFiles:

@@ -100,18 +100,17 @@ class DynamoDbLaneStates:
 
     def take(self, lane: Lane, lease: Lease, *, now: int) -> LaneState:
         """See `Leases.take`."""
-        kept = self._keep(lane, lease)
-        if kept is not None:
-            return kept
+        # The usual case first: a lane that nobody has. One of the holder's own is kept, with who waits for it.
         taken = self._conditionally(
             lane,
             "SET lease = :lease REMOVE waiting",
-            "attribute_not_exists(lease) OR lease.#until <= :now",
-            {":lease": _stored(lease), ":now": {"N": str(now)}},
+            "attribute_not_exists(lease) OR (lease.#until <= :now AND lease.holder <> :me)",
+            {":lease": _stored(lease), ":now": {"N": str(now)}, ":me": {"S": lease.holder}},
             names={"#until": "until"},
         )
-        if taken is not None:
-            return taken
+        state = taken or self._keep(lane, lease)
+        if state is not None:
+            return state
         held = self.read([lane]).get(lane, LaneState()).lease
         until = datetime.fromtimestamp(held.until / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if held else ""
         raise LeaseHeld(

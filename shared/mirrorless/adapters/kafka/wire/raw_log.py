@@ -128,10 +128,16 @@ class KafkaRawLog:
 
     def leave(self, places: Iterable[TopicPartition]) -> None:
         """See `PulledLog.leave`."""
-        left = {id(self._readings.pop(place)) for place in places if place in self._readings}
+        gone = [place for place in places if place in self._readings]
+        left = {id(self._readings.pop(place)) for place in gone}
         if left:
             self._come = deque(each for each in self._come if id(each.reading) not in left)
             self._queued = sum(reading.queued_bytes for reading in self._readings.values())
+        for place in gone:
+            # Whoever follows it again from another offset would take its end for all that there is.
+            for news in (self._news.ended, self._news.truncated, self._news.unreadable):
+                news.pop(place, None)
+            self._news.out_of_range.discard(place)
 
     def arrivals(self, seconds: float, *, records: int, size: int) -> RawArrivals:
         """See `PulledLog.arrivals`. One batch at least is returned where there is one."""
