@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -87,6 +88,9 @@ class Attempt:
 
 _attempts: dict[threading.Thread, Attempt] = {}
 
+effects = threading.RLock()
+"""Held for each effect of a thread that is no attempt: what is in memory is changed by one at a time."""
+
 
 def at(point: str) -> None:
     """An attempt stops here until it is resumed; everybody else passes."""
@@ -111,8 +115,10 @@ class Watched:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             at(f"before {self._name}.{method}")
-            result = attribute(*args, **kwargs)
-            self._check()
+            # An attempt stands still within the calls that this one makes, and runs alone anyway.
+            with nullcontext() if threading.current_thread() in _attempts else effects:
+                result = attribute(*args, **kwargs)
+                self._check()
             at(f"after {self._name}.{method}")
             # A writer's calls are effects of their own.
             return Watched(result, "writer", self._check) if method.endswith("writer") else result

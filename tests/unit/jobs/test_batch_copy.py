@@ -26,7 +26,7 @@ from mirrorless.settings import ClusterSettings, FlowSettings
 from tests.support.batches import LARGEST, batch_of, in_batches
 from tests.support.chains import FLOW
 from tests.support.protocol_world import REMOTE, TOPIC, World, lane, records
-from tests.support.schedule import Attempt, Killed, lost_answer, watch_steps
+from tests.support.schedule import Attempt, Killed, effects, lost_answer, watch_steps
 
 SETTINGS = FlowSettings(
     flow=str(FLOW),
@@ -118,8 +118,9 @@ def copy_of(
 
 
 def _pass(there: World, seconds: float) -> None:
-    there.now += int(seconds * 1000) + 1
-    there.cluster.time_transactions_out()
+    with effects:
+        there.now += int(seconds * 1000) + 1
+        there.cluster.time_transactions_out()
 
 
 def a_world(*batches: RecordBatch, offsets: list[int]) -> World:
