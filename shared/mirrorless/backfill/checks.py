@@ -220,7 +220,7 @@ def _history(lane: LaneFacts, options: BackfillOptions) -> Iterator[CheckFinding
             "source",
             lane.where,
             f"the lane stands at {lane.position} and the source ends at {lane.extent.next}: the topic was deleted and "
-            "created again, or truncated. Begin the lane anew first, with `lanes reset`",
+            "created again, or truncated. Reset the lane first, and plan again",
         )
     if lane.requested.first < lane.extent.first and lane.requested.first >= lane.position:
         yield _finding(
