@@ -117,16 +117,32 @@ def wire_copy(
     )
 
 
-def shared_transactions(tasks: Sequence[CopyTask]) -> SharedTransactions | None:
-    """The transactions of copies at the same time, of one job; None where two of them write to one partition."""
-    sharing = [task for task in tasks if by_batches(task)]
-    places = {(task.write_topic, task.partition) for task in sharing}
-    if len(places) < max(2, len(sharing)):  # the acknowledgements of a transaction are by partition
+def shared_transactions(tasks: Sequence[CopyTask]) -> list[SharedTransactions | None]:
+    """The transactions of each of some copies at the same time; None where it shares them with no other.
+
+    Only copies of one flow and direction share: a job may write to both clusters at the same time.
+    """
+    alike: dict[tuple[object, ...], list[CopyTask]] = {}
+    for task in tasks:
+        if by_batches(task):
+            alike.setdefault(_shared_by(task), []).append(task)
+    made = {key: _shared(some) for key, some in alike.items()}
+    return [made.get(_shared_by(task)) for task in tasks]
+
+
+def _shared_by(task: CopyTask) -> tuple[object, ...]:
+    return msgspec.json.encode(task.settings), task.tables_region, task.holder, task.run_id
+
+
+def _shared(tasks: Sequence[CopyTask]) -> SharedTransactions | None:
+    """None where two of them write to one partition: the acknowledgements of a transaction are by partition."""
+    places = {(task.write_topic, task.partition) for task in tasks}
+    if len(places) < max(2, len(tasks)):
         return None
-    target = warm_batch_target(msgspec.json.encode(_exactly_once(sharing[0])), SHARED_SLOT)
+    target = warm_batch_target(msgspec.json.encode(_exactly_once(tasks[0])), SHARED_SLOT)
     return SharedTransactions(
-        replicator=_replicator(sharing, target, target.terms),
-        request=sharing[0].run_id,
+        replicator=_replicator(tasks, target, target.terms),
+        request=tasks[0].run_id,
         deadline=lambda: deadline_in(CHUNK_SECONDS),
     )
 

@@ -66,12 +66,14 @@ def copy_group(task: bytes, attempt: TaskAttempt, ending: EndingOf) -> bytes:
     """The same, each lane with its ending. A lane that fails is tried again here, while the others go on."""
     share_one_heap()
     tasks, began = msgspec.json.decode(task, type=list[CopyTask]), time.process_time()
-    shared = shared_transactions(tasks) if len(tasks) > 1 else None
+    shared = shared_transactions(tasks)
 
     def copy(slot: int, number: int = attempt.number) -> CopyResult:
         this = TaskAttempt(number, last=number >= MOST_ATTEMPTS - 1)
         try:
-            return copied(tasks[slot], this, ending=ending(tasks[slot]), slot=slot, shared=shared, lanes=len(tasks))
+            return copied(
+                tasks[slot], this, ending=ending(tasks[slot]), slot=slot, shared=shared[slot], lanes=len(tasks)
+            )
         except Exception:
             if this.last:
                 raise
