@@ -44,8 +44,8 @@ def end(*_):
     sys.exit(1)
 
 signal.signal(signal.SIGTERM, end)
-say("running")
 print(os.environ["MIRRORLESS_SPARK_MASTER"], os.environ["WHERE"], flush=True)
+say("running")  # who sees that may end it at once
 while True:
     time.sleep(0.05)
 """
