@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
@@ -37,6 +38,21 @@ SHARED_SLOT: Final = -1
 """Of the writer of shared transactions."""
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The place of a copy among those that its task does at the same time."""
+
+    slot: int = 0
+    """Of its clients: each has some of its own."""
+    lanes: int = 1
+    """Copied at the same time."""
+    shared: SharedTransactions | None = None
+    """Their transactions."""
+
+
+ALONE: Final = Beside()
+
+
 def copy_lane(task: bytes, attempt: TaskAttempt) -> bytes:
     """Do one `CopyTask`, from its JSON to that of its `CopyResult`: the work that `run_lanes` sends.
 
@@ -46,18 +62,10 @@ def copy_lane(task: bytes, attempt: TaskAttempt) -> bytes:
     return msgspec.json.encode(copied(msgspec.json.decode(task, type=CopyTask), attempt))
 
 
-def copied(
-    task: CopyTask,
-    attempt: TaskAttempt,
-    *,
-    ending: Ending | None = None,
-    slot: int = 0,
-    lanes: int = 1,
-    shared: SharedTransactions | None = None,
-) -> CopyResult:
-    """Wire a copy and run it; see `wire_copy` and `result_of`."""
+def copied(task: CopyTask, attempt: TaskAttempt, *, ending: Ending | None = None, beside: Beside = ALONE) -> CopyResult:
+    """Wire a copy and run it; see `result_of`."""
     return result_of(
-        lambda: finished(wire_copy(task, attempt, ending=ending, slot=slot, lanes=lanes, shared=shared), attempt),
+        lambda: finished(wire_copy(task, attempt, ending=ending, beside=beside), attempt),
         attempt,
         failed=lambda error: CopyResult(lane=str(task.lane), partition=task.partition, state="failed", error=error),
     )
@@ -75,40 +83,25 @@ def finished(copy: LaneCopy, attempt: TaskAttempt) -> CopyResult:
 
 
 def wire_copy(
-    task: CopyTask,
-    attempt: TaskAttempt,
-    *,
-    ending: Ending | None = None,
-    slot: int = 0,
-    lanes: int = 1,
-    shared: SharedTransactions | None = None,
+    task: CopyTask, attempt: TaskAttempt, *, ending: Ending | None = None, beside: Beside = ALONE
 ) -> LaneCopy:
-    """A task with its replicators, stores and clients.
-
-    Args:
-        task: the lane.
-        attempt: of the task.
-        ending: of the lane.
-        slot: of its clients: copies at the same time have one each.
-        lanes: copied at the same time.
-        shared: their transactions.
-    """
-    settings, states = _exactly_once(task), _states(task)
+    """A task with its replicators, stores and clients."""
+    settings, states, slot = _exactly_once(task), _states(task), beside.slot
     batch_copy: BatchCopy | None = None
     if by_batches(task):
         target = warm_batch_target(msgspec.json.encode(settings), slot)
         batch_copy = BatchCopy(
             replicator=_replicator([task], target, target.terms),
-            log=warm_batch_log(msgspec.json.encode(settings.source), settings.flow, COPIED_BYTES // lanes, slot),
+            log=warm_batch_log(msgspec.json.encode(settings.source), settings.flow, COPIED_BYTES // beside.lanes, slot),
             terms=lambda: target.terms(task.write_topic),
-            choice=EngineChoice(alone=shared is None),
+            choice=EngineChoice(alone=beside.shared is None),
         )
     return LaneCopy(
         task=task,
         replicator=_replicator([task], warm_target(msgspec.json.encode(settings), slot), lambda _: None),
         log=lane_log(task, slot),
         by_batches=batch_copy,
-        shared=shared,
+        shared=beside.shared,
         leases=states if task.holder else None,
         files=open_job_files(task.files) if task.files else None,
         ending=ending,
@@ -127,7 +120,7 @@ def shared_transactions(tasks: Sequence[CopyTask]) -> list[SharedTransactions | 
         if by_batches(task):
             alike.setdefault(_shared_by(task), []).append(task)
     made = {key: _shared(some) for key, some in alike.items()}
-    return [made.get(_shared_by(task)) for task in tasks]
+    return [made[_shared_by(task)] if by_batches(task) else None for task in tasks]
 
 
 def _shared_by(task: CopyTask) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.lane_copy import Ending
-from spark.jobs.lane_copies import by_batches, copied, shared_transactions
+from spark.jobs.lane_copies import Beside, by_batches, copied, shared_transactions
 from spark.jobs.lane_tasks import TaskAttempt, Work, run_lanes, share_one_heap
 from spark.jobs.session import lanes_at_a_time
 
@@ -41,7 +42,7 @@ def copy_all(
         sizes: the bytes of each, where they are known.
     """
     together = TOGETHER if all(map(by_batches, tasks)) else 1
-    groups = side_by_side(len(tasks), lanes_at_a_time(spark), together)
+    groups = dealt_out(len(tasks), lanes_at_a_time(spark), together)
     texts = [msgspec.json.encode([tasks[number] for number in group]) for group in groups]
     sums = None if sizes is None else [sum(sizes[number] for number in group) for group in groups]
     found: dict[int, CopyResult] = {}
@@ -50,8 +51,8 @@ def copy_all(
     return [found[number] for number in range(len(tasks))]
 
 
-def side_by_side(lanes: int, slots: int, together: int = TOGETHER) -> list[range]:
-    """The numbers of so many lanes, divided into groups: the first ones first, and no slot without a lane."""
+def dealt_out(lanes: int, slots: int, together: int = TOGETHER) -> list[range]:
+    """The numbers of so many lanes, dealt out to groups: the first ones first, and no slot without a lane."""
     size = slots * together
     blocks = (range(first, min(lanes, first + size)) for first in range(0, lanes, size))
     return [block[number :: min(len(block), slots)] for block in blocks for number in range(min(len(block), slots))]
@@ -64,20 +65,17 @@ def copy_together(task: bytes, attempt: TaskAttempt) -> bytes:
 
 def copy_group(task: bytes, attempt: TaskAttempt, ending: EndingOf) -> bytes:
     """The same, each lane with its ending. A lane that fails is tried again here, while the others go on."""
-    share_one_heap()
     tasks, began = msgspec.json.decode(task, type=list[CopyTask]), time.process_time()
     shared = shared_transactions(tasks)
+    if len(tasks) > 1:
+        share_one_heap()
 
-    def copy(slot: int, number: int = attempt.number) -> CopyResult:
-        this = TaskAttempt(number, last=number >= MOST_ATTEMPTS - 1)
-        try:
-            return copied(
-                tasks[slot], this, ending=ending(tasks[slot]), slot=slot, shared=shared[slot], lanes=len(tasks)
-            )
-        except Exception:
-            if this.last:
-                raise
-        return copy(slot, number + 1)
+    def copy(slot: int) -> CopyResult:
+        task, beside = tasks[slot], Beside(slot, len(tasks), shared[slot])
+        for number in range(attempt.number, MOST_ATTEMPTS - 1):
+            with suppress(Exception):  # the lane's progress has it, and the last attempt has it for its result
+                return copied(task, TaskAttempt(number, last=False), ending=ending(task), beside=beside)
+        return copied(task, TaskAttempt(MOST_ATTEMPTS - 1, last=True), ending=ending(task), beside=beside)
 
     with ThreadPoolExecutor(len(tasks)) as pool:
         results = list(pool.map(copy, range(len(tasks))))

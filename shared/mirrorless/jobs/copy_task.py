@@ -99,6 +99,7 @@ class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
     races: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    """Of lanes that are copied at the same time in one task, an equal part of the task's."""
     error: str = ""
 
 

@@ -1,10 +1,10 @@
 """The engine that copies a lane in a job: whole record batches, or records by the Kafka client.
 
 A request to a broker takes one batch of each lane of a task: where batches are small and the target is far, the task
-waits for most of its time, and the client, which packs larger batches, is faster. So there are two grounds. What a
-chunk would cost either way, by what its batches are like, is estimated before it is written. And where a lane has been
-slow for a while, the other engine is tried, and the faster one goes on. Both are forgotten after some minutes, for a
-log changes.
+waits for most of its time, and the client, which packs larger batches, is faster. So there are two grounds. What the
+chunks would cost either way, by what their batches are like, is estimated before they are written. And where whole
+batches are slow, the client is tried, and the faster one goes on. Both are forgotten after some minutes, for a log
+changes.
 
 Pure.
 """
@@ -12,21 +12,25 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from mirrorless.protocol.copy_choice import MARGIN, BatchTally, Engine
 from mirrorless.record_batch import PassTerms, RecordBatch, obstacle
 
 LEAST_SAVED_US: Final = 50_000.0
-"""Of CPU in one chunk: what the other engine must save at least, for its producer must be opened."""
+"""Of CPU: what the client would have saved so far, until it is taken, for its producer must be opened."""
+
+WATCHED_SECONDS: Final = 4.0
+WATCHED_BYTES: Final = 1_000_000
+"""Of copying by whole batches, both, until their pace counts. Shorter lanes never try the client."""
+
+SLOW_BYTES: Final = 2_000_000
+"""A second: a lane that comes to less waits for a distant target, about 40 ms away where its batches have 16 KB."""
 
 TRIAL_SECONDS: Final = 10.0
 TRIAL_BYTES: Final = 64_000_000
-"""Of copying by one engine, both, until its pace counts. Short lanes never try the other one."""
-
-QUICK_BYTES: Final = 4_000_000
-"""A second: a lane of whole batches that goes so quickly does not wait for a distant target, and tries nothing."""
+"""Of copying by the client, both, until its pace counts."""
 
 HELD_SECONDS: Final = 300.0
 """Of copying, after which a choice for the client, or of the faster engine, is made anew."""
@@ -55,13 +59,15 @@ class EngineChoice:
 
     engine: Engine = "batches"
     alone: bool = True
-    """Whether no other lane shares the lane's requests."""
+    """Whether no other lane shares the lane's requests now."""
     budget: int = FIRST_BYTES
     """Bytes of whole batches in one transaction, each with `REQUEST_BYTES` beside its own."""
-    _paces: dict[Engine, float] = field(default_factory=dict)
-    """Upstream offsets a second, of an engine that was tried."""
+    _pace: float = 0.0
+    """Upstream offsets a second of whole batches, where the client is tried."""
     _held: bool = False
     """Whether the other engine is not to be tried."""
+    _lost_us: float = 0.0
+    """CPU that the client would have saved since the engine was taken."""
     _failures: int = 0
     _offsets: int = 0
     _bytes: int = 0
@@ -76,7 +82,9 @@ class EngineChoice:
         opened.note([each for each in batches if each.base_offset not in passes])
         by_batches = passing.cost_passed() + opened.cost_opened() + len(batches) * LONE_BATCH_US * self.alone
         by_client = passing.cost_by_client() + opened.cost_by_client()
-        if by_client * MARGIN < by_batches and by_batches - by_client >= LEAST_SAVED_US:
+        if by_client * MARGIN < by_batches:
+            self._lost_us += by_batches - by_client
+        if self._lost_us >= LEAST_SAVED_US:
             self.use_client()
 
     def use_client(self) -> None:
@@ -99,18 +107,15 @@ class EngineChoice:
             self._fit(seconds)
         if self._held:
             if self._seconds >= HELD_SECONDS:
-                self._paces.clear()
                 self._take("batches", held=False)
+        elif self.engine == "batches":
+            if self._seconds >= WATCHED_SECONDS and self._bytes >= WATCHED_BYTES:
+                slow = self._bytes < self._seconds * SLOW_BYTES
+                self._pace = self._offsets / self._seconds
+                self._take("records" if slow else "batches", held=not slow)
         elif self._seconds >= TRIAL_SECONDS and self._bytes >= TRIAL_BYTES:
-            if self.engine == "batches" and self._bytes >= self._seconds * QUICK_BYTES:
-                self._take("batches", held=True)
-                return
-            self._paces[self.engine] = self._offsets / self._seconds
-            if len(self._paces) == 1:
-                self._take("records", held=False)
-            else:
-                faster = self._paces["records"] > self._paces["batches"] * MARGIN
-                self._take("records" if faster else "batches", held=True)
+            faster = self._offsets / self._seconds > self._pace * MARGIN
+            self._take("records" if faster else "batches", held=True)
 
     def failed(self) -> None:
         """Note that a chunk was not copied: the next transaction of whole batches has less to wait for."""
@@ -130,4 +135,4 @@ class EngineChoice:
 
     def _take(self, engine: Engine, *, held: bool) -> None:
         self.engine, self._held = engine, held
-        self._offsets, self._bytes, self._seconds, self._failures = 0, 0, 0.0, 0
+        self._offsets, self._bytes, self._seconds, self._lost_us, self._failures = 0, 0, 0.0, 0.0, 0

@@ -194,12 +194,13 @@ class LaneCopy:
         if replicator is not self.replicator:
             replicator.positions.forget()  # what it remembers was before the other one's transactions
             self.replicator = replicator
-        self._copied_at = self.monotonic()
         if engine is not None and by_batches:
             with self.shared.sharing() if self.shared is not None else nullcontext():
+                self._copied_at = self.monotonic()
                 yield from engine.read(place, wanted, patience)
             return
         with self.shared.client_turn(self.hold) if self.shared is not None else nullcontext():
+            self._copied_at = self.monotonic()
             for chunk in self.log.read(*place, wanted, patience):
                 yield Content(chunk.records, chunk.covered)
                 if engine is not None and engine.choice.engine == "batches":
@@ -316,8 +317,9 @@ class LaneCopy:
 
     def _written(self, batch: Batch, covered: int, *, examined: bool) -> BatchOutcome:
         """Write a batch, beside those of other lanes where that is possible."""
-        if self.shared is not None and self.replicator is not self._by_records:
+        if self.shared is not None and self.by_batches is not None and self.replicator is self.by_batches.replicator:
             outcome = self.shared.replicate(batch, examined=examined)
+            self.by_batches.choice.alone = outcome is None
             if outcome is not None:
                 self._shared_to = covered
                 return outcome

@@ -24,7 +24,7 @@ GATHER_SECONDS: Final = 0.25
 APART_SECONDS: Final = 60.0
 """After a failure."""
 
-CLIENTS: Final = 2
+CLIENTS: Final = 4
 """Lanes that are copied by the Kafka client at a time: each holds thousands of records, and threads of its own."""
 
 TURN_SECONDS: Final = 5.0

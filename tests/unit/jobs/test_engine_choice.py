@@ -10,9 +10,10 @@ from mirrorless.jobs.engine_choice import (
     FIRST_BYTES,
     HELD_SECONDS,
     LEAST_BYTES,
-    QUICK_BYTES,
+    SLOW_BYTES,
     TRIAL_BYTES,
-    TRIAL_SECONDS,
+    WATCHED_BYTES,
+    WATCHED_SECONDS,
     EngineChoice,
 )
 from mirrorless.protocol.copy_choice import Engine
@@ -31,7 +32,7 @@ def a_chunk(records: int, size: int) -> list[RecordBatch]:
 
 def after(choice: EngineChoice, *rates: float) -> list[Engine]:
     """The engines after stretches of slow copying at these rates, in offsets a second, each long enough for a trial."""
-    found, seconds = [], TRIAL_BYTES / QUICK_BYTES * 1.01
+    found, seconds = [], TRIAL_BYTES / SLOW_BYTES * 1.01
     for rate in rates:
         choice.copied(int(rate * seconds), TRIAL_BYTES, seconds)
         found.append(choice.engine)
@@ -68,6 +69,17 @@ def test_a_few_batches_are_no_reason_to_open_another_producer() -> None:
     assert choice.engine == "batches"
 
 
+def test_what_the_client_would_have_saved_adds_up_over_small_chunks() -> None:
+    choice, chunk = EngineChoice(), a_chunk(1, 1_000)[:100]
+
+    chunks = 0
+    while choice.engine == "batches":
+        choice.seen(chunk, TERMS)
+        chunks += 1
+
+    assert 2 < chunks < 20
+
+
 def test_batches_that_cannot_pass_are_left_to_the_client() -> None:
     compressed_anew, thinned = EngineChoice(), EngineChoice()
 
@@ -90,7 +102,7 @@ def test_the_other_engine_is_tried_and_the_faster_one_goes_on_for_a_while() -> N
 def test_a_lane_that_is_quick_by_whole_batches_tries_nothing_for_a_while() -> None:
     choice = EngineChoice()
 
-    choice.copied(1, QUICK_BYTES * 20, 20.0)
+    choice.copied(1, SLOW_BYTES * 20, 20.0)
     assert after(choice, 1_000) == ["batches"]
     choice.copied(1, 1, HELD_SECONDS)
     assert after(choice, 1_000) == ["records"]
@@ -99,9 +111,9 @@ def test_a_lane_that_is_quick_by_whole_batches_tries_nothing_for_a_while() -> No
 def test_a_short_lane_never_tries_the_other_engine() -> None:
     choice = EngineChoice()
 
-    choice.copied(10**9, TRIAL_BYTES - 1, TRIAL_SECONDS * 20)
+    choice.copied(1, WATCHED_BYTES - 1, WATCHED_SECONDS * 20)
     few_seconds = EngineChoice()
-    few_seconds.copied(10**9, TRIAL_BYTES * 20, TRIAL_SECONDS / 2)
+    few_seconds.copied(1, WATCHED_BYTES, WATCHED_SECONDS / 2)
 
     assert (choice.engine, few_seconds.engine) == ("batches", "batches")
 

@@ -1,95 +1,105 @@
-"""Lanes that share a task."""
+"""Lanes that one task copies at the same time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import cast
 
+import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from mirrorless.errors import Retriable
-from spark.jobs.lane_tasks import BYTES_OF_A_TASK, LANES_OF_A_TASK, TaskAttempt, gathered, groups_of, run_lanes
+from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
+from mirrorless.jobs.shared_transactions import SharedTransactions
+from mirrorless.settings import ClusterSettings, FlowSettings
+from spark.jobs import lane_copies, lane_groups
+from spark.jobs.lane_copies import Beside, shared_transactions
+from spark.jobs.lane_groups import MOST_ATTEMPTS, TOGETHER, copy_together, dealt_out
+from spark.jobs.lane_tasks import TaskAttempt
+
+HERE, THERE = ClusterSettings(alias="us-east", bootstrap="a:9092"), ClusterSettings(alias="eu-west", bootstrap="b:9092")
+SETTINGS = FlowSettings(flow="us-east->eu-west", source=HERE, target=THERE)
+BACK = replace(SETTINGS, source=THERE, target=HERE)
+
+
+def task_of(partition: int, *, settings: FlowSettings = SETTINGS, topic: str = "orders") -> CopyTask:
+    return CopyTask(
+        settings=settings,
+        lane_topic=f"{topic}#history",
+        read_topic=topic,
+        write_topic=f"us-east.{topic}",
+        partition=partition,
+        ranges=(OffsetRange(0, 10),),
+        run_id="run-1",
+    )
 
 
 def test_every_lane_has_one_task_and_no_slot_is_idle_while_a_task_has_several() -> None:
-    for count in range(40):
+    for count in range(1, 40):
         for slots in range(1, 9):
-            groups = groups_of(count, least=slots, most=4)
+            groups = dealt_out(count, slots)
             assert sorted(number for group in groups for number in group) == list(range(count))
-            assert all(1 <= len(group) <= 4 for group in groups)
+            assert all(1 <= len(group) <= TOGETHER for group in groups)
             assert len(groups) >= min(count, slots)
+            first = [number for group in groups[:slots] for number in group]
+            assert sorted(first) == list(range(min(count, slots * TOGETHER))), (
+                "what is first in the plan is begun first"
+            )
 
 
-@given(sizes=st.lists(st.integers(0, 50), max_size=100), most=st.integers(1, 100))
-def test_small_lanes_are_gathered_in_their_order_and_none_is_left_out(sizes: list[int], most: int) -> None:
-    groups = gathered(enumerate(sizes), most=most)
+def test_only_lanes_of_one_flow_and_direction_share_their_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failback writes to both clusters at once: by one producer, a part would go to the other lanes' cluster."""
+    made: list[list[CopyTask]] = []
+    transactions = [cast("SharedTransactions", name) for name in ("there", "back")]
 
-    assert [number for group in groups for number in group] == list(range(len(sizes)))
-    for group in groups:
-        assert 0 < len(group) <= LANES_OF_A_TASK
-        assert len(group) == 1 or sum(sizes[each] for each in group) <= most
+    def share(tasks: Sequence[CopyTask]) -> SharedTransactions:
+        made.append(list(tasks))
+        return transactions[len(made) - 1]
 
+    monkeypatch.setattr(lane_copies, "_shared", share)
+    there, back = [task_of(0), task_of(1)], [task_of(0, settings=BACK), task_of(1, settings=BACK)]
+    archived = replace(task_of(2), archive="/archive")
 
-class InThisProcess:
-    """As much of Spark as sends tasks out; the tasks of each stage are kept."""
+    found = shared_transactions([there[0], back[0], archived, back[1], there[1]])
 
-    def __init__(self, slots: int) -> None:
-        self.stages: list[list[list[bytes]]] = []
-        self.sparkContext = self
-        self.master = f"local[{slots},4]"
-        self.defaultParallelism = slots
-
-    def getConf(self) -> dict[str, str]:  # noqa: N802 -- Spark's
-        """None."""
-        return {}
-
-    def parallelize(self, tasks: list[list[bytes]], partitions: int) -> Any:
-        """Do what is mapped, in order."""
-        assert partitions == len(tasks)
-        self.stages.append(tasks)
-
-        def mapped(do: Callable[[list[bytes]], object]) -> Any:
-            return SimpleNamespace(collect=lambda: [do(each) for each in tasks])
-
-        return SimpleNamespace(map=mapped)
+    assert made == [there, back]
+    assert found == [transactions[0], transactions[1], None, transactions[1], transactions[0]]
 
 
-def test_a_lane_that_fails_among_others_is_done_again_alone_and_they_are_not() -> None:
-    spark, done = InThisProcess(slots=1), list[bytes]()
+def test_lanes_that_write_to_one_partition_share_none() -> None:
+    tasks = [task_of(0), replace(task_of(0), lane_topic="orders#replay"), task_of(1)]
 
-    def work(piece: bytes, _: TaskAttempt) -> bytes:
-        done.append(piece)
-        if piece == b"7" and done.count(piece) == 1:
+    assert shared_transactions(tasks) == [None, None, None]
+
+
+def test_a_lane_without_another_shares_none() -> None:
+    assert shared_transactions([task_of(0), task_of(0, settings=BACK)]) == [None, None]
+
+
+def test_a_lane_that_fails_is_tried_again_while_the_others_go_on_and_fails_for_good_at_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries = Counter[int]()
+
+    def copied(task: CopyTask, attempt: TaskAttempt, *, ending: object, beside: Beside) -> CopyResult:  # noqa: ARG001 -- as of `copied`
+        tries[task.partition] += 1
+        assert (beside.slot, beside.lanes) == (task.partition, 3)
+        failing = {0: 0, 1: 1, 2: MOST_ATTEMPTS}[task.partition]
+        if attempt.number < failing and not attempt.last:
             raise Retriable("no answer")
-        return b"result of " + piece
+        state = "failed" if attempt.number < failing else "done"
+        return CopyResult(lane=str(task.lane), partition=task.partition, state=state)  # type: ignore[arg-type]  # one of them
 
-    pieces = [b"%d" % number for number in range(100)]
-    found = run_lanes(spark, work, pieces)  # type: ignore[arg-type]  # as much of a session as is used
+    monkeypatch.setattr(lane_groups, "copied", copied)
+    monkeypatch.setattr(lane_groups, "share_one_heap", lambda: None)  # it is this process's
+    monkeypatch.setattr(lane_groups, "shared_transactions", lambda tasks: [None] * len(tasks))
 
-    assert found == [b"result of " + piece for piece in pieces]
-    assert max(map(len, spark.stages[0])) > 1
-    assert spark.stages[1:] == [[[b"7"]]]
-    assert len(done) == 101
+    answer = copy_together(
+        msgspec.json.encode([task_of(partition) for partition in range(3)]), TaskAttempt(0, last=False)
+    )
 
-
-def test_a_lane_that_fails_alone_is_left_to_spark() -> None:
-    def work(*_: object) -> bytes:
-        raise Retriable("no answer")
-
-    with pytest.raises(Retriable):
-        run_lanes(InThisProcess(slots=1), work, [b"1"])  # type: ignore[arg-type]  # as above
-
-
-@pytest.mark.parametrize("slots", [2, 100])
-def test_a_long_lane_shares_its_task_with_no_other_and_small_ones_leave_no_slot_idle(slots: int) -> None:
-    spark = InThisProcess(slots)
-    pieces = [b"%d" % number for number in range(10_000)]
-
-    run_lanes(spark, lambda piece, _: piece, pieces, sizes=[BYTES_OF_A_TASK] * 3 + [0] * 9_997)  # type: ignore[arg-type]  # as above
-
-    (tasks,) = spark.stages
-    assert tasks[:3] == [[b"0"], [b"1"], [b"2"]]
-    assert 8 * slots <= len(tasks) < 10_000
+    results = msgspec.json.decode(answer, type=list[CopyResult])
+    assert [each.state for each in results] == ["done", "done", "failed"]
+    assert tries == {0: 1, 1: 2, 2: MOST_ATTEMPTS}

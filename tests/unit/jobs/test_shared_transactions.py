@@ -16,6 +16,7 @@ import pytest
 from mirrorless.errors import Retriable
 from mirrorless.jobs import shared_transactions
 from mirrorless.jobs.copy_task import CopyResult
+from mirrorless.jobs.engine_choice import EngineChoice
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.shared_transactions import APART_SECONDS, CLIENTS, SharedTransactions
 from mirrorless.lane import Lane
@@ -215,6 +216,17 @@ def test_no_more_than_two_lanes_have_the_kafka_client_at_a_time_and_the_others_k
     assert most == [CLIENTS]
 
 
+def test_a_lane_that_no_other_shares_with_counts_as_alone() -> None:
+    """Alone in its requests it may be cheaper by the Kafka client."""
+    there = World({0: records(*range(40))})
+    there.batches = {0: list(in_batches(records(*range(40)), random.Random(1), largest=7))}  # noqa: S311  no secret
+    choice = EngineChoice(alone=False)
+
+    copy_of(MemoryLogs(there, random.Random(1)), (0, 40), choice=choice, shared=Task().shared).run()  # noqa: S311  no secret
+
+    assert choice.alone
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_lanes_that_share_transactions_keep_the_invariants_whichever_step_fails(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -238,7 +250,10 @@ def test_lanes_that_share_transactions_keep_the_invariants_whichever_step_fails(
         if failing.random() < 0.02:
             raise Retriable(f"no answer at {step}")
 
+    together = threading.Barrier(4)
+
     def copy(partition: int) -> list[CopyResult]:
+        together.wait(SECONDS)
         logs = MemoryLogs(there, random.Random(seed + partition))  # noqa: S311  no secret
         for _ in range(50):  # as the task is tried again
             try:
@@ -256,6 +271,7 @@ def test_lanes_that_share_transactions_keep_the_invariants_whichever_step_fails(
         hooks.observers.remove(observe)
 
     assert [(each.state, each.records) for each in results] == [("done", 90)] * 4
+    assert max(len(entry.links) for entry in there.chains.memory.entries.values()) > 1, "some were shared"
     for partition, expected in offsets.items():
         assert there.visible(partition) == expected
     there.assert_invariants()
