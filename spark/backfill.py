@@ -29,7 +29,7 @@ from spark.jobs.backfill.archive_survey import surveyor
 from spark.jobs.backfill.plan import plan_backfill
 from spark.jobs.clients import warm_tables
 from spark.jobs.driver import JobOutcome, JobRun, drive
-from spark.jobs.lane_groups import copy_all, copy_group
+from spark.jobs.lane_groups import copy_all, copy_group, together
 from spark.jobs.lane_tasks import TaskAttempt, Work
 from spark.jobs.leases import KeptLeases, side_by_side
 from spark.jobs.session import lanes_at_a_time
@@ -88,6 +88,13 @@ def copy_lanes(run: JobRun, plan: JobPlan, options: BackfillOptions, work: Work)
     """Do the work of the lanes of a plan, from the `CopyTask`s of a group; the results in the plan's order."""
     lanes = copy_order(plan, now=now_ms())
     tasks = [_task(run, plan, options, lane) for lane in lanes]
+    if options.max_mb_per_second:
+        cap = options.max_mb_per_second * 1e6
+        at_a_time = min(len(tasks), plan.lanes_at_a_time * together(tasks))
+        tasks = [
+            msgspec.structs.replace(task, max_bytes_per_second=cap / at_a_time, job_bytes_per_second=cap)
+            for task in tasks
+        ]
     run.expect(
         {
             lane_file(lane.lane_topic, lane.partition): _waiting(lane, task)
@@ -125,7 +132,6 @@ def _refuse(plan: JobPlan, options: BackfillOptions) -> None:
 
 
 def _task(run: JobRun, plan: JobPlan, options: BackfillOptions, lane: PlannedLane) -> CopyTask:
-    cap = options.max_mb_per_second
     return CopyTask(
         settings=run.request.flow,
         lane_topic=lane.lane_topic,
@@ -137,8 +143,6 @@ def _task(run: JobRun, plan: JobPlan, options: BackfillOptions, lane: PlannedLan
         files=run.files.place,
         holder=run.request.run_id,
         lease_seconds=run.request.lease_seconds,
-        max_bytes_per_second=cap * 1e6 / plan.lanes_at_a_time if cap else None,
-        job_bytes_per_second=cap * 1e6 if cap else None,
         archive=options.archive,
         hand_over=plan.hands_over,
         handover_seconds=options.handover_seconds,

@@ -41,8 +41,7 @@ def copy_all(
         work: of a group of them, `copy_together` by default.
         sizes: the bytes of each, where they are known.
     """
-    together = TOGETHER if all(map(by_batches, tasks)) else 1
-    groups = dealt_out(len(tasks), lanes_at_a_time(spark), together)
+    groups = dealt_out(len(tasks), lanes_at_a_time(spark), together(tasks))
     texts = [msgspec.json.encode([tasks[number] for number in group]) for group in groups]
     sums = None if sizes is None else [sum(sizes[number] for number in group) for group in groups]
     found: dict[int, CopyResult] = {}
@@ -51,9 +50,14 @@ def copy_all(
     return [found[number] for number in range(len(tasks))]
 
 
-def dealt_out(lanes: int, slots: int, together: int = TOGETHER) -> list[range]:
+def together(tasks: Sequence[CopyTask]) -> int:
+    """Lanes that one task copies at the same time, at most."""
+    return TOGETHER if all(map(by_batches, tasks)) else 1
+
+
+def dealt_out(lanes: int, slots: int, most: int = TOGETHER) -> list[range]:
     """The numbers of so many lanes, dealt out to groups: the first ones first, and no slot without a lane."""
-    size = slots * together
+    size = slots * most
     blocks = (range(first, min(lanes, first + size)) for first in range(0, lanes, size))
     return [block[number :: min(len(block), slots)] for block in blocks for number in range(min(len(block), slots))]
 

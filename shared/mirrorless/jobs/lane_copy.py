@@ -18,6 +18,7 @@ import msgspec
 
 from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, MirrorlessError, RecordsGone, Retriable
 from mirrorless.jobs.batch_copy import BatchCopy, Content
+from mirrorless.jobs.copied_sums import CopiedSums, sums_of
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, LaneLog, OffsetRange
 from mirrorless.jobs.lane_start import beginning, first_links, refuse_another_log
 from mirrorless.jobs.progress import EVERY_MS, JobProgress, LaneProgress, LaneStateName, write_progress
@@ -29,7 +30,6 @@ from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import JobFiles, Leases
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from mirrorless.run import Run
 from mirrorless.scheduled.rate_limit import ByteRateLimit
 
 CHUNK_SECONDS = 60.0
@@ -45,9 +45,6 @@ LONGEST_PAUSE_SECONDS = 5.0
 
 SHARE_SECONDS = 10.0
 """Between two reads of how many lanes share the cap."""
-
-LINKS = 500
-"""Read of the chain in one call, to add up its runs."""
 
 HandedOver = Literal["", "waiting", "committed", "pinned", "idle"]
 
@@ -378,51 +375,13 @@ class LaneCopy:
         except MirrorlessError:
             return unknown
 
-    def _copied(self) -> _Copied:
-        copied = _Copied()
+    def _copied(self) -> CopiedSums:
         try:
             self.position()
-            chains, generation = self.replicator.chains, self.replicator.positions.head(self.lane).generation
-            for wanted in self.task.ranges:
-                link = chains.at_or_before(self.lane, generation, wanted.first)
-                links = [link] if link is not None else []
-                while links:
-                    for each in links:
-                        if isinstance(each, Run):
-                            copied.add(each, wanted)
-                    if links[-1].next >= wanted.next:
-                        break
-                    links = chains.after(self.lane, generation, links[-1].position, limit=LINKS)
+            generation = self.replicator.positions.head(self.lane).generation
+            return sums_of(self.replicator.chains, self.lane, generation, self.task.ranges)
         except MirrorlessError:
-            return _Copied()  # without an answer of the store there are no sums; the next run reads the chain again
-        return copied
-
-
-@dataclass(slots=True)
-class _Copied:
-    """The sums of a task's ranges in the chain."""
-
-    records: int = 0
-    bytes: int = 0
-    passed_bytes: int = 0
-    first_downstream: int | None = None
-    last_downstream: int | None = None
-
-    def add(self, run: Run, wanted: OffsetRange) -> None:
-        inside = 0
-        for span in run.spans:
-            first, following = max(span.upstream, wanted.first), min(span.upstream + span.length, wanted.next)
-            if first >= following:
-                continue
-            inside += following - first
-            if self.first_downstream is None:
-                self.first_downstream = span.downstream + first - span.upstream
-            self.last_downstream = span.downstream + following - 1 - span.upstream
-        if inside:
-            self.records += inside
-            # A run that reaches beyond the range has one sum of bytes: each of its records counts alike.
-            self.bytes += run.bytes * inside // run.records
-            self.passed_bytes += run.passed_bytes * inside // run.records
+            return CopiedSums()  # without an answer of the store there are no sums; the next run reads the chain again
 
 
 def patience() -> float:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any, Literal, cast
 
 import msgspec
+import pytest
 
-from mirrorless.jobs.copy_task import CopyTask
+from mirrorless.backfill.plan import make_plan
+from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import LaneCopy
+from mirrorless.jobs.plan import PlannedLane
 from mirrorless.jobs.progress import LaneProgress, add_up
-from mirrorless.jobs.request import PROGRESS
+from mirrorless.jobs.request import PROGRESS, BackfillOptions, JobRequest
 from mirrorless.scheduled.rate_limit import ByteRateLimit
 from mirrorless.settings import ClusterSettings, FlowSettings
+from spark import backfill
+from spark.jobs.driver import JobRun
 
 
 class Clock:
@@ -94,3 +100,44 @@ def test_a_lane_takes_over_the_shares_of_those_that_are_done() -> None:
         copy._rate_limit.spend(10_000, copy._between_pauses)
 
     assert 100 + 28 < clock.now < 100 + 45  # ten chunks of ten seconds, and thirty of one
+
+
+@pytest.mark.parametrize(("copy", "at_a_time"), [("auto", 12), ("records", 2)])
+def test_the_lanes_that_are_copied_at_the_same_time_share_the_cap_from_the_beginning(
+    copy: Literal["auto", "records"], at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six of a task: with a share for each task they took six times the cap, until the first look at the others."""
+    cluster, given = ClusterSettings(alias="a", bootstrap="a"), list[CopyTask]()
+
+    def copy_all(_: object, tasks: list[CopyTask], **__: object) -> list[CopyResult]:
+        given.extend(tasks)
+        return [CopyResult(lane=str(task.lane), partition=task.partition, state="done") for task in tasks]
+
+    monkeypatch.setattr(backfill, "copy_all", copy_all)
+    settings = FlowSettings(flow="a->b", source=cluster, target=cluster, copy=copy)
+    options = BackfillOptions(max_mb_per_second=6.0)
+    run = SimpleNamespace(
+        request=JobRequest("run-1", settings, ("orders",), options),
+        files=SimpleNamespace(place=""),
+        spark=None,
+        expect=lambda _: None,
+    )
+    lanes = [
+        PlannedLane(
+            topic="orders",
+            partition=number,
+            lane_topic="orders",
+            write_topic="a.orders",
+            range=OffsetRange(0, 10),
+            position=0,
+            offsets=10,
+            bytes=0,
+        )
+        for number in range(30)
+    ]
+    plan = make_plan("run-1", "a->b", lanes, [], at_a_time=2, max_mb_per_second=6.0, hands_over=False)
+
+    backfill.copy_lanes(cast("JobRun", run), plan, options, lambda task, _: task)
+
+    assert {each.max_bytes_per_second for each in given} == {6e6 / at_a_time}
+    assert {each.job_bytes_per_second for each in given} == {6e6}
