@@ -193,11 +193,20 @@ def test_ends_are_the_start_the_stable_end_and_the_high_watermark(
     producer.abort_transaction(30)
 
 
-@pytest.mark.parametrize("refusals", [0, 3])
-def test_a_read_waits_for_a_leader_that_moves(cluster: KafkaCluster, refusals: int) -> None:
+@pytest.mark.parametrize(
+    "refusals",
+    [
+        [],
+        [KafkaError.NOT_LEADER_FOR_PARTITION] * 3,
+        [KafkaError.UNKNOWN_LEADER_EPOCH] * 3,
+        [KafkaError.FENCED_LEADER_EPOCH] * 3,
+        [KafkaError.OFFSET_NOT_AVAILABLE] * 3,
+    ],
+)
+def test_a_read_waits_for_a_leader_that_moves(cluster: KafkaCluster, refusals: list[int]) -> None:
     """The real cluster answers once the stand-in of its refusals is used up."""
     admin = WarmAdmin(ClusterSettings(alias="eu-west", bootstrap=cluster.bootstrap), "us-east->eu-west|test")
-    left = [KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)] * refusals
+    left = [KafkaError(code) for code in refusals]
 
     answers, failures = admin.call_each(["cluster"], _described(left), within(20), chunk=1)
 

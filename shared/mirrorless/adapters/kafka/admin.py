@@ -58,6 +58,9 @@ MOVING: Final = frozenset(
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.NOT_LEADER_FOR_PARTITION,  # also from the leader of a new topic, until it has opened the log
+        KafkaError.UNKNOWN_LEADER_EPOCH,  # same
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,  # from a new leader, until it has its followers' ends (KIP-207)
     }
 )
 """A group's coordinator or a partition's leader is elsewhere, or not ready yet. Nothing was done; soon it answers."""
