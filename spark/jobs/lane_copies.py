@@ -94,7 +94,7 @@ def wire_copy(
             replicator=_replicator([task], target, target.terms),
             log=warm_batch_log(msgspec.json.encode(settings.source), settings.flow, COPIED_BYTES // beside.lanes, slot),
             terms=lambda: target.terms(task.write_topic),
-            choice=EngineChoice(alone=beside.shared is None),
+            choice=EngineChoice(lanes=beside.lanes if beside.shared is not None else 1),
         )
     return LaneCopy(
         task=task,

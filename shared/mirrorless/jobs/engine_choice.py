@@ -25,15 +25,18 @@ WATCHED_SECONDS: Final = 4.0
 WATCHED_BYTES: Final = 1_000_000
 """Of copying by whole batches, both, until their pace counts. Shorter lanes never try the client."""
 
-SLOW_BYTES: Final = 2_000_000
-"""A second: a lane that comes to less waits for a distant target, about 40 ms away where its batches have 16 KB."""
+SLOW_BYTES: Final = 4_000_000
+"""A second, of all lanes that share their requests: what comes to less waits for a distant target, about 25 ms away
+where six lanes have batches of 16 KB."""
 
 TRIAL_SECONDS: Final = 10.0
 TRIAL_BYTES: Final = 64_000_000
 """Of copying by the client, both, until its pace counts."""
 
+FIRST_HELD_SECONDS: Final = 20.0
 HELD_SECONDS: Final = 300.0
-"""Of copying, after which a choice for the client, or of the faster engine, is made anew."""
+"""Of copying, after which a choice is made anew. The client is held for the first, and for twice as long each time:
+what was slow may have been cold brokers."""
 
 FAILURES: Final = 3
 """In a row by whole batches, until the client has a try: it serves brokers that are too old for the other engine."""
@@ -58,14 +61,16 @@ class EngineChoice:
     """The choice for one lane."""
 
     engine: Engine = "batches"
-    alone: bool = True
-    """Whether no other lane shares the lane's requests now."""
+    lanes: int = 1
+    """That share their requests now, this one among them."""
     budget: int = FIRST_BYTES
     """Bytes of whole batches in one transaction, each with `REQUEST_BYTES` beside its own."""
     _pace: float = 0.0
     """Upstream offsets a second of whole batches, where the client is tried."""
-    _held: bool = False
-    """Whether the other engine is not to be tried."""
+    _held_seconds: float = 0.0
+    """For which the other engine is not to be tried."""
+    _next_held_seconds: float = FIRST_HELD_SECONDS
+    """The same, when the client is taken next."""
     _lost_us: float = 0.0
     """CPU that the client would have saved since the engine was taken."""
     _failures: int = 0
@@ -80,7 +85,7 @@ class EngineChoice:
         passes = {each.base_offset for each in batches if obstacle(each, terms, position=0) is None}
         passing.note([each for each in batches if each.base_offset in passes])
         opened.note([each for each in batches if each.base_offset not in passes])
-        by_batches = passing.cost_passed() + opened.cost_opened() + len(batches) * LONE_BATCH_US * self.alone
+        by_batches = passing.cost_passed() + opened.cost_opened() + len(batches) * LONE_BATCH_US * (self.lanes == 1)
         by_client = passing.cost_by_client() + opened.cost_by_client()
         if by_client * MARGIN < by_batches:
             self._lost_us += by_batches - by_client
@@ -89,7 +94,8 @@ class EngineChoice:
 
     def use_client(self) -> None:
         """Take the Kafka client for a while, without a trial."""
-        self._take("records", held=True)
+        self._take("records", held_seconds=self._next_held_seconds)
+        self._next_held_seconds = min(2 * self._next_held_seconds, HELD_SECONDS)
 
     def copied(self, offsets: int, size: int, seconds: float) -> None:
         """Note a chunk that was copied, and choose by pace.
@@ -105,17 +111,21 @@ class EngineChoice:
         self._seconds += seconds
         if self.engine == "batches":
             self._fit(seconds)
-        if self._held:
-            if self._seconds >= HELD_SECONDS:
-                self._take("batches", held=False)
+        if self._held_seconds:
+            if self._seconds >= self._held_seconds:
+                self._take("batches", held_seconds=0.0)
         elif self.engine == "batches":
             if self._seconds >= WATCHED_SECONDS and self._bytes >= WATCHED_BYTES:
-                slow = self._bytes < self._seconds * SLOW_BYTES
                 self._pace = self._offsets / self._seconds
-                self._take("records" if slow else "batches", held=not slow)
+                if self._bytes * self.lanes < self._seconds * SLOW_BYTES:
+                    self._take("records", held_seconds=0.0)
+                else:
+                    self._take("batches", held_seconds=HELD_SECONDS)
         elif self._seconds >= TRIAL_SECONDS and self._bytes >= TRIAL_BYTES:
-            faster = self._offsets / self._seconds > self._pace * MARGIN
-            self._take("records" if faster else "batches", held=True)
+            if self._offsets / self._seconds > self._pace * MARGIN:
+                self.use_client()
+            else:
+                self._take("batches", held_seconds=HELD_SECONDS)
 
     def failed(self) -> None:
         """Note that a chunk was not copied: the next transaction of whole batches has less to wait for."""
@@ -133,6 +143,6 @@ class EngineChoice:
     def _shrink(self) -> None:
         self.budget = max(LEAST_BYTES, self.budget // 2)
 
-    def _take(self, engine: Engine, *, held: bool) -> None:
-        self.engine, self._held = engine, held
+    def _take(self, engine: Engine, *, held_seconds: float) -> None:
+        self.engine, self._held_seconds = engine, held_seconds
         self._offsets, self._bytes, self._seconds, self._lost_us, self._failures = 0, 0, 0.0, 0.0, 0

@@ -305,7 +305,7 @@ class LaneCopy:
                 "and start again",
             )
         self.note("running")
-        if self.by_batches is not None and outcome.runs:
+        if self.by_batches is not None and size:  # to pass over offsets is no copying
             seconds = self.monotonic() - self._copied_at
             self.by_batches.choice.copied(outcome.runs[-1].next - before, size, seconds)
         if self._rate_limit is not None:
@@ -316,7 +316,7 @@ class LaneCopy:
         """Write a batch, beside those of other lanes where that is possible."""
         if self.shared is not None and self.by_batches is not None and self.replicator is self.by_batches.replicator:
             outcome = self.shared.replicate(batch, examined=examined)
-            self.by_batches.choice.alone = outcome is None
+            self.by_batches.choice.lanes = 1 if outcome is None else self.shared.lanes
             if outcome is not None:
                 self._shared_to = covered
                 return outcome

@@ -57,12 +57,16 @@ class SharedTransactions:
     """Of one transaction, from its beginning."""
     monotonic: Callable[[], float] = time.monotonic
     _sharing: int = 0
-    """Lanes that are read by whole batches now."""
     _waiting: list[_Part] = field(default_factory=list)
     _busy: bool = False
     _apart_until: float = float("-inf")
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _clients: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(CLIENTS))
+
+    @property
+    def lanes(self) -> int:
+        """Lanes that are read by whole batches now."""
+        return self._sharing
 
     @contextmanager
     def client_turn(self, meanwhile: Callable[[], None]) -> Iterator[None]:

@@ -220,6 +220,24 @@ def test_a_log_that_begins_in_an_old_format_goes_by_records_and_counts_what_pass
     there.assert_invariants()
 
 
+def test_the_pace_of_a_lane_whose_log_begins_above_zero_is_that_of_its_records() -> None:
+    """To pass over what retention has deleted is no copying: it counted from the clock's zero, as hours."""
+    there = a_world(*(batch_of(records(*range(at, at + 10))) for at in range(500, 560, 10)), offsets=[*range(500, 560)])
+    copy = copy_of(MemoryLogs(there, random.Random(4)), (500, 560), choice=EngineChoice())  # noqa: S311  see above
+    noted = list[tuple[int, float]]()
+
+    def copied(_: EngineChoice, offsets: int, __: int, seconds: float) -> None:
+        noted.append((offsets, seconds))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EngineChoice, "copied", copied)
+        result = copy.run()
+
+    assert (result.records, sum(offsets for offsets, _ in noted)) == (60, 60)
+    assert max(seconds for _, seconds in noted) < 60
+    there.assert_invariants()
+
+
 def test_an_engine_that_is_tried_in_between_leaves_one_chain() -> None:
     """Whoever goes on reads the position anew: what it remembers is from before the other one's transactions."""
     there = a_world(*(batch_of(records(*range(at, at + 10))) for at in range(0, 90, 10)), offsets=list(range(90)))

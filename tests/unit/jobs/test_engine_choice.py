@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from mirrorless.jobs.engine_choice import (
     FAILURES,
     FIRST_BYTES,
+    FIRST_HELD_SECONDS,
     HELD_SECONDS,
     LEAST_BYTES,
     SLOW_BYTES,
@@ -54,7 +55,7 @@ def test_large_batches_pass_and_those_of_a_few_records_are_left_to_the_client(
 
 
 def test_small_batches_pass_where_other_lanes_share_their_requests() -> None:
-    choice = EngineChoice(alone=False)
+    choice = EngineChoice(lanes=2)
 
     choice.seen(a_chunk(15, 1_000), TERMS)
 
@@ -94,9 +95,28 @@ def test_the_other_engine_is_tried_and_the_faster_one_goes_on_for_a_while() -> N
 
     assert after(slow_target, 1_000, 60_000) == ["records", "records"]
     assert after(quick_target, 50_000, 60_000) == ["records", "batches"]
-    assert after(slow_target, 60_000) == ["records"]
-    slow_target.copied(1, 1, HELD_SECONDS)
-    assert slow_target.engine == "batches"
+
+
+def test_each_time_that_the_client_is_faster_it_is_held_for_twice_as_long_up_to_five_minutes() -> None:
+    """Brokers that were cold are soon looked at again, and a distant target is not for long."""
+    choice, held = EngineChoice(), []
+
+    for _ in range(6):
+        after(choice, 1_000, 60_000)
+        engines = list[Engine]()
+        while not engines or engines[-1] == "records":
+            choice.copied(1, 1, 1.0)
+            engines.append(choice.engine)
+        held.append(len(engines))
+
+    assert held == [20, 40, 80, 160, 300, 300]
+
+
+def test_lanes_that_share_their_requests_are_slow_or_not_together() -> None:
+    alone, shared = EngineChoice(), EngineChoice(lanes=6)
+
+    assert after(alone, 1_000) == ["records"]
+    assert after(shared, 1_000) == ["batches"]
 
 
 def test_a_lane_that_is_quick_by_whole_batches_tries_nothing_for_a_while() -> None:
@@ -123,8 +143,8 @@ def test_a_log_of_an_old_format_is_read_by_the_client_and_looked_at_again() -> N
 
     choice.use_client()
 
-    assert after(choice, 1, 1) == ["records", "records"]
-    choice.copied(1, 1, HELD_SECONDS)
+    assert after(choice, 1) == ["records"]
+    choice.copied(1, 1, FIRST_HELD_SECONDS)
     assert choice.engine == "batches"
 
 

@@ -220,11 +220,11 @@ def test_a_lane_that_no_other_shares_with_counts_as_alone() -> None:
     """Alone in its requests it may be cheaper by the Kafka client."""
     there = World({0: records(*range(40))})
     there.batches = {0: list(in_batches(records(*range(40)), random.Random(1), largest=7))}  # noqa: S311  no secret
-    choice = EngineChoice(alone=False)
+    choice = EngineChoice(lanes=6)
 
     copy_of(MemoryLogs(there, random.Random(1)), (0, 40), choice=choice, shared=Task().shared).run()  # noqa: S311  no secret
 
-    assert choice.alone
+    assert choice.lanes == 1
 
 
 @pytest.mark.parametrize("seed", range(12))
