@@ -136,7 +136,7 @@ def _heartbeats(flow: FlowStatus) -> str:
     def last(at: int | None) -> str:
         if beats.trouble:
             return UNKNOWN
-        return "none" if at is None else ago(at, now=flow.at)
+        return "none yet" if at is None else ago(at, now=flow.at)
 
     return f"on the target {last(beats.emitted)}, end to end {last(beats.replicated)}"
 
