@@ -41,9 +41,11 @@ def large(megabytes: int) -> bytes:
     return random.Random(megabytes).randbytes(megabytes * 1_000_000)  # noqa: S311 -- no secret
 
 
-def begin(stage: LaneStage, *, partitions: int = 1, limit: str = "30000000") -> LaneStage:
-    """Topics that take large records, and a flow that copies them."""
-    stage.settings = stage.changed(oversize="copy", from_earliest=True)
+def begin(
+    stage: LaneStage, *, partitions: int = 1, limit: str = "30000000", transaction_timeout_ms: int = 10_000
+) -> LaneStage:
+    """Topics that take large records, and a flow that copies them: on a busy machine 18 MB take some seconds."""
+    stage.settings = stage.changed(oversize="copy", from_earliest=True, transaction_timeout_ms=transaction_timeout_ms)
     stage.create(stage.source, stage.topic, partitions=partitions, max_message_bytes="30000000")
     stage.create(stage.target, stage.remote_topic, partitions=partitions, max_message_bytes=limit)
     return stage
@@ -76,8 +78,8 @@ def test_records_of_5_to_20_mb_are_copied_in_order_between_those_of_a_mapping(
         name: replace_settings(getattr(stage.settings, name), bootstrap=distant.bootstrap)
         for name in ("source", "target")
     }
-    settings = stage.changed(**ends, transaction_timeout_ms=20_000)
-    far = begin(replace(stage, source=distant, target=distant, settings=settings), partitions=2)
+    there = replace(stage, source=distant, target=distant, settings=stage.changed(**ends))
+    far = begin(there, partitions=2, transaction_timeout_ms=20_000)
     far.write(large(5), b"1", large(20), b"3", b"4", large(8), large(6), b"7")
     far.write(b"0", large(8), b"2", partition=1)
     environment = far.environment()
@@ -122,7 +124,7 @@ def test_a_record_larger_than_the_targets_limit_stops_the_lane_before_what_the_e
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_neither_loses_nor_repeats_a_merged_record(stage: LaneStage, step: Step) -> None:
-    begin(stage)
+    begin(stage, transaction_timeout_ms=4_000)  # `eventually` waits for it
     stage.write(b"0", large(5), b"2")
     event = stage.event(p0=[0, 2])
     with at_step(step, crash), pytest.raises(Crash):
