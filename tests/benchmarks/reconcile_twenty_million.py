@@ -8,8 +8,8 @@
     python -m tests.benchmarks.reconcile_twenty_million [--records 200000] [--figures FILE]
 
 Every figure but the 12 partitions follows from `--records`. Real clusters, DynamoDB Local and Spark share this
-machine's cores; Spark is one JVM of 768 MB with two workers, which together are an executor: they may have 2 GB. Exits 1
-when anything else is found than what was written, or when the memory is exceeded.
+machine's cores; Spark is one JVM of 768 MB with two workers, which together are an executor: they may have 2 GB. Exits
+1 when anything else is found than what was written, or when the memory is exceeded.
 """
 
 from __future__ import annotations
