@@ -3,8 +3,7 @@
 A request to a broker takes one batch of each lane of a task: where batches are small and the target is far, the task
 waits for most of its time, and the client, which packs larger batches, is faster. So there are two grounds. What the
 chunks would cost either way, by what their batches are like, is estimated before they are written. And where whole
-batches are slow, the client is tried, and the faster one goes on. Both are forgotten after some minutes, for a log
-changes.
+batches are slow, the client is tried, and the faster one goes on. Both are forgotten after a while, for a log changes.
 
 Pure.
 """
@@ -21,9 +20,10 @@ from mirrorless.record_batch import PassTerms, RecordBatch, obstacle
 LEAST_SAVED_US: Final = 50_000.0
 """Of CPU: what the client would have saved so far, until it is taken, for its producer must be opened."""
 
-WATCHED_SECONDS: Final = 4.0
+WATCHED_SECONDS: Final = 8.0
 WATCHED_BYTES: Final = 1_000_000
-"""Of copying by whole batches, both, until their pace counts. Shorter lanes never try the client."""
+"""Of copying by whole batches, both, until their pace counts. Shorter lanes never try the client. A job's first seconds
+are slow wherever brokers have just started."""
 
 SLOW_BYTES: Final = 4_000_000
 """A second, of all lanes that share their requests: what comes to less waits for a distant target, about 25 ms away

@@ -39,7 +39,7 @@ NOT_YET = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError._NOENT,
+    KafkaError._NOENT,  # the client found no leader of any partition
 }
 """What a broker says of a partition that was created, or that it got back, a moment ago."""
 

@@ -16,7 +16,7 @@ import pytest
 from mirrorless.errors import Retriable
 from mirrorless.jobs import shared_transactions
 from mirrorless.jobs.copy_task import CopyResult
-from mirrorless.jobs.engine_choice import EngineChoice
+from mirrorless.jobs.engine_choice import REQUEST_BYTES, EngineChoice
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.shared_transactions import APART_SECONDS, CLIENTS, SharedTransactions
 from mirrorless.lane import Lane
@@ -194,7 +194,7 @@ def test_what_comes_while_a_transaction_is_written_waits_for_the_next_one(monkey
     assert sizes == [1, 3]
 
 
-def test_no_more_than_two_lanes_have_the_kafka_client_at_a_time_and_the_others_keep_their_leases(
+def test_only_some_lanes_have_the_kafka_client_at_a_time_and_the_others_keep_their_leases(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shared_transactions, "TURN_SECONDS", 0.01)
@@ -225,6 +225,32 @@ def test_a_lane_that_no_other_shares_with_counts_as_alone() -> None:
     copy_of(MemoryLogs(there, random.Random(1)), (0, 40), choice=choice, shared=Task().shared).run()  # noqa: S311  no secret
 
     assert choice.lanes == 1
+
+
+def test_lanes_that_share_their_requests_are_counted() -> None:
+    """By all of them together they are slow or not."""
+    there = World({partition: records(*range(40)) for partition in range(3)})
+    there.batches = {
+        partition: list(in_batches(records(*range(40)), random.Random(1), largest=7))  # noqa: S311  no secret
+        for partition in range(3)
+    }
+    choices = [EngineChoice(budget=REQUEST_BYTES) for _ in range(3)]
+    shared = SharedTransactions(
+        replicator=there.environment(job="backfill-1"), request="backfill-1", deadline=lambda: deadline_in(60)
+    )
+    counted, together = set[int](), threading.Barrier(3)
+
+    def copy(partition: int) -> CopyResult:
+        together.wait(SECONDS)
+        logs = MemoryLogs(there, random.Random(partition))  # noqa: S311  no secret
+        return copy_of(logs, (0, 40), choice=choices[partition], partition=partition, shared=shared).run()
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(3) as pool:
+        patch.setattr(EngineChoice, "copied", lambda choice, *_: counted.add(choice.lanes))
+        results = list(pool.map(copy, range(3), timeout=SECONDS))
+
+    assert [each.records for each in results] == [40] * 3
+    assert max(counted) == 3
 
 
 @pytest.mark.parametrize("seed", range(12))
