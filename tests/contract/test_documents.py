@@ -167,6 +167,14 @@ def test_a_lease_that_ran_out_is_free(documents: StateStore) -> None:
     assert not documents.claim(FLOW, LEASE, holder="a", now=2_002, until=3_000)
 
 
+def test_a_lease_that_ends_later_than_any_may_is_free_where_the_caller_says_what_may(documents: StateStore) -> None:
+    documents.claim(FLOW, LEASE, holder="ahead", now=9_000, until=10_000)
+    assert not documents.claim(FLOW, LEASE, holder="b", now=1_000, until=2_000)
+    assert not documents.claim(FLOW, LEASE, holder="b", now=1_000, until=2_000, longest=9_000)
+    assert documents.claim(FLOW, LEASE, holder="b", now=1_000, until=2_000, longest=8_999)
+    assert not documents.claim(FLOW, LEASE, holder="ahead", now=1_000, until=10_000, longest=8_999)
+
+
 def test_a_released_lease_is_free_but_only_its_holder_releases_it(documents: StateStore) -> None:
     documents.claim(FLOW, LEASE, holder="a", now=1_000, until=2_000)
     documents.release(FLOW, LEASE, holder="b")

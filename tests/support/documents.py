@@ -49,10 +49,12 @@ class MemoryDocuments:
         else:
             self.epochs.pop((flow, key), None)
 
-    def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> int | None:
+    def claim(
+        self, flow: FlowName, key: str, *, holder: str, now: int, until: int, longest: int | None = None
+    ) -> int | None:
         """See `StateStore.claim`."""
         held_by, end = self.leases.get((flow, key), (holder, 0))
-        if held_by != holder and end >= now:
+        if held_by != holder and end >= now and not (longest is not None and end > now + longest):
             return None
         self.leases[flow, key] = (holder, until)
         self.epochs[flow, key] = self.epochs.get((flow, key), now) + 1

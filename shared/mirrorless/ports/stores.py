@@ -279,7 +279,9 @@ class StateStore(Protocol):
         """
         ...
 
-    def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> int | None:
+    def claim(
+        self, flow: FlowName, key: str, *, holder: str, now: int, until: int, longest: int | None = None
+    ) -> int | None:
         """Take or renew a lease.
 
         Args:
@@ -288,6 +290,8 @@ class StateStore(Protocol):
             holder: unique to the caller.
             now: ms since the epoch; a lease whose `until` has passed is free.
             until: ms since the epoch.
+            longest: ms; a lease that ends later than so long from `now` is free too, because the clock of its holder
+                is ahead. None: however late it ends, it stands.
 
         Returns:
             its epoch, which grows with every claim, whoever makes it; None while another holder has it.

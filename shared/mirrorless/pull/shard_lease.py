@@ -25,7 +25,7 @@ LEAST_MS: Final = 30_000
 RENEW_BELOW_MS: Final = 45_000
 
 LONGEST_MS: Final = 20 * 60_000
-"""More than Lambda lets a run last. A holder that is to end later has a clock that is ahead."""
+"""A lease that ends later has a holder whose clock is ahead: if that run was killed, it would stand for as long."""
 
 HAND_OVER_MS: Final = 90_000
 """Before its end a holder gives way to a successor, and one that is started earlier than that ends at once."""
@@ -62,19 +62,12 @@ class ShardLease:
         Raises:
             Retriable: the store does not answer.
         """
-        if not self._claim() and not (self._release_ahead() and self._claim()):
+        now = self.clock()
+        if not self._claim(now, free_before=now, longest=LONGEST_MS):
             return False
         before = self._read("holder")
         self.continues = before is None or before.holder.partition("/")[0] == self.holder.partition("/")[0]
         self._write("holder")
-        return True
-
-    def _release_ahead(self) -> bool:
-        """Let go of a lease whose holder's clock is ahead: if that run was killed, it would stand for as long."""
-        present = self._read("holder")
-        if present is None or present.ends_at - self.clock() <= LONGEST_MS:
-            return False
-        self.documents.release(self.flow, self._key("lease"), holder=present.holder)
         return True
 
     def keep(self) -> bool:
@@ -83,10 +76,12 @@ class ShardLease:
         Raises:
             Retriable: the store does not answer.
         """
-        left = self._until - self.clock()
+        now = self.clock()
+        left = self._until - now
         if left >= RENEW_BELOW_MS:
             return True
-        return left > 0 and self._claim()
+        # By a clock that is ahead, the lease of a run that has taken the shard meanwhile would be over long ago.
+        return left > 0 and self._claim(now, free_before=0)
 
     @property
     def seconds(self) -> float:
@@ -115,14 +110,12 @@ class ShardLease:
         successor = self._read("successor")  # one that ends before us waited for a run before us
         return successor is not None and successor.ends_at > self.ends_at
 
-    def _claim(self) -> bool:
-        now = self.clock()
-        until = now + TERM_MS
-        if self.documents.claim(self.flow, self._key("lease"), holder=self.holder, now=now, until=until) is None:
-            self._until = 0
-            return False
-        self._until = until
-        return True
+    def _claim(self, now: int, *, free_before: int, longest: int | None = None) -> bool:
+        """Take or renew the lease; another run's is free if it ended before then, or ends later than `longest`."""
+        key, until = self._key("lease"), now + TERM_MS
+        epoch = self.documents.claim(self.flow, key, holder=self.holder, now=free_before, until=until, longest=longest)
+        self._until = 0 if epoch is None else until
+        return epoch is not None
 
     def _key(self, part: str) -> str:
         return f"pull/{self.shard}/{part}"

@@ -45,9 +45,11 @@ class LeasedDocuments:
         """See `StateStore.delete`. Without an epoch, it is the lease's."""
         self.documents.delete(flow, key, epoch=self._epoch(flow) if epoch is None else epoch)
 
-    def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> int | None:
+    def claim(
+        self, flow: FlowName, key: str, *, holder: str, now: int, until: int, longest: int | None = None
+    ) -> int | None:
         """See `StateStore.claim`."""
-        return self.documents.claim(flow, key, holder=holder, now=now, until=until)
+        return self.documents.claim(flow, key, holder=holder, now=now, until=until, longest=longest)
 
     def release(self, flow: FlowName, key: str, *, holder: str) -> None:
         """See `StateStore.release`."""

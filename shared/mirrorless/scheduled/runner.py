@@ -25,6 +25,9 @@ from mirrorless.scheduled.lease import HeldLease
 LEASE_MS: Final = 45_000
 """A run that died is replaced after this time. It outlasts a round: one of 5,000 lanes takes 25 to 37 s at 256 MB."""
 
+LONGEST_MS: Final = 20 * 60_000
+"""More than Lambda lets a run last: a lease that ends later is of a run whose clock was ahead, and may be dead."""
+
 RENEW_AFTER_MS: Final = 5_000
 """Between two renewals of the lease, which come before rounds."""
 
@@ -232,8 +235,10 @@ class TaskRunner:
         now = self.clock()
         if now < self.lease.until - self.lease_ms + RENEW_AFTER_MS:
             return True
-        until = now + self.lease_ms
-        epoch = self.documents.claim(self.flow, lease(self.function), holder=self.holder, now=now, until=until)
+        until, longest = now + self.lease_ms, None if self.lease.epoch else LONGEST_MS
+        epoch = self.documents.claim(
+            self.flow, lease(self.function), holder=self.holder, now=now, until=until, longest=longest
+        )
         self.lease.epoch, self.lease.until = (self.lease.epoch, 0) if epoch is None else (epoch, until)
         return epoch is not None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirrorless.pull.shard_lease import TERM_MS, ShardLease
+from mirrorless.pull.shard_lease import RENEW_BELOW_MS, TERM_MS, ShardLease
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
 
@@ -32,6 +32,35 @@ def test_a_lease_stands_for_a_minute_after_its_run_was_killed() -> None:
 def test_a_run_that_was_killed_with_its_clock_ahead_does_not_keep_the_shard_for_as_long(ahead_ms: int) -> None:
     documents = MemoryDocuments()
     assert lease(documents, "killed", now=NOW + ahead_ms).take()
+
+    assert lease(documents, "next").take()
+
+
+def test_a_run_with_its_clock_ahead_does_not_take_the_shard_back_from_the_run_that_took_it_over() -> None:
+    """It was killed then, and its lease stood for an hour beside the document of another holder."""
+    documents, ahead_ms = MemoryDocuments(), [HOUR_MS]
+    ahead = lease(documents, "ahead")
+    ahead.clock = lambda: NOW + ahead_ms[0]
+    assert ahead.take()
+    assert lease(documents, "next").take()
+
+    ahead_ms[0] += RENEW_BELOW_MS  # it renews
+
+    assert not ahead.keep()
+    assert documents.leases[FLOW, "pull/0/lease"] == ("next/1", NOW + TERM_MS)
+
+
+def test_a_run_with_its_clock_ahead_that_finds_the_shard_free_does_not_keep_it_once_it_is_killed() -> None:
+    documents, ahead_ms = MemoryDocuments(), [HOUR_MS]
+    ahead = lease(documents, "ahead")
+    ahead.clock = lambda: NOW + ahead_ms[0]
+    assert ahead.take()
+    between = lease(documents, "between")
+    assert between.take()
+    between.release()
+    ahead_ms[0] += RENEW_BELOW_MS
+
+    assert ahead.keep()
 
     assert lease(documents, "next").take()
 

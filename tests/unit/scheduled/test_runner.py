@@ -253,6 +253,12 @@ def test_a_second_run_does_nothing_while_the_first_one_is_at_work(minute: Minute
     assert minute.done == []
 
 
+def test_a_run_that_was_killed_with_its_clock_ahead_is_replaced_at_once(minute: Minute) -> None:
+    minute.documents.claim(FLOW, "lease/control", holder="killed", now=0, until=minute.now + 3_600_000)
+    minute.run(minute.task("heartbeats", 1), window=4)
+    assert minute.times("heartbeats") == [0, 1, 2, 3]
+
+
 def test_a_run_that_was_taken_for_dead_stops(minute: Minute) -> None:
     def freeze(_report: RoundReport, _deadline: Deadline) -> None:
         minute.now += 50_000

@@ -165,21 +165,27 @@ class DynamoDbDocuments:
             else:
                 raise Retriable("DynamoDB keeps leaving items unwritten: it is throttled", where=str(flow))
 
-    def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> int | None:
+    def claim(
+        self, flow: FlowName, key: str, *, holder: str, now: int, until: int, longest: int | None = None
+    ) -> int | None:
         """See `StateStore.claim`."""
+        free, values = "attribute_not_exists(holder) OR holder = :holder OR #until < :now", {}
+        if longest is not None:
+            free, values = f"{free} OR #until > :latest", {":latest": {"N": str(now + longest)}}
         answer = self._conditionally(
             f"claim {key}",
             flow,
             self._client.update_item,
             Key=_key(flow, key),
             UpdateExpression=f"SET holder = :holder, #until = :until, {EPOCH} = if_not_exists({EPOCH}, :now) + :one",
-            ConditionExpression="attribute_not_exists(holder) OR holder = :holder OR #until < :now",
+            ConditionExpression=free,
             ExpressionAttributeNames={"#until": "until"},
             ExpressionAttributeValues={
                 ":holder": {"S": holder},
                 ":until": {"N": str(until)},
                 ":now": {"N": str(now)},
                 ":one": {"N": "1"},
+                **values,
             },
             ReturnValues="UPDATED_NEW",
         )
