@@ -9,8 +9,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ListOffsetsResultInfo, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from lab.servers.kafka import KafkaCluster
@@ -211,6 +211,23 @@ def test_a_read_waits_for_a_leader_that_moves(cluster: KafkaCluster, refusals: l
     answers, failures = admin.call_each(["cluster"], _described(left), within(20), chunk=1)
 
     assert (list(answers), failures, left) == (["cluster"], {}, [])
+
+
+def test_an_offset_that_is_none_is_listed_again_and_not_taken_for_an_end(cluster: KafkaCluster) -> None:
+    """As the end of a log it would be below every position, and the lane would be stopped as truncated."""
+    admin = WarmAdmin(ClusterSettings(alias="eu-west", bootstrap=cluster.bootstrap), "us-east->eu-west|test")
+    none: Future[Any] = Future()
+    none.set_result(ListOffsetsResultInfo(OFFSET_INVALID, -1, -1))
+    listed = [none]
+
+    def call(client: AdminClient, keys: list[str], seconds: float) -> dict[str, Future[Any]]:
+        futures = [listed.pop() if listed else client.describe_cluster(request_timeout=seconds) for _ in keys]
+        return dict(zip(keys, futures, strict=True))
+
+    answers, failures = admin.call_each(["cluster"], call, within(20), chunk=1)
+
+    assert (list(answers), failures, listed) == (["cluster"], {}, [])
+    assert answers["cluster"].nodes
 
 
 def test_a_read_gives_up_a_leader_that_keeps_moving(cluster: KafkaCluster) -> None:

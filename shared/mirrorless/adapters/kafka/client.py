@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from mirrorless.adapters.aws.secrets import forget_secrets, read_secret
 from mirrorless.errors import ConfigurationError, Retriable
@@ -78,9 +78,13 @@ def answer(future: Future[Any], deadline: Deadline) -> Any:
         KafkaException: what the cluster answered, or a time-out like the client's own.
     """
     try:
-        return future.result(wait_left(deadline))
+        found = future.result(wait_left(deadline))
     except TimeoutError as exc:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from exc  # noqa: SLF001 -- the constant's name
+    # Only what `list_offsets` answers has a timestamp. Seen while leaders moved: no offset, and no error either.
+    if hasattr(found, "timestamp") and found.offset == OFFSET_INVALID:
+        raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
+    return found
 
 
 class TurnedAway:
