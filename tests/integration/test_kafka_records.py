@@ -284,3 +284,21 @@ def test_a_topic_that_is_not_there_has_no_extent_and_no_last_record_for_the_oper
     assert offsets.newest("not-there") is None
     assert offsets.extents([("not-there", 0)]) == {}
     assert offsets.extents([("not-there", 0), (topic, 0)]).keys() == {(topic, 0)}
+
+
+def test_partitions_whose_batches_are_larger_than_a_fetch_are_looked_at_one_right_after_the_other(
+    cluster: KafkaCluster, records: KafkaRecords, topic: str
+) -> None:
+    """A partition that waited for a second until it was fetched again left no time for the last ones."""
+    partitions, now = 24, int(time.time() * 1000)
+    ensure(records, topic, partitions)
+    settings = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 5_000, "batch.size": 1_000_000}
+    producer = Producer(settings)
+    for number in range(partitions * 200):
+        producer.produce(topic, bytes(1_000), b"%d" % number, number % partitions, timestamp=now + number)
+    assert producer.flush(30) == 0
+    offsets = KafkaOffsets(ClusterSettings(alias="eu-west", bootstrap=cluster.bootstrap), flow="us-east->eu-west")
+
+    found = offsets.oldest_waiting({(topic, partition): 0 for partition in range(partitions)})
+
+    assert found == {(topic, partition): now + partition for partition in range(partitions)}

@@ -162,6 +162,9 @@ class KafkaPeek:
             "fetch.wait.max.ms": 50,  # the end of a partition is reported after this long
             "fetch.message.max.bytes": FETCH_BYTES,
             "queued.min.messages": 1,
+            # Its queue is always full: of batches larger than a fetch, the broker gives those of one partition at a
+            # time, and the next fetch would wait for a second.
+            "fetch.queue.backoff.ms": 5,
             "log_level": 0,
         }
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
