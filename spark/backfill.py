@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -49,15 +50,16 @@ def backfill(run: JobRun) -> JobOutcome:
         raise ConfigurationError(f"this is a request for {run.request.kind}", where=run.request.run_id)
     run.phase = "plan"
     run.start_spark()
-    survey = surveyor(run.spark, options.archive) if options.archive is not None else None
-    plan = plan_backfill(run.request, survey=survey)
+    survey = surveyor(run.context, options.archive) if options.archive is not None else None
+    tables = dynamodb_client(run.request.flow.target.region, run.request.flow.tables_role, direct=True)
+    plan = plan_backfill(run.request, survey=survey, tables=tables)
     run.files.write(PLAN, msgspec.json.encode(plan))
     _refuse(plan, options)
-    held = BackfilledLanes(run, plan)
+    held = BackfilledLanes(run, plan, tables)
     try:
         held.take()
         # A mapping may have written until the lanes were taken: the second plan has it.
-        plan = plan_backfill(run.request, lanes_at_a_time=lanes_at_a_time(run.spark), survey=survey)
+        plan = plan_backfill(run.request, at_a_time=lambda: lanes_at_a_time(run.context), survey=survey, tables=tables)
         run.files.write(PLAN, msgspec.json.encode(plan))
         _refuse(plan, options)
         held.begun = True
@@ -102,7 +104,7 @@ def copy_lanes(run: JobRun, plan: JobPlan, options: BackfillOptions, work: Work)
         }
     )
     run.phase = "copy"
-    found = copy_all(run.spark, tasks, work=work, sizes=[lane.bytes or 0 for lane in lanes])
+    found = copy_all(run.context, tasks, work=work, sizes=[lane.bytes or 0 for lane in lanes])
     answers = {(lane.lane_topic, lane.partition): each for lane, each in zip(lanes, found, strict=True)}
     return [answers[lane.lane_topic, lane.partition] for lane in plan.lanes]
 
@@ -163,11 +165,11 @@ class BackfilledLanes:
     begun = False
     """Whether records may have been written: before that, every lane is left as it was."""
 
-    def __init__(self, run: JobRun, plan: JobPlan) -> None:
+    def __init__(self, run: JobRun, plan: JobPlan, tables: Any) -> None:
+        """Args: tables: a client of DynamoDB."""
         request, flow = run.request, run.request.flow
-        dynamodb = dynamodb_client(flow.target.region, flow.tables_role, direct=True)
-        self._states = DynamoDbLaneStates(dynamodb, flow.tables.lanes)
-        self._chains = DynamoDbChains(dynamodb, flow.tables.offset_map)
+        self._states = DynamoDbLaneStates(tables, flow.tables.lanes)
+        self._chains = DynamoDbChains(tables, flow.tables.offset_map)
         self._source, self._flow, self._holder = flow.source, flow.flow, request.run_id
         self._leases = KeptLeases(self._states, holder=request.run_id, seconds=request.lease_seconds, throughout=False)
         self._lanes = {Lane(flow.name, lane.lane_topic, lane.partition): lane for lane in plan.lanes}

@@ -150,7 +150,7 @@ class Reconciliation:
                 groups = self._groups(lanes)
                 self.on_step("groups")
                 held.release(each.lane.forward for each in lanes if each.going and not each.waits)
-        done = {} if self.options.look_only else tallies(self.run.spark, self._flow, self._run_id, lanes)
+        done = {} if self.options.look_only else tallies(self.run.context, self._flow, self._run_id, lanes)
         return outcome_of(
             self.run,
             lanes,
@@ -166,7 +166,7 @@ class Reconciliation:
     def _inspect(self, tasks: Sequence[InspectTask]) -> list[LaneInspection]:
         self.run.phase = "look"
         began = time.monotonic()
-        found = run_lanes(self.run.spark, inspect_lane, [msgspec.json.encode(task) for task in tasks])
+        found = run_lanes(self.run.context, inspect_lane, [msgspec.json.encode(task) for task in tasks])
         self._looked_seconds = time.monotonic() - began
         return [msgspec.json.decode(each, type=LaneInspection) for each in found]
 
@@ -204,7 +204,7 @@ class Reconciliation:
             self._copy([(each, task) for each, task in work if each.going])
 
     def _copy(self, work: Sequence[tuple[LaneUnderWay, CopyTask]]) -> None:
-        found = copy_all(self.run.spark, [task for _, task in work])
+        found = copy_all(self.run.context, [task for _, task in work])
         for (each, task), result in zip(work, found, strict=True):
             if result.state != "done":
                 each.error = f"{task.lane_topic}-{task.partition}: {result.error}"
@@ -223,7 +223,7 @@ class Reconciliation:
             )
             for each in going
         ]
-        found = run_lanes(self.run.spark, find_orphans, [msgspec.json.encode(task) for task in tasks])
+        found = run_lanes(self.run.context, find_orphans, [msgspec.json.encode(task) for task in tasks])
         for each, text in zip(going, found, strict=True):
             answer = msgspec.json.decode(text, type=LaneOrphans)
             each.error, each.until, each.orphans = answer.error, answer.until, answer.stretches
@@ -255,7 +255,7 @@ class Reconciliation:
                 copied=not self.options.look_only,
             )
         ]
-        for number, found in find_conflicts(self.run.spark, reads).items():
+        for number, found in find_conflicts(self.run.session, reads).items():
             lanes[number].conflicts = found
             lanes[number].error = lanes[number].error or found.error
 
@@ -271,7 +271,7 @@ class Reconciliation:
             sizes,
             round_trip=self._topics.round_trip(),
             bytes_per_second=sum(sizes) / self._looked_seconds if self._looked_seconds else 0.0,
-            at_a_time=TOGETHER * lanes_at_a_time(self.run.spark),
+            at_a_time=TOGETHER * lanes_at_a_time(self.run.context),
         )
         source = KafkaGroups(self._flow.source, flow=self._flow.flow)
         orphans = {each.place: each.orphans for each in lanes if each.orphans}
@@ -304,7 +304,7 @@ class Reconciliation:
 
     def _join(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "join"
-        join_all(self.run.spark, self._flow, self._run_id, [each for each in lanes if each.going])
+        join_all(self.run.context, self._flow, self._run_id, [each for each in lanes if each.going])
 
     def _carry_out(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "orphans"

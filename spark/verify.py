@@ -156,7 +156,7 @@ def _compare_keys(
         verdict.counts.compacted = 0
     if not compared:
         return
-    latest = compare_latest(run.spark, [task for task, _ in compared])
+    latest = compare_latest(run.session, [task for task, _ in compared])
     before = [len(verdict.findings) for _, verdict in compared]
     for pair in latest.differing:
         task, verdict = compared[pair.lane]

@@ -47,7 +47,7 @@ def plan_of(request: JobRequest, *, cores: int, architecture: Architecture) -> J
     if request.kind == "backfill":
         from spark.jobs.backfill.plan import plan_backfill  # noqa: PLC0415 -- it imports Spark
 
-        return plan_backfill(request, lanes_at_a_time=cores)
+        return plan_backfill(request, at_a_time=lambda: cores)
     lanes = _lanes(request)
     offsets = sum(each.offsets for each in lanes)
     executors = executors_for(len(lanes), most=max(1, cores // EXECUTOR.cores))

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
@@ -32,7 +33,7 @@ from mirrorless.ports.stores import JobFiles
 from mirrorless.reports.page import render
 from mirrorless.reports.report import Report
 from mirrorless.scheduled.rate_limit import in_parallel
-from spark.jobs.session import spark_session
+from spark.jobs.session import spark_context
 
 PAUSES = 9
 """Between two sums of the progress, as many times as long as one takes."""
@@ -65,7 +66,7 @@ class JobRun:
     """Whether a signal has ended the run: what fails from then on is its end."""
     samples: list[tuple[int, int]] = field(default_factory=list)
     """Of the whole: ms since the run began, and records copied by then."""
-    _spark: SparkSession | None = None
+    _context: SparkContext | None = None
     _starting: threading.Thread | None = None
     _waiting: Mapping[str, LaneProgress] = field(default_factory=dict)
     _done: dict[str, LaneProgress] = field(default_factory=dict)
@@ -75,33 +76,39 @@ class JobRun:
     _measured_at: int = 0
 
     @property
-    def spark(self) -> SparkSession:
-        """Spark, started when it is first needed, or by `start_spark` before."""
+    def context(self) -> SparkContext:
+        """Spark for tasks, started when it is first needed, or by `start_spark` before."""
         if self._starting is not None:
             self._starting.join()
-        if self._spark is None:
-            self._spark = self._new_session()
-        return self._spark
+        if self._context is None:
+            self._context = self._new_context()
+        return self._context
 
-    def _new_session(self) -> SparkSession:
-        return spark_session(f"mirrorless {self.request.run_id}", quick_java=self.request.kind == "backfill")
+    @property
+    def session(self) -> SparkSession:
+        """Spark for SQL, in the same context."""
+        _ = self.context  # the builder takes the one that is there
+        return SparkSession.builder.getOrCreate()
+
+    def _new_context(self) -> SparkContext:
+        return spark_context(f"mirrorless {self.request.run_id}", quick_java=self.request.kind == "backfill")
 
     def start_spark(self) -> None:
         """Start Spark in a thread, while the driver reads the facts for its plan."""
-        if self._spark is None and self._starting is None:
+        if self._context is None and self._starting is None:
             self._starting = threading.Thread(target=self._start_spark, name="spark", daemon=True)
             self._starting.start()
 
     def _start_spark(self) -> None:
         try:
-            self._spark = self._new_session()
+            self._context = self._new_context()
         except Exception as exc:  # noqa: BLE001 -- whoever needs Spark tries once more, and gets the error
             print(f"Spark has not started beside the plan: {exc!r}", file=sys.stderr)
 
     def cancel_tasks(self) -> None:
         """End all tasks, where Spark still answers: Java may be ending as well."""
         try:
-            self.spark.sparkContext.cancelAllJobs()
+            self.context.cancelAllJobs()
         except Exception as exc:  # noqa: BLE001 -- the lanes are to be let go, whatever Spark says
             print(f"Spark does not end its tasks: {exc!r}", file=sys.stderr)
 

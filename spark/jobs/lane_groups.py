@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.lane_copy import Ending
@@ -31,21 +31,21 @@ EndingOf = Callable[[CopyTask], Ending | None]
 
 
 def copy_all(
-    spark: SparkSession, tasks: Sequence[CopyTask], *, work: Work | None = None, sizes: Sequence[int] | None = None
+    context: SparkContext, tasks: Sequence[CopyTask], *, work: Work | None = None, sizes: Sequence[int] | None = None
 ) -> list[CopyResult]:
     """Do every copy; the results in the order of the tasks.
 
     Args:
-        spark: the session.
+        context: of Spark.
         tasks: those to be begun first come first.
         work: of a group of them, `copy_together` by default.
         sizes: the bytes of each, where they are known.
     """
-    groups = dealt_out(len(tasks), lanes_at_a_time(spark), together(tasks))
+    groups = dealt_out(len(tasks), lanes_at_a_time(context), together(tasks))
     texts = [msgspec.json.encode([tasks[number] for number in group]) for group in groups]
     sums = None if sizes is None else [sum(sizes[number] for number in group) for group in groups]
     found: dict[int, CopyResult] = {}
-    for group, text in zip(groups, run_lanes(spark, work or copy_together, texts, sizes=sums), strict=True):
+    for group, text in zip(groups, run_lanes(context, work or copy_together, texts, sizes=sums), strict=True):
         found.update(zip(group, msgspec.json.decode(text, type=list[CopyResult]), strict=True))
     return [found[number] for number in range(len(tasks))]
 

@@ -17,8 +17,7 @@ from functools import cache
 from typing import Final, TypeVar
 from zipimport import zipimporter
 
-from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark import SparkContext, TaskContext
 
 from mirrorless.errors import LeaseHeld, MirrorlessError
 from spark.jobs.session import lanes_at_a_time, most_attempts
@@ -54,8 +53,8 @@ class TaskAttempt:
     @classmethod
     def of(cls, most: int) -> TaskAttempt:
         """The attempt of the task that is running, of so many at most."""
-        context = TaskContext.get()
-        number = context.attemptNumber() if context else 0
+        task = TaskContext.get()
+        number = task.attemptNumber() if task else 0
         return cls(number, number >= most - 1)
 
 
@@ -66,12 +65,12 @@ Work = Callable[[bytes, TaskAttempt], bytes]
 
 
 def run_lanes(
-    spark: SparkSession, work: Work, tasks: Sequence[bytes], *, sizes: Sequence[int] | None = None
+    context: SparkContext, work: Work, tasks: Sequence[bytes], *, sizes: Sequence[int] | None = None
 ) -> list[bytes]:
     """Do every piece of work, as many at a time as there are cores, and return the results in their order.
 
     Args:
-        spark: the session.
+        context: of Spark.
         work: of each lane.
         tasks: its pieces; begun in this order.
         sizes: the bytes of each, where they are known: then only small ones share a task.
@@ -79,7 +78,7 @@ def run_lanes(
     Raises:
         Exception: of Spark, when a worker died at a task's last attempt.
     """
-    slots = lanes_at_a_time(spark)
+    slots = lanes_at_a_time(context)
     groups: Sequence[Sequence[int]]
     if sizes is None:
         groups = groups_of(len(tasks), least=TASKS_OF_A_SLOT * slots, most=LANES_OF_A_TASK)
@@ -89,8 +88,8 @@ def run_lanes(
             [(number, size + BYTES_OF_A_LANE) for number, size in enumerate(sizes)],
             most=min(BYTES_OF_A_TASK, whole // (TASKS_OF_A_SLOT * slots)),
         )
-    found = _done(spark, work, tasks, groups)
-    found |= _done(spark, work, tasks, [[number] for group in groups for number in group if number not in found])
+    found = _done(context, work, tasks, groups)
+    found |= _done(context, work, tasks, [[number] for group in groups for number in group if number not in found])
     return [found[number] for number in range(len(tasks))]
 
 
@@ -118,11 +117,13 @@ def gathered(lanes: Iterable[tuple[int, int]], *, most: int) -> list[list[int]]:
     return groups
 
 
-def _done(spark: SparkSession, work: Work, tasks: Sequence[bytes], groups: Sequence[Sequence[int]]) -> dict[int, bytes]:
+def _done(
+    context: SparkContext, work: Work, tasks: Sequence[bytes], groups: Sequence[Sequence[int]]
+) -> dict[int, bytes]:
     """The results by the numbers of the pieces, without those that failed in a task of several."""
     if not groups:
         return {}
-    most = most_attempts(spark)
+    most = most_attempts(context)
 
     def do(pieces: list[bytes]) -> list[bytes | None]:
         make_worker_light()
@@ -131,7 +132,7 @@ def _done(spark: SparkSession, work: Work, tasks: Sequence[bytes], groups: Seque
 
     # One partition for each group makes it a task of its own. Nothing of SQL is needed.
     given = [[tasks[number] for number in group] for group in groups]
-    answers = spark.sparkContext.parallelize(given, len(given)).map(do).collect()
+    answers = context.parallelize(given, len(given)).map(do).collect()
     return {
         number: answer
         for group, some in zip(groups, answers, strict=True)

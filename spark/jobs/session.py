@@ -1,4 +1,4 @@
-"""The Spark session of a job, and the most that runs in it at once."""
+"""The Spark context of a job, its session where a job needs SQL, and the most that runs in it at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from pyspark import SparkConf, SparkContext
 
 from mirrorless.naming import SPARK_MASTER_VARIABLE
 
@@ -31,33 +31,33 @@ _QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Of a Java that starts quickly instead of becoming fast."""
 
 
-def spark_session(name: str, *, quick_java: bool = False) -> SparkSession:
-    """The session of this process: EMR's, or a local one where `MIRRORLESS_SPARK_MASTER` is set.
+def spark_context(name: str, *, quick_java: bool = False) -> SparkContext:
+    """The context of this process: EMR's, or a local one where `MIRRORLESS_SPARK_MASTER` is set.
+
+    A session, which `SparkSession.builder` makes of it, takes two seconds and as much CPU more to start.
 
     Args:
         name: of the application.
         quick_java: whether a local one only sends out tasks, and no rows pass through it.
     """
-    builder = SparkSession.builder.appName(name)
+    conf = SparkConf().setAppName(name)
     if master := os.environ.get(SPARK_MASTER_VARIABLE):
-        builder = builder.master(master)
-        for key, value in _LOCAL.items():
-            builder = builder.config(key, value)
+        conf.setMaster(master).setAll(list(_LOCAL.items()))
         if quick_java:
-            builder = builder.config("spark.driver.extraJavaOptions", _QUICK_JAVA)
-    spark = builder.getOrCreate()
+            conf.set("spark.driver.extraJavaOptions", _QUICK_JAVA)
+    context = SparkContext.getOrCreate(conf)
     if _SUBMITTED in os.environ:
-        _end_with_java(spark)
-    return spark
+        _end_with_java(context)
+    return context
 
 
-def _end_with_java(spark: SparkSession) -> None:
+def _end_with_java(context: SparkContext) -> None:
     """Have Java pass its SIGTERM on to this process, and wait for its end.
 
     `spark-submit` is the first process of a container: a cancelled run on EMR Serverless ends Java, which starts this
     process and does not end it. Java's hooks run side by side, each in a thread.
     """
-    java: Any = spark.sparkContext._jvm  # noqa: SLF001 -- Spark's own way to Java, which it does not publish
+    java: Any = context._jvm  # noqa: SLF001 -- Spark's own way to Java, which it does not publish
     this = java.java.lang.ProcessHandle.of(os.getpid()).get()
     runnable = java.java.lang.Class.forName("java.lang.Runnable")
     for target, method in ((this, "destroy"), (this.onExit(), "join")):
@@ -65,19 +65,18 @@ def _end_with_java(spark: SparkSession) -> None:
         java.java.lang.Runtime.getRuntime().addShutdownHook(java.java.lang.Thread(hook))
 
 
-def lanes_at_a_time(spark: SparkSession) -> int:
+def lanes_at_a_time(context: SparkContext) -> int:
     """The most lanes that may run at once: all cores of all executors that there may be."""
-    context = spark.sparkContext
     executors, cores = (context.getConf().get(key) for key in (_MOST_EXECUTORS, "spark.executor.cores"))
     if (context.master or "").startswith("local") or not (executors and cores):
         return int(context.defaultParallelism)
     return int(executors) * int(cores)
 
 
-def most_attempts(spark: SparkSession) -> int:
+def most_attempts(context: SparkContext) -> int:
     """The most attempts of a task: in local mode by the master's second number, 1 by default."""
-    master = spark.sparkContext.master or ""
+    master = context.master or ""
     if master.startswith("local["):
         _, _, failures = master.removeprefix("local[").removesuffix("]").partition(",")
         return int(failures or 1)
-    return int(spark.conf.get("spark.task.maxFailures", "4") or 4)
+    return int(context.getConf().get("spark.task.maxFailures", "4") or 4)

@@ -24,7 +24,7 @@ from uuid import uuid4
 import msgspec
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
@@ -36,7 +36,7 @@ from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
 from spark.jobs.lane_groups import copy_all, copy_together
 from spark.jobs.lane_tasks import TaskAttempt, Work
-from spark.jobs.session import spark_session
+from spark.jobs.session import spark_context
 
 TOPIC = "history"
 WHAT = ("bare", "records", "batches")
@@ -154,7 +154,7 @@ class Round:
 class Bench:
     """A topic on the source, copied again and again into new topics."""
 
-    def __init__(self, spark: SparkSession, settings: FlowSettings, partitions: int) -> None:
+    def __init__(self, spark: SparkContext, settings: FlowSettings, partitions: int) -> None:
         self._spark, self._settings, self._partitions = spark, settings, partitions
         self._source = AdminClient({"bootstrap.servers": settings.source.bootstrap})
         self._target = AdminClient({"bootstrap.servers": settings.target.bootstrap})
@@ -243,7 +243,7 @@ def measure(
                 "AWS_ACCESS_KEY_ID": "lab",
                 "AWS_SECRET_ACCESS_KEY": "lab",
             }
-            spark = spark_session("benchmark")
+            spark = spark_context("benchmark")
             try:
                 for batch_kb in batches_kb:
                     _measure(Bench(spark, settings, partitions), settings, records, size, batch_kb, rounds, only)

@@ -28,7 +28,7 @@ from mirrorless.reconcile.copy_tasks import ReconciledLane, back_tasks
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
 from spark.jobs.lane_groups import copy_all
-from spark.jobs.session import spark_session
+from spark.jobs.session import spark_context
 
 ROOT = Path(__file__).parents[2]
 TOPIC, LANES = "orders", 12
@@ -97,8 +97,8 @@ def main() -> int:
                 admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
                 admin.create_topics([NewTopic(topic, LANES + 1, 1)])[topic].result(20)
             fill(target.bootstrap, settings.remote_topic(TOPIC), given.records, given.batch_kb * 1024)
-            spark = spark_session("copy back")
-            spark.sparkContext.setLogLevel("ERROR")
+            spark = spark_context("copy back")
+            spark.setLogLevel("ERROR")
             source.link.round_trip_ms = given.round_trip_ms
             for partitions in (range(1), range(1, LANES + 1)):
                 began = time.monotonic()

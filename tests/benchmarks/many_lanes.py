@@ -109,7 +109,7 @@ def _measured(
         run.start_spark()
         plan = _plan(lanes, client, states)
         run.files.write(PLAN, msgspec.json.encode(plan))
-    held = BackfilledLanes(run, plan)
+    held = BackfilledLanes(run, plan, client)
     with phase("take"):
         held.take()
     with phase("plan again"):
@@ -125,7 +125,7 @@ def _measured(
         held.let_go()
     run.end("succeeded")
     watch.join()
-    run.spark.stop()
+    run.context.stop()
     return took, lapsed, sum(each.state == "done" for each in results)
 
 

@@ -36,7 +36,7 @@ import msgspec
 import psutil
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from lab.audit.topic_reader import stable_ends
 from lab.audit.translations import LoadedChains
@@ -57,7 +57,7 @@ from mirrorless.tables import definitions
 from spark.jobs.driver import JobOutcome, JobRun
 from spark.jobs.lane_copies import copy_lane
 from spark.jobs.lane_tasks import run_lanes
-from spark.jobs.session import spark_session
+from spark.jobs.session import spark_context
 from spark.reconcile import ReconcileStep, Reconciliation
 
 ROOT = Path(__file__).parents[2]
@@ -299,7 +299,7 @@ def read(bootstrap: str, topic: str, partition: int, first: int, end: int) -> It
         consumer.close()
 
 
-def copy_all(spark: SparkSession, settings: FlowSettings, run_id: str) -> list[CopyResult]:
+def copy_all(spark: SparkContext, settings: FlowSettings, run_id: str) -> list[CopyResult]:
     """Everything that the source has, by the jobs' engine."""
     tasks = [
         CopyTask(
@@ -323,7 +323,7 @@ class Measurement:
 
     history: History
     settings: FlowSettings
-    spark: SparkSession
+    spark: SparkContext
     folder: Path
     beside: set[int]
     audit: Audit = field(default_factory=Audit)
@@ -379,7 +379,7 @@ class Measurement:
             run_id="reconcile-1", flow=self.settings, topics=(TOPIC,), options=ReconcileOptions(policy="report")
         )
         run = JobRun(request, open_job_files(str(self.folder / "reconcile-1")), now_ms())
-        run._spark = self.spark
+        run._context = self.spark
         self._marked = time.monotonic()
         outcome = Reconciliation(run, on_step=self._step, settle_ms=0, still_seconds=1).act()
         (self.folder / "report.html").write_text(render(outcome.report), encoding="utf-8")
@@ -498,8 +498,8 @@ def main() -> int:
                 admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
                 config = {"retention.ms": "-1", "message.timestamp.before.max.ms": str(1 << 62)}
                 admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])[topic].result(20)
-            spark = spark_session("reconcile twenty million")
-            spark.sparkContext.setLogLevel("ERROR")
+            spark = spark_context("reconcile twenty million")
+            spark.setLogLevel("ERROR")
             measurement = Measurement(
                 history=History(given.records), settings=settings, spark=spark, folder=folder, beside=beside
             )

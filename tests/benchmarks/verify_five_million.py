@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
@@ -41,7 +41,7 @@ from mirrorless.verify.findings import KINDS
 from spark.jobs.driver import JobOutcome, JobRun
 from spark.jobs.lane_copies import copy_lane, finished, wire_copy
 from spark.jobs.lane_tasks import TaskAttempt, run_lanes
-from spark.jobs.session import spark_session
+from spark.jobs.session import spark_context
 from spark.verify import verify
 from tests.support.tampering import changed, tampered_with
 
@@ -90,7 +90,7 @@ def copy_tasks(settings: FlowSettings, partitions: range) -> list[CopyTask]:
 
 def verified(
     settings: FlowSettings,
-    spark: SparkSession,
+    spark: SparkContext,
     folder: Path,
     *,
     against_source: bool,
@@ -100,7 +100,7 @@ def verified(
     options = VerifyOptions(against_source=against_source, end=end)
     request = JobRequest(run_id=folder.name, flow=settings, topics=(TOPIC,), options=options)
     run = JobRun(request, open_job_files(str(folder)), now_ms())
-    run._spark = spark
+    run._context = spark
     outcome = verify(run)
     (folder / "report.html").write_text(render(outcome.report), encoding="utf-8")
     totals = outcome.found["totals"]
@@ -121,7 +121,7 @@ def measure(
     folder: Path, settings: FlowSettings, *, records: int, partitions: int, against_source: bool
 ) -> tuple[bool, dict[str, float]]:
     """Do it; whether exactly what was planted was found, and the figures."""
-    spark = _session(2)
+    spark = _context(2)
     began = time.perf_counter()
     fill(settings.source.bootstrap, records, partitions)
     print(f"written: {records:,} records in {time.perf_counter() - began:.1f} s")
@@ -136,7 +136,7 @@ def measure(
     took: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
     for number, slots in enumerate((1, 2, 2, 1)):  # in this order caches and warm brokers favour neither
         spark.stop()
-        spark = _session(slots)
+        spark = _context(slots)
         # Workers have started and imported: one run of each lane, which no part of a range is smaller than.
         verified(settings, spark, folder / f"warm-{number}", against_source=against_source, end=Bound("offset", 1))
         clean = verified(settings, spark, folder / f"verify-{number}", against_source=against_source)
@@ -169,10 +169,10 @@ def measure(
     return copied == records and found(faulty) == {"different": 1}, figures
 
 
-def _session(slots: int) -> SparkSession:
+def _context(slots: int) -> SparkContext:
     os.environ[SPARK_MASTER_VARIABLE] = f"local[{slots},4]"
-    spark = spark_session("verify")
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = spark_context("verify")
+    spark.setLogLevel("ERROR")
     return spark
 
 

@@ -62,7 +62,7 @@ class SparkReconcile:
         options = ReconcileOptions(groups_exclude=tuple(groups_exclude))
         request = JobRequest(run_id=run_id, flow=self.settings, topics=tuple(topics), options=options)
         job = JobRun(request, open_job_files(str(self.folder / run_id)), now_ms())
-        job._spark = self.spark
+        job._context = self.spark.sparkContext
         outcome = Reconciliation(job, settle_ms=0, still_seconds=0).act()
         report = json.loads(json.dumps({"clean": outcome.clean} | outcome.found))
         self.runs[run_id] = ReconcileRun(state="succeeded", place=str(self.folder), report=report)

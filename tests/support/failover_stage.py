@@ -108,7 +108,7 @@ class FailoverStage:
             lease_seconds=30,
         )
         job = JobRun(request, open_job_files(str(self.folder / run_id)), now_ms())
-        job._spark = self.spark
+        job._context = self.spark.sparkContext
         return Reconciliation(job, on_step=on_step, settle_ms=self.settle_ms, still_seconds=0).act()
 
     # What there is afterwards

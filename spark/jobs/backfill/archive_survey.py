@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from mirrorless.adapters.archive.lane_log import ParquetArchive, open_archive
 from mirrorless.errors import ArchiveBroken, Retriable
@@ -37,7 +37,7 @@ class _SurveyResult(msgspec.Struct, frozen=True):
 
 
 def survey_archive(
-    spark: SparkSession, archive: str, wanted: Mapping[tuple[str, int], OffsetRange]
+    context: SparkContext, archive: str, wanted: Mapping[tuple[str, int], OffsetRange]
 ) -> dict[tuple[str, int], LaneSurvey]:
     """Survey ranges of lanes.
 
@@ -46,7 +46,7 @@ def survey_archive(
         Retriable: the store did not answer in any attempt of Spark.
     """
     tasks = [msgspec.json.encode(_SurveyTask(archive, *lane, offsets)) for lane, offsets in wanted.items()]
-    answers = [msgspec.json.decode(each, type=_SurveyResult) for each in run_lanes(spark, survey_work, tasks)]
+    answers = [msgspec.json.decode(each, type=_SurveyResult) for each in run_lanes(context, survey_work, tasks)]
     found = {}
     for lane, answer in zip(wanted, answers, strict=True):
         if answer.survey is None:
@@ -56,13 +56,13 @@ def survey_archive(
     return found
 
 
-def surveyor(spark: SparkSession, archive: str) -> Survey:
+def surveyor(context: SparkContext, archive: str) -> Survey:
     """A survey by Spark that counts each range once: a job plans twice."""
     known: dict[tuple[tuple[str, int], OffsetRange], LaneSurvey] = {}
 
     def survey(wanted: Mapping[tuple[str, int], OffsetRange]) -> Mapping[tuple[str, int], LaneSurvey]:
         new = {lane: offsets for lane, offsets in wanted.items() if (lane, offsets) not in known}
-        found = survey_archive(spark, archive, new)
+        found = survey_archive(context, archive, new)
         known.update({(lane, new[lane]): each for lane, each in found.items()})
         return {lane: known[lane, offsets] for lane, offsets in wanted.items()}
 

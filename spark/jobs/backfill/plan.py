@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -50,13 +51,20 @@ SAMPLE = 500
 """Offsets from which the size of a topic's records is estimated."""
 
 
-def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Survey | None = None) -> JobPlan:
+def plan_backfill(
+    request: JobRequest,
+    *,
+    at_a_time: Callable[[], int] = lambda: LANES_AT_A_TIME,
+    survey: Survey | None = None,
+    tables: Any = None,
+) -> JobPlan:
     """Read the facts, check them and make the plan. Needs no Spark session.
 
     Args:
         request: of the job.
-        lanes_at_a_time: 0 where that is not known yet.
+        at_a_time: the most lanes that may run at once; called once all facts are read.
         survey: of an archive, lanes side by side; without it they are counted here, one after the other.
+        tables: a client of DynamoDB; None for a new one.
 
     Raises:
         ConfigurationError: this is no request for a backfill, or a topic is not there.
@@ -66,7 +74,7 @@ def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Surv
     if not isinstance(options, BackfillOptions):
         raise ConfigurationError(f"this is a request for {request.kind}", where=request.run_id)
     flow = request.flow
-    dynamodb = dynamodb_client(flow.target.region, flow.tables_role, direct=True)
+    tables = tables or dynamodb_client(flow.target.region, flow.tables_role, direct=True)
     archive = warm_archive(options.archive) if options.archive is not None else None
     facts = BackfillFacts(
         request=request,
@@ -74,8 +82,8 @@ def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Surv
         log=archive or warm_log(msgspec.json.encode(flow.source), flow.flow),
         archive=archive,
         survey=survey,
-        chains=DynamoDbChains(dynamodb, flow.tables.offset_map, retention_days=flow.map_retention_days),
-        states=DynamoDbLaneStates(dynamodb, flow.tables.lanes),
+        chains=DynamoDbChains(tables, flow.tables.offset_map, retention_days=flow.map_retention_days),
+        states=DynamoDbLaneStates(tables, flow.tables.lanes),
     )
     lanes = facts.lanes()
     topics = {each.topic: each for each in facts.topics()}
@@ -93,7 +101,7 @@ def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Surv
         flow.flow,
         [_planned(facts, lane, topics[lane.topic]) for lane in lanes],
         findings,
-        at_a_time=lanes_at_a_time or LANES_AT_A_TIME,
+        at_a_time=at_a_time(),
         max_mb_per_second=options.max_mb_per_second,
         hands_over=hands_over,
     )

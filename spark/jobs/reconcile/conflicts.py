@@ -59,7 +59,7 @@ def find_conflicts(spark: SparkSession, reads: Sequence[ConflictSlice]) -> dict[
     slices = [msgspec.json.encode(each) for read in reads for each in slices_of(read)]
     if not slices:
         return {}
-    most = most_attempts(spark)
+    most = most_attempts(spark.sparkContext)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         attempt = TaskAttempt.of(most)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from mirrorless.journal.entry import Slice
 from mirrorless.reconcile.findings import JoinTask, LaneJoined, LaneTally, LaneToJoin, TallyTask
@@ -15,7 +15,7 @@ from spark.jobs.reconcile.summary import LaneUnderWay
 from spark.jobs.reconcile.tasks import join_lanes, tally_lane
 
 
-def join_all(spark: SparkSession, settings: FlowSettings, run_id: str, lanes: Sequence[LaneUnderWay]) -> None:
+def join_all(context: SparkContext, settings: FlowSettings, run_id: str, lanes: Sequence[LaneUnderWay]) -> None:
     """Join the copies and orphans of lanes to their chains; positions and errors are noted in them.
 
     Lanes of one slice share a journal, in which two tasks would take each other's places.
@@ -24,14 +24,14 @@ def join_all(spark: SparkSession, settings: FlowSettings, run_id: str, lanes: Se
     for each in lanes:
         slices.setdefault(Slice.of(each.lane.forward), []).append(each)
     tasks = [JoinTask(settings=settings, run_id=run_id, lanes=tuple(map(_to_join, some))) for some in slices.values()]
-    found = run_lanes(spark, join_lanes, [msgspec.json.encode(task) for task in tasks])
+    found = run_lanes(context, join_lanes, [msgspec.json.encode(task) for task in tasks])
     for some, text in zip(slices.values(), found, strict=True):
         for each, result in zip(some, msgspec.json.decode(text, type=list[LaneJoined]), strict=True):
             each.position, each.error = result.position, result.error
 
 
 def tallies(
-    spark: SparkSession, settings: FlowSettings, run_id: str, lanes: Sequence[LaneUnderWay]
+    context: SparkContext, settings: FlowSettings, run_id: str, lanes: Sequence[LaneUnderWay]
 ) -> Mapping[int, LaneTally]:
     """What the run did in each lane that was not left alone, over all its attempts; by the lane's place in `lanes`."""
     wanted = {number: each for number, each in enumerate(lanes) if not each.inspection.differs}
@@ -46,7 +46,7 @@ def tallies(
         )
         for each in wanted.values()
     ]
-    found = run_lanes(spark, tally_lane, [msgspec.json.encode(task) for task in tasks])
+    found = run_lanes(context, tally_lane, [msgspec.json.encode(task) for task in tasks])
     return {number: msgspec.json.decode(text, type=LaneTally) for number, text in zip(wanted, found, strict=True)}
 
 

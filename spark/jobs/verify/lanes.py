@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
@@ -72,7 +72,7 @@ def verdicts_of(run: JobRun, tasks: Sequence[VerifyTask]) -> list[LaneVerdict]:
         return []
     run.expect({progress_file(each, None): _waiting(each) for each in tasks})
     lanes = [_Lane(task=task, size=size) for task, size in zip(tasks, lane_sizes(tasks), strict=True)]
-    most = slice_bytes(sum(each.size for each in lanes), lanes_at_a_time(run.spark))
+    most = slice_bytes(sum(each.size for each in lanes), lanes_at_a_time(run.context))
     known = {*run.files.names(PARTS), *run.files.names(SURVEYS)}
 
     run.phase = "survey"
@@ -80,7 +80,7 @@ def verdicts_of(run: JobRun, tasks: Sequence[VerifyTask]) -> list[LaneVerdict]:
     run.phase = "read"
     _prove(run, lanes, known)
     run.phase = "join"
-    return [_verdict(run.files, run.spark, lane) for lane in lanes]
+    return [_verdict(run.files, run.context, lane) for lane in lanes]
 
 
 def lane_sizes(tasks: Sequence[VerifyTask]) -> list[int]:
@@ -108,7 +108,7 @@ def _survey(run: JobRun, lanes: Sequence[_Lane], most: int, known: set[str]) -> 
     # A lane whose newest records are smaller than most may be longer than it seems.
     long = [each for each in lanes if each.size > most // 2 or survey_file(each.task) in known]
     work = [msgspec.json.encode(SurveyWork(task=each.task, most=most)) for each in long]
-    for lane, answer in zip(long, run_lanes(run.spark, survey_lane, work), strict=True):
+    for lane, answer in zip(long, run_lanes(run.context, survey_lane, work), strict=True):
         found = msgspec.json.decode(answer, type=Surveyed)
         if found.survey is None:
             lane.parts.append(failed_part(lane.task, 0, found.error))
@@ -149,17 +149,17 @@ def _run(run: JobRun, work: Sequence[tuple[_Lane, SliceWork]], sizes: Sequence[i
             for _, each in work
         }
     )
-    answers = run_lanes(run.spark, prove_slice, [msgspec.json.encode(each) for _, each in work], sizes=sizes)
+    answers = run_lanes(run.context, prove_slice, [msgspec.json.encode(each) for _, each in work], sizes=sizes)
     for (lane, _), answer in zip(work, answers, strict=True):
         lane.parts.append(msgspec.json.decode(answer, type=LanePart))
 
 
-def _verdict(files: JobFiles, spark: SparkSession, lane: _Lane) -> LaneVerdict:
+def _verdict(files: JobFiles, context: SparkContext, lane: _Lane) -> LaneVerdict:
     if lane.survey is None:
         return lane.parts[0].verdict
     whole = joined(lane.task, lane.survey, [_with_left(files, lane.task, each) for each in lane.parts])
     before = len(whole.verdict.findings)
-    verdict = whole.end(_elsewhere(spark, lane.task, lane.survey, whole))
+    verdict = whole.end(_elsewhere(context, lane.task, lane.survey, whole))
     write_findings(files, lane.task, "joined", verdict.findings[before:])
     verdict.show()
     return verdict
@@ -170,7 +170,7 @@ def _with_left(files: JobFiles, task: VerifyTask, part: LanePart) -> LanePart:
     return (read_part(files, task, part.number) or part) if part.left_count else part
 
 
-def _elsewhere(spark: SparkSession, task: VerifyTask, survey: SlicedLane, whole: JoinedLane) -> dict[bytes, int]:
+def _elsewhere(context: SparkContext, task: VerifyTask, survey: SlicedLane, whole: JoinedLane) -> dict[bytes, int]:
     """Where else in the lane the contents of unclaimed records stand, searched slice by slice.
 
     What could not be searched is a note of the verdict: a kind of fault is less certain then, and none is lost.
@@ -184,7 +184,7 @@ def _elsewhere(spark: SparkSession, task: VerifyTask, survey: SlicedLane, whole:
     ]
     found: dict[bytes, int] = {}
     for each, answer in zip(
-        work, run_lanes(spark, search_part, [msgspec.json.encode(each) for each in work]), strict=True
+        work, run_lanes(context, search_part, [msgspec.json.encode(each) for each in work]), strict=True
     ):
         searched = msgspec.json.decode(answer, type=Searched)
         for content, offset in searched.found:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from lab.drills.operator_command import JAVA_OPTIONS
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.naming import SPARK_MASTER_VARIABLE
-from spark.jobs.session import spark_session
+from spark.jobs.session import spark_context
 from tests.support.aws_recorder import ROOT, WITHIN_JOBS
 
 
@@ -34,7 +34,7 @@ def spark(dynamodb: DynamoDbLocal) -> Iterator[SparkSession]:
         patch.setenv("AWS_ACCESS_KEY_ID", "lab")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        session = spark_session("tests")
-        session.sparkContext.setLogLevel("ERROR")
-        yield session
-        session.stop()
+        context = spark_context("tests")
+        context.setLogLevel("ERROR")
+        yield SparkSession(context)
+        context.stop()

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.integration
 
 
 def copied(spark: SparkSession, tasks: list[CopyTask]) -> list[CopyResult]:
-    found = run_lanes(spark, copy_lane, [msgspec.json.encode(each) for each in tasks])
+    found = run_lanes(spark.sparkContext, copy_lane, [msgspec.json.encode(each) for each in tasks])
     return [msgspec.json.decode(each, type=CopyResult) for each in found]
 
 
@@ -137,4 +137,4 @@ def test_a_survey_names_a_file_that_is_no_archive(spark: SparkSession, tmp_path:
     (tmp_path / "x.parquet").write_bytes(b"no Parquet")
 
     with pytest.raises(ArchiveBroken, match=r"x\.parquet: this is no whole Parquet file"):
-        survey_archive(spark, str(tmp_path), {("orders", 0): OffsetRange(0, 9)})
+        survey_archive(spark.sparkContext, str(tmp_path), {("orders", 0): OffsetRange(0, 9)})

@@ -102,7 +102,7 @@ def verified(stage: LaneStage, spark: SparkSession, folder: Path) -> JobOutcome:
     options = VerifyOptions(against_source=True)
     request = JobRequest(run_id="verify-test", flow=stage.settings, topics=(stage.topic,), options=options)
     run = JobRun(request, open_job_files(str(folder)), now_ms())
-    run._spark = spark
+    run._context = spark.sparkContext
     return verify(run)
 
 

@@ -33,7 +33,7 @@ def job(run):
         open(place + "/working", "w").close()
         time.sleep(600)
     try:
-        run.spark.sparkContext.parallelize([1], 1).map(endless).collect()
+        run.context.parallelize([1], 1).map(endless).collect()
     except BaseException:
         run.cancel_tasks()
         raise

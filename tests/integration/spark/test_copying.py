@@ -77,7 +77,7 @@ def test_spark_copies_each_lane_once_in_order_and_byte_for_byte(stage: LaneStage
     for partition in range(3):
         bounds = log.bounds(stage.topic, partition, deadline_in(20))
         tasks.append(task_of(stage, (bounds.first, bounds.next), partition=partition, holder="backfill-test"))
-    results = copy_all(spark, tasks)
+    results = copy_all(spark.sparkContext, tasks)
     assert [(each.state, each.error, each.records, each.position) for each in results] == [("done", "", 10, 13)] * 3
     stage.assert_mirrored()
 
@@ -100,7 +100,9 @@ def test_a_worker_killed_twice_within_a_transaction_loses_and_repeats_nothing(
     for partition in range(3):
         fill(stage, partition)
     tasks = [task_of(stage, (0, 13), partition=partition, holder="backfill-test") for partition in range(3)]
-    results = msgspec.json.decode(run_lanes(spark, killed_copy, [msgspec.json.encode(tasks)])[0], type=list[CopyResult])
+    results = msgspec.json.decode(
+        run_lanes(spark.sparkContext, killed_copy, [msgspec.json.encode(tasks)])[0], type=list[CopyResult]
+    )
     found = [(each.state, each.records, each.position, each.attempts) for each in results]
     assert found == [("done", 10, 13, 3)] * 3
     written = [each.written for each in results]  # a lane that was not read yet was not in the second try's transaction
@@ -168,7 +170,7 @@ def test_a_header_name_that_is_no_text_passes_byte_for_byte_and_by_records_stops
     by_records = msgspec.structs.replace(stage.settings, copy="records")
     tasks = [task_of(stage, (0, 43), settings=by_records), task_of(stage, (0, 1), settings=by_records, partition=1)]
 
-    found = run_lanes(spark, copy_lane, [msgspec.json.encode(each) for each in tasks])
+    found = run_lanes(spark.sparkContext, copy_lane, [msgspec.json.encode(each) for each in tasks])
 
     stopped, other = (msgspec.json.decode(each, type=CopyResult) for each in found)
     assert (stopped.state, stopped.position, other.state) == ("stopped", 1, "done")

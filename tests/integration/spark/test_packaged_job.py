@@ -35,7 +35,7 @@ def origins(task, attempt):
     return json.dumps({"here": os.getcwd(), "path": sys.path, "files": [each.__file__ for each in modules]}).encode()
 
 def job(run):
-    run.files.write("origins-worker.json", run_lanes(run.spark, origins, [b""])[0])
+    run.files.write("origins-worker.json", run_lanes(run.context, origins, [b""])[0])
     run.files.write("origins-driver.json", origins(b"", None))
     return backfill(run)
 

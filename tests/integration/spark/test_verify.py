@@ -71,7 +71,7 @@ def verified(stage: LaneStage, spark: SparkSession, folder: Path, **options: Any
         run_id="verify-test", flow=stage.settings, topics=(stage.topic,), options=VerifyOptions(**options)
     )
     run = JobRun(request, open_job_files(str(folder)), now_ms())
-    run._spark = spark
+    run._context = spark.sparkContext
     outcome = verify(run)
     run.end("succeeded")
     assert "<h1>" in render(outcome.report)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.jobs.progress import LaneProgress, LaneStateName, add_up, write_progress
@@ -67,31 +67,31 @@ def test_the_file_of_a_lane_that_is_done_is_read_once(run: JobRun, monkeypatch: 
 
 def test_spark_starts_beside_the_plan_and_only_once(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
     may_start, started = threading.Event(), list[str]()
-    session = cast("SparkSession", object())
+    context = cast("SparkContext", object())
 
-    def spark_session(_: str, *, quick_java: bool) -> SparkSession:
+    def spark_context(_: str, *, quick_java: bool) -> SparkContext:
         assert may_start.wait(20)
         assert quick_java
         started.append(threading.current_thread().name)
-        return session
+        return context
 
-    monkeypatch.setattr(driver, "spark_session", spark_session)
+    monkeypatch.setattr(driver, "spark_context", spark_context)
     run.start_spark()  # does not wait
     may_start.set()
-    assert run.spark is session
+    assert run.context is context
     run.start_spark()
-    assert run.spark is session
+    assert run.context is context
     assert started == ["spark"]
 
 
 def test_a_start_that_failed_beside_the_plan_is_tried_where_spark_is_needed(
     run: JobRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def spark_session(_: str, *, quick_java: bool) -> SparkSession:
+    def spark_context(_: str, *, quick_java: bool) -> SparkContext:
         raise RuntimeError(f"no Java, {quick_java}")
 
-    monkeypatch.setattr(driver, "spark_session", spark_session)
+    monkeypatch.setattr(driver, "spark_context", spark_context)
     run.start_spark()
     with pytest.raises(RuntimeError, match="no Java"):
-        _ = run.spark
+        _ = run.context
     assert "no Java" in capsys.readouterr().err

@@ -119,7 +119,7 @@ def test_the_lanes_that_are_copied_at_the_same_time_share_the_cap_from_the_begin
     run = SimpleNamespace(
         request=JobRequest("run-1", settings, ("orders",), options),
         files=SimpleNamespace(place=""),
-        spark=None,
+        context=None,
         expect=lambda _: None,
     )
     lanes = [

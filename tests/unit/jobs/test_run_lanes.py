@@ -38,7 +38,6 @@ class InThisProcess:
 
     def __init__(self, slots: int) -> None:
         self.stages: list[list[list[bytes]]] = []
-        self.sparkContext = self
         self.master = f"local[{slots},4]"
         self.defaultParallelism = slots
 
@@ -67,7 +66,7 @@ def test_a_lane_that_fails_among_others_is_done_again_alone_and_they_are_not() -
         return b"result of " + piece
 
     pieces = [b"%d" % number for number in range(100)]
-    found = run_lanes(spark, work, pieces)  # type: ignore[arg-type]  # as much of a session as is used
+    found = run_lanes(spark, work, pieces)  # type: ignore[arg-type]  # as much of a context as is used
 
     assert found == [b"result of " + piece for piece in pieces]
     assert max(map(len, spark.stages[0])) > 1

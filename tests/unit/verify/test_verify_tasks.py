@@ -28,7 +28,7 @@ from spark.jobs.verify.tasks import SliceWork
 from tests.support.verified_lane import SETTINGS, VerifiedLane
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 FIRST, LAST = TaskAttempt(number=0, last=False), TaskAttempt(number=3, last=True)
 
@@ -135,7 +135,7 @@ def test_a_search_for_originals_that_fails_for_good_is_a_note_for_the_operator(
     monkeypatch.setattr(verified_lanes, "run_lanes", lambda _, search, pieces: [search(each, LAST) for each in pieces])
 
     lanes[0] = Retriable("no answer")
-    found = verified_lanes._elsewhere(cast("SparkSession", None), one.task, survey, whole)
+    found = verified_lanes._elsewhere(cast("SparkContext", None), one.task, survey, whole)
 
     assert found == {}
     (note,) = whole.end(found).notes
