@@ -103,7 +103,7 @@ def _verify() -> Any:
     verdict = LaneVerdict(lane=f"{FLOW} orders-0", topic="orders", partition=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verify, "verdicts_of", lambda *_: [verdict])
-        patch.setattr(JobRun, "spark", None)
+        patch.setattr(JobRun, "context", None)
         patch.setattr(KafkaOffsets, "partitions", lambda _: {"us-east.orders": 1})
         cleanup = Cleanup(compacts=False, expires=True)
         patch.setattr(KafkaSourceLog, "cleanup", lambda _, topics, __: dict.fromkeys(topics, cleanup))
@@ -116,7 +116,7 @@ def _backfill() -> Any:
         patch.setattr(backfill, "lanes_at_a_time", lambda _: 1)
         patch.setattr(backfill, "plan_backfill", lambda *_, **__: PLAN)
         patch.setattr(backfill, "dynamodb_client", lambda *_, **__: None)
-        patch.setattr(JobRun, "spark", None)
+        patch.setattr(JobRun, "context", None)
         return _report(backfill.backfill, BackfillOptions())
 
 

@@ -105,7 +105,7 @@ def lane_sizes(tasks: Sequence[VerifyTask]) -> list[int]:
 
 def _survey(run: JobRun, lanes: Sequence[_Lane], most: int, known: set[str]) -> None:
     """Cut long lanes; one that cannot be surveyed has failed."""
-    # One whose older records are larger than its newest is longer than it seems: twice as long it still holds up nobody.
+    # One whose older records are larger than its newest is longer than it seems: of twice the size it delays nobody.
     long = [each for each in lanes if each.size > most or survey_file(each.task) in known]
     work = [msgspec.json.encode(SurveyWork(task=each.task, most=most)) for each in long]
     for lane, answer in zip(long, run_lanes(run.context, survey_lane, work), strict=True):
