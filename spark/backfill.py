@@ -29,11 +29,11 @@ from mirrorless.lane_state import RUNNING, Stop
 from spark.jobs.backfill.archive_survey import surveyor
 from spark.jobs.backfill.plan import plan_backfill
 from spark.jobs.clients import warm_tables
+from spark.jobs.context import lanes_at_a_time
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.lane_groups import copy_all, copy_group, together
 from spark.jobs.lane_tasks import TaskAttempt, Work
 from spark.jobs.leases import KeptLeases, side_by_side
-from spark.jobs.session import lanes_at_a_time
 
 ANSWER_SECONDS = 15.0
 """For the committed offset of a mapping, when a run ends early."""
@@ -51,15 +51,17 @@ def backfill(run: JobRun) -> JobOutcome:
     run.phase = "plan"
     run.start_spark()
     survey = surveyor(run.context, options.archive) if options.archive is not None else None
-    tables = dynamodb_client(run.request.flow.target.region, run.request.flow.tables_role, direct=True)
-    plan = plan_backfill(run.request, survey=survey, tables=tables)
+    dynamodb = dynamodb_client(run.request.flow.target.region, run.request.flow.tables_role, direct=True)
+    plan = plan_backfill(run.request, survey=survey, dynamodb=dynamodb)
     run.files.write(PLAN, msgspec.json.encode(plan))
     _refuse(plan, options)
-    held = BackfilledLanes(run, plan, tables)
+    held = BackfilledLanes(run, plan, dynamodb)
     try:
         held.take()
         # A mapping may have written until the lanes were taken: the second plan has it.
-        plan = plan_backfill(run.request, at_a_time=lambda: lanes_at_a_time(run.context), survey=survey, tables=tables)
+        plan = plan_backfill(
+            run.request, at_a_time=lambda: lanes_at_a_time(run.context), survey=survey, dynamodb=dynamodb
+        )
         run.files.write(PLAN, msgspec.json.encode(plan))
         _refuse(plan, options)
         held.begun = True
@@ -165,11 +167,11 @@ class BackfilledLanes:
     begun = False
     """Whether records may have been written: before that, every lane is left as it was."""
 
-    def __init__(self, run: JobRun, plan: JobPlan, tables: Any) -> None:
-        """Args: tables: a client of DynamoDB."""
+    def __init__(self, run: JobRun, plan: JobPlan, dynamodb: Any) -> None:
+        """Args: dynamodb: a client, see `dynamodb_client`."""
         request, flow = run.request, run.request.flow
-        self._states = DynamoDbLaneStates(tables, flow.tables.lanes)
-        self._chains = DynamoDbChains(tables, flow.tables.offset_map)
+        self._states = DynamoDbLaneStates(dynamodb, flow.tables.lanes)
+        self._chains = DynamoDbChains(dynamodb, flow.tables.offset_map)
         self._source, self._flow, self._holder = flow.source, flow.flow, request.run_id
         self._leases = KeptLeases(self._states, holder=request.run_id, seconds=request.lease_seconds, throughout=False)
         self._lanes = {Lane(flow.name, lane.lane_topic, lane.partition): lane for lane in plan.lanes}

@@ -39,6 +39,7 @@ from mirrorless.reconcile.orphans import Stretch, lane_of, to_do, withheld, with
 from mirrorless.reconcile.ranges import united, without
 from mirrorless.reconcile.returning_groups import GroupsBack, ReturningGroup
 from mirrorless.settings import FlowSettings
+from spark.jobs.context import lanes_at_a_time
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.lane_groups import TOGETHER, copy_all
 from spark.jobs.lane_tasks import run_lanes
@@ -48,7 +49,6 @@ from spark.jobs.reconcile.joining import join_all, tallies
 from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
 from spark.jobs.reconcile.tasks import find_orphans, inspect_lane
 from spark.jobs.reconcile.topics import ReconciledTopics
-from spark.jobs.session import lanes_at_a_time
 
 ReconcileStep = Literal["looked", "copied", "found", "joined", "compared", "carried out", "groups"]
 """The last step of a run."""

@@ -2,7 +2,7 @@
 
     python spark/backfill.py s3://bucket/flows/us-east_eu-west/jobs/<run id>
 
-SIGTERM (a cancelled run on EMR Serverless, by way of Java: see `spark.jobs.session`) and SIGINT (Ctrl-C) end the Spark
+SIGTERM (a cancelled run on EMR Serverless, by way of Java: see `spark.jobs.context`) and SIGINT (Ctrl-C) end the Spark
 jobs, and with them the lanes.
 """
 
@@ -33,7 +33,7 @@ from mirrorless.ports.stores import JobFiles
 from mirrorless.reports.page import render
 from mirrorless.reports.report import Report
 from mirrorless.scheduled.rate_limit import in_parallel
-from spark.jobs.session import spark_context
+from spark.jobs.context import spark_context
 
 PAUSES = 9
 """Between two sums of the progress, as many times as long as one takes."""

@@ -17,9 +17,9 @@ from pyspark import SparkContext
 
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.lane_copy import Ending
+from spark.jobs.context import lanes_at_a_time
 from spark.jobs.lane_copies import Beside, by_batches, copied, shared_transactions
 from spark.jobs.lane_tasks import TaskAttempt, Work, run_lanes, share_one_heap
-from spark.jobs.session import lanes_at_a_time
 
 TOGETHER: Final = 6
 """Lanes of one task, at most: each holds a chunk of its log, and more would save little of a request."""

@@ -20,7 +20,7 @@ from zipimport import zipimporter
 from pyspark import SparkContext, TaskContext
 
 from mirrorless.errors import LeaseHeld, MirrorlessError
-from spark.jobs.session import lanes_at_a_time, most_attempts
+from spark.jobs.context import lanes_at_a_time, most_attempts
 
 LANES_OF_A_TASK: Final = 64
 """At most: Spark takes 5 to 10 ms of the driver's CPU for a task, which is 8 minutes for 50,000."""

@@ -34,9 +34,9 @@ from mirrorless.jobs.copy_task import CHUNK_RECORDS, CopyResult, CopyTask, Offse
 from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
+from spark.jobs.context import spark_context
 from spark.jobs.lane_groups import copy_all, copy_together
 from spark.jobs.lane_tasks import TaskAttempt, Work
-from spark.jobs.session import spark_context
 
 TOPIC = "history"
 WHAT = ("bare", "records", "batches")

@@ -27,8 +27,8 @@ from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.reconcile.copy_tasks import ReconciledLane, back_tasks
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
+from spark.jobs.context import spark_context
 from spark.jobs.lane_groups import copy_all
-from spark.jobs.session import spark_context
 
 ROOT = Path(__file__).parents[2]
 TOPIC, LANES = "orders", 12

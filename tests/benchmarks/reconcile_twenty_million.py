@@ -54,10 +54,10 @@ from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.reports.page import render
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
+from spark.jobs.context import spark_context
 from spark.jobs.driver import JobOutcome, JobRun
 from spark.jobs.lane_copies import copy_lane
 from spark.jobs.lane_tasks import run_lanes
-from spark.jobs.session import spark_context
 from spark.reconcile import ReconcileStep, Reconciliation
 
 ROOT = Path(__file__).parents[2]

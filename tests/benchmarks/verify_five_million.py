@@ -38,10 +38,10 @@ from mirrorless.reports.page import render
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
 from mirrorless.verify.findings import KINDS
+from spark.jobs.context import spark_context
 from spark.jobs.driver import JobOutcome, JobRun
 from spark.jobs.lane_copies import copy_lane, finished, wire_copy
 from spark.jobs.lane_tasks import TaskAttempt, run_lanes
-from spark.jobs.session import spark_context
 from spark.verify import verify
 from tests.support.tampering import changed, tampered_with
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pyspark
 
 from lab.drills.operator_command import JAVA_OPTIONS
-from spark.jobs.session import _LOCAL
+from spark.jobs.context import _LOCAL
 
 SPARK_HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).parents[2]

@@ -15,6 +15,7 @@ import msgspec
 
 from mirrorless.lane import FlowName
 from mirrorless.ports.stores import StateStore
+from mirrorless.scheduled.lease import LONGEST_MS
 
 TERM_MS: Final = 60_000
 """Of a lease; what a run that died leaves standing."""
@@ -23,9 +24,6 @@ LEAST_MS: Final = 30_000
 """Left of the lease when a transaction begins: a transaction and its records in the journals take less."""
 
 RENEW_BELOW_MS: Final = 45_000
-
-LONGEST_MS: Final = 20 * 60_000
-"""A lease that ends later has a holder whose clock is ahead: if that run was killed, it would stand for as long."""
 
 HAND_OVER_MS: Final = 90_000
 """Before its end a holder gives way to a successor, and one that is started earlier than that ends at once."""

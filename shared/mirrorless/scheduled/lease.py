@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from mirrorless.errors import LeaseLost
 from mirrorless.lane import FlowName
 from mirrorless.ports.stores import StateStore
+
+LONGEST_MS: Final = 20 * 60_000
+"""More than Lambda lets a run last. A lease that ends later has a holder whose clock is ahead: were that run killed, it
+would stand for as long."""
 
 
 @dataclass(slots=True)

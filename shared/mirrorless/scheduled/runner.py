@@ -20,13 +20,10 @@ from mirrorless.errors import LeaseLost, MirrorlessError
 from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
-from mirrorless.scheduled.lease import HeldLease
+from mirrorless.scheduled.lease import LONGEST_MS, HeldLease
 
 LEASE_MS: Final = 45_000
 """A run that died is replaced after this time. It outlasts a round: one of 5,000 lanes takes 25 to 37 s at 256 MB."""
-
-LONGEST_MS: Final = 20 * 60_000
-"""More than Lambda lets a run last: a lease that ends later is of a run whose clock was ahead, and may be dead."""
 
 RENEW_AFTER_MS: Final = 5_000
 """Between two renewals of the lease, which come before rounds."""

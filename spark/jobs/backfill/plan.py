@@ -56,7 +56,7 @@ def plan_backfill(
     *,
     at_a_time: Callable[[], int] = lambda: LANES_AT_A_TIME,
     survey: Survey | None = None,
-    tables: Any = None,
+    dynamodb: Any = None,
 ) -> JobPlan:
     """Read the facts, check them and make the plan. Needs no Spark session.
 
@@ -64,7 +64,7 @@ def plan_backfill(
         request: of the job.
         at_a_time: the most lanes that may run at once; called once all facts are read.
         survey: of an archive, lanes side by side; without it they are counted here, one after the other.
-        tables: a client of DynamoDB; None for a new one.
+        dynamodb: a client, see `dynamodb_client`; None for a new one.
 
     Raises:
         ConfigurationError: this is no request for a backfill, or a topic is not there.
@@ -74,7 +74,7 @@ def plan_backfill(
     if not isinstance(options, BackfillOptions):
         raise ConfigurationError(f"this is a request for {request.kind}", where=request.run_id)
     flow = request.flow
-    tables = tables or dynamodb_client(flow.target.region, flow.tables_role, direct=True)
+    dynamodb = dynamodb or dynamodb_client(flow.target.region, flow.tables_role, direct=True)
     archive = warm_archive(options.archive) if options.archive is not None else None
     facts = BackfillFacts(
         request=request,
@@ -82,8 +82,8 @@ def plan_backfill(
         log=archive or warm_log(msgspec.json.encode(flow.source), flow.flow),
         archive=archive,
         survey=survey,
-        chains=DynamoDbChains(tables, flow.tables.offset_map, retention_days=flow.map_retention_days),
-        states=DynamoDbLaneStates(tables, flow.tables.lanes),
+        chains=DynamoDbChains(dynamodb, flow.tables.offset_map, retention_days=flow.map_retention_days),
+        states=DynamoDbLaneStates(dynamodb, flow.tables.lanes),
     )
     lanes = facts.lanes()
     topics = {each.topic: each for each in facts.topics()}

@@ -31,8 +31,8 @@ from mirrorless.reconcile.looks import chunks_of
 from mirrorless.reconcile.ranges import within
 from mirrorless.record import Record
 from spark.jobs.clients import warm_log
+from spark.jobs.context import most_attempts
 from spark.jobs.lane_tasks import TaskAttempt
-from spark.jobs.session import most_attempts
 
 if TYPE_CHECKING:
     import pyarrow as pa

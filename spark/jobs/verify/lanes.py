@@ -23,9 +23,9 @@ from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.joining import JoinedLane, LanePart, joined
 from mirrorless.verify.slices import WHOLE, SlicedLane, VerifiedSlice, rows_to_close, slice_bytes
 from mirrorless.verify.task import VerifyTask
+from spark.jobs.context import lanes_at_a_time
 from spark.jobs.driver import JobRun
 from spark.jobs.lane_tasks import BYTES_OF_A_TASK, run_lanes
-from spark.jobs.session import lanes_at_a_time
 from spark.jobs.verify.results import PARTS, SURVEYS, part_file, read_part, survey_file, write_findings
 from spark.jobs.verify.tasks import (
     Searched,
@@ -105,7 +105,7 @@ def lane_sizes(tasks: Sequence[VerifyTask]) -> list[int]:
 
 def _survey(run: JobRun, lanes: Sequence[_Lane], most: int, known: set[str]) -> None:
     """Cut long lanes; one that cannot be surveyed has failed."""
-    # One whose older records are larger than its newest is longer than it seems: of twice the size it delays nobody.
+    # One whose older records are larger than its newest is longer than it seems, and is proved whole all the same.
     long = [each for each in lanes if each.size > most or survey_file(each.task) in known]
     work = [msgspec.json.encode(SurveyWork(task=each.task, most=most)) for each in long]
     for lane, answer in zip(long, run_lanes(run.context, survey_lane, work), strict=True):

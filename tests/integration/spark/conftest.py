@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from lab.drills.operator_command import JAVA_OPTIONS
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.naming import SPARK_MASTER_VARIABLE
-from spark.jobs.session import spark_context
+from spark.jobs.context import spark_context
 from tests.support.aws_recorder import ROOT, WITHIN_JOBS
 
 

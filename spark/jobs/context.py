@@ -1,4 +1,4 @@
-"""The Spark context of a job, its session where a job needs SQL, and the most that runs in it at once."""
+"""The Spark context of a job, and the most that runs in it at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def spark_context(name: str, *, quick_java: bool = False) -> SparkContext:
     """The context of this process: EMR's, or a local one where `MIRRORLESS_SPARK_MASTER` is set.
 
-    A session, which `SparkSession.builder` makes of it, takes two seconds and as much CPU more to start.
+    It runs tasks. A session, for SQL, takes two seconds and as much CPU more to start: see `JobRun.session`.
 
     Args:
         name: of the application.
