@@ -286,6 +286,25 @@ def test_a_topic_that_is_not_there_has_no_extent_and_no_last_record_for_the_oper
     assert offsets.extents([("not-there", 0), (topic, 0)]).keys() == {(topic, 0)}
 
 
+def test_the_operators_look_at_offsets_waits_for_a_leader_that_moves(
+    cluster: KafkaCluster, records: KafkaRecords, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that has just started again knows a newer epoch than a new client's metadata."""
+    ensure(records, topic)
+    refused: Future[Any] = Future()
+    refused.set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
+    refusals, list_offsets = [refused] * 3, AdminClient.list_offsets
+
+    def moving(client: AdminClient, wanted: dict[Any, Any], **options: Any) -> dict[Any, Future[Any]]:
+        return dict.fromkeys(wanted, refusals.pop()) if refusals else list_offsets(client, wanted, **options)
+
+    monkeypatch.setattr(AdminClient, "list_offsets", moving)
+    offsets = KafkaOffsets(ClusterSettings(alias="eu-west", bootstrap=cluster.bootstrap), flow="us-east->eu-west")
+
+    assert offsets.extents([(topic, 0)])[topic, 0].end == 0
+    assert not refusals
+
+
 def test_partitions_whose_batches_are_larger_than_a_fetch_are_looked_at_one_right_after_the_other(
     cluster: KafkaCluster, records: KafkaRecords, topic: str
 ) -> None:

@@ -15,13 +15,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import OffsetSpec
 
-from mirrorless.adapters.kafka.admin import WarmAdmin, connected
-from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, translated
+from mirrorless.adapters.kafka.admin import WarmAdmin, offsets_call
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config, translated
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.messages import record_of
 from mirrorless.errors import Retriable
 from mirrorless.naming import LOOK_GROUP
-from mirrorless.ports.kafka import TopicPartition
+from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
 
@@ -65,7 +65,7 @@ class KafkaOffsets:
 
     def extents(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Extent]:
         """The extent of each partition; one that does not exist is left out."""
-        wanted = [ClientPartition(topic, partition) for topic, partition in partitions]
+        wanted = list(partitions)
         if not wanted:
             return {}
         starts = self._list(wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # the client ships no type
@@ -74,7 +74,7 @@ class KafkaOffsets:
 
     def committed(self, group: str, topic: str, partition: int) -> int | None:
         """The offset that a group has committed; None when it has not."""
-        answered = self._groups.committed([group], _deadline)
+        answered = self._groups.committed([group], _within(ANSWER_SECONDS))
         if group not in answered:
             raise Retriable(f"the committed offsets of group {group} cannot be read", where=self._where)
         found = answered[group].get((topic, partition))
@@ -112,33 +112,27 @@ class KafkaOffsets:
                 return found
         return None
 
-    def _list(self, wanted: list[ClientPartition], spec: OffsetSpec) -> Mapping[tuple[str, int], int]:
-        with self._admin.asked("list its offsets", self._where) as client:
-            futures = connected(client, _deadline).list_offsets(
-                dict.fromkeys(wanted, spec), request_timeout=ANSWER_SECONDS
-            )
-        offsets = {}
+    def _list(self, wanted: list[TopicPartition], spec: OffsetSpec) -> Mapping[TopicPartition, int]:
+        answers, failures = self._admin.call_each(
+            wanted, offsets_call(spec), _within(ANSWER_SECONDS), chunk=len(wanted)
+        )
         there: dict[str, int] | None = None
-        for place, future in futures.items():
-            try:
-                offsets[place.topic, place.partition] = answer(future, _deadline).offset
-            except KafkaException as exc:
-                error = exc.args[0]
-                if error.code() in _ABSENT:
+        for (topic, partition), error in failures.items():
+            if error.code() in _ABSENT:
+                continue
+            # If no requested partition has a leader, the client does not say whether they exist.
+            if error.code() == KafkaError._NOENT:  # noqa: SLF001 -- same
+                there = self.partitions() if there is None else there
+                if partition >= there.get(topic, 0):
                     continue
-                # If no requested partition has a leader, the client does not say whether they exist.
-                if error.code() == KafkaError._NOENT:  # noqa: SLF001 -- same
-                    there = self.partitions() if there is None else there
-                    if place.partition >= there.get(place.topic, 0):
-                        continue
-                self._admin.discard()
-                raise Retriable(f"the cluster did not list its offsets: {error.str()}", where=self._where) from exc
-        return offsets
+            raise Retriable(f"the cluster did not list its offsets: {error.str()}", where=self._where)
+        return {place: each.offset for place, each in answers.items()}
 
 
-def _deadline() -> float:
-    """For the answer to a request that ends after ANSWER_SECONDS: a little later, since its own error is clearer."""
-    return ANSWER_SECONDS + 2 * MARGIN_SECONDS
+def _within(seconds: float) -> Deadline:
+    """A deadline for an answer after so long, with what every deadline keeps for its error."""
+    end = time.monotonic() + seconds + MARGIN_SECONDS
+    return lambda: end - time.monotonic()
 
 
 FETCH_BYTES = 65_536
