@@ -255,7 +255,7 @@ class Reconciliation:
                 copied=not self.options.look_only,
             )
         ]
-        for number, found in find_conflicts(self.run.session, reads).items():
+        for number, found in find_conflicts(self.run.session, reads, self._files).items():
             lanes[number].conflicts = found
             lanes[number].error = lanes[number].error or found.error
 

@@ -1,7 +1,8 @@
 """Conflicts by key, by Spark: each slice of a log yields one row for each record, without its content.
 
 A row is `(lane, key hash, offset, timestamp, size)`. Windows over the keys of a lane set the newest other record beside
-each orphan; then only orphans remain, and what comes back to the driver are sums, some listed keys and ranges.
+each orphan; then only orphans remain. The run's folder has each of them; the driver gets sums, some listed keys and
+ranges.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from mirrorless.record import Record
 from spark.jobs.clients import warm_log
 from spark.jobs.context import most_attempts
 from spark.jobs.lane_tasks import TaskAttempt
+from spark.jobs.reconcile.orphan_files import keep_orphans
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,11 +52,16 @@ T = TypeVar("T")
 _LATEST: Final = (1 << 63) - 1
 
 
-def find_conflicts(spark: SparkSession, reads: Sequence[ConflictSlice]) -> dict[int, LaneConflicts]:
+def find_conflicts(spark: SparkSession, reads: Sequence[ConflictSlice], folder: str) -> dict[int, LaneConflicts]:
     """The orphans of each lane that has any, by the lane's number, beside the other records of their keys.
 
+    Args:
+        spark: the session.
+        reads: of all lanes.
+        folder: the run's, in which each orphan is kept: see `keep_orphans`.
+
     Raises:
-        Exception: of Spark, when a cluster did not answer in several attempts.
+        Exception: of Spark, when a cluster or the folder did not answer in several attempts.
     """
     slices = [msgspec.json.encode(each) for read in reads for each in slices_of(read)]
     if not slices:
@@ -67,36 +74,39 @@ def find_conflicts(spark: SparkSession, reads: Sequence[ConflictSlice]) -> dict[
             for number in batch.column(0).to_pylist():
                 yield from _rows(msgspec.json.decode(slices[number], type=ConflictSlice), attempt)
 
-    return conflicts_of(spark.range(0, len(slices), 1, len(slices)).mapInArrow(rows, ROWS))
-
-
-def conflicts_of(rows: DataFrame) -> dict[int, LaneConflicts]:
-    """The conflicts among rows of the schema `ROWS`."""
-    rank = sql.when(sql.col("timestamp") < 0, sql.lit(_LATEST)).otherwise(sql.col("timestamp")).alias("rank")
-    other = sql.struct(rank, "offset", "side", "timestamp", "size", "tombstone")
-    orphans = (
-        rows.withColumn("other", sql.max(sql.when(~sql.col("orphan"), other)).over(Window.partitionBy("lane", "key")))
-        .filter("orphan")
-        .cache()
-    )
+    orphans = orphans_of(spark.range(0, len(slices), 1, len(slices)).mapInArrow(rows, ROWS)).cache()
     try:
-        met = sql.col("other").isNotNull()
-        named = sql.col("label").isNotNull()
-        sums = orphans.groupBy("lane").agg(
-            sql.count_distinct(sql.when(named, sql.col("key"))).alias("keys"),
-            sql.count_distinct(sql.when(met, sql.col("key"))).alias("conflicts"),
-            sql.min(sql.when(sql.col("timestamp") >= 0, sql.col("timestamp"))).alias("oldest"),
-            sql.max(sql.when(sql.col("timestamp") >= 0, sql.col("timestamp"))).alias("newest"),
-            sql.max("error").alias("error"),
-        )
-        found = sums.collect()
-        first = sql.row_number().over(Window.partitionBy("lane").orderBy("offset"))
-        sample = orphans.filter(named).withColumn("nth", first).filter(sql.col("nth") <= SAMPLED)
-        sampled = _by_lane(sample.orderBy("lane", "nth").collect(), _orphan_key)
-        listed = _by_lane(_listed(orphans.filter(met)).collect(), _conflict)
-        older = _by_lane(_ranges(orphans.filter(met & (sql.col("timestamp") <= sql.col("other.rank")))), _range)
+        keep_orphans(orphans, {read.lane: (read.topic, read.partition) for read in reads if read.orphans}, folder)
+        return conflicts_of(orphans)
     finally:
         orphans.unpersist()
+
+
+def orphans_of(rows: DataFrame) -> DataFrame:
+    """The orphans among rows of the schema `ROWS`, each with the newest `other` record of its key, or null."""
+    rank = sql.when(sql.col("timestamp") < 0, sql.lit(_LATEST)).otherwise(sql.col("timestamp")).alias("rank")
+    other = sql.struct(rank, "offset", "side", "timestamp", "size", "tombstone")
+    newest = sql.max(sql.when(~sql.col("orphan"), other)).over(Window.partitionBy("lane", "key"))
+    return rows.withColumn("other", newest).filter("orphan")
+
+
+def conflicts_of(orphans: DataFrame) -> dict[int, LaneConflicts]:
+    """The conflicts of orphans."""
+    met = sql.col("other").isNotNull()
+    named = sql.col("label").isNotNull()
+    sums = orphans.groupBy("lane").agg(
+        sql.count_distinct(sql.when(named, sql.col("key"))).alias("keys"),
+        sql.count_distinct(sql.when(met, sql.col("key"))).alias("conflicts"),
+        sql.min(sql.when(sql.col("timestamp") >= 0, sql.col("timestamp"))).alias("oldest"),
+        sql.max(sql.when(sql.col("timestamp") >= 0, sql.col("timestamp"))).alias("newest"),
+        sql.max("error").alias("error"),
+    )
+    found = sums.collect()
+    first = sql.row_number().over(Window.partitionBy("lane").orderBy("offset"))
+    sample = orphans.filter(named).withColumn("nth", first).filter(sql.col("nth") <= SAMPLED)
+    sampled = _by_lane(sample.orderBy("lane", "nth").collect(), _orphan_key)
+    listed = _by_lane(_listed(orphans.filter(met)).collect(), _conflict)
+    older = _by_lane(_ranges(orphans.filter(met & (sql.col("timestamp") <= sql.col("other.rank")))), _range)
     return {
         row["lane"]: LaneConflicts(
             keys=row["keys"],

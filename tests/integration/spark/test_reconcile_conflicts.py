@@ -7,7 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from mirrorless.clock import now_ms
@@ -15,7 +17,8 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.reconcile.conflicts import LISTED
 from mirrorless.reconcile.orphans import WITHHELD
-from spark.jobs.reconcile.conflicts import ROWS, conflicts_of
+from spark.jobs.reconcile.conflicts import ROWS, conflicts_of, orphans_of
+from spark.jobs.reconcile.orphan_files import keep_orphans
 from tests.integration.spark.test_reconcile import crash_after
 from tests.support.failover_stage import FailoverStage
 from tests.support.lane_stage import Crash, LaneStage
@@ -45,6 +48,11 @@ def fail_over(failover: FailoverStage, *, compacted: bool = True) -> None:
     failover.on_target(b"older b", key=b"b", timestamp=T + 20)
 
 
+def kept_orphans(folder: Path) -> pa.Table:
+    """The orphans of all lanes in a run's folder."""
+    return pa.concat_tables(parquet.read_table(each) for each in sorted((folder / "orphans").glob("*.parquet")))
+
+
 BEFORE = [b"before", b"older a", b"newer b", b"only c", b"newer a", b"older b"]
 
 
@@ -61,6 +69,15 @@ def test_a_replay_never_puts_an_older_value_of_a_compacted_topic_over_a_newer_on
     assert (lane["orphan_keys"], lane["oldest_orphan"], lane["newest_orphan"]) == (3, T + 10, T + 30)
     listed = [(each["key"], each["orphan"]["timestamp"], each["other"]["timestamp"]) for each in lane["conflicting"]]
     assert listed == [("a", T + 10, T + 20), ("b", T + 30, T + 20)]
+    columns = ["topic", "partition", "offset", "key", "timestamp", "other_side", "other_timestamp"]
+    assert kept_orphans(failover.folder / "reconcile-test-0").select(columns).to_pylist() == [
+        dict(zip(columns, (failover.stage.topic, 0, *each), strict=True))
+        for each in (
+            (1, b"a", T + 10, "source", T + 20),
+            (2, b"b", T + 30, "source", T + 20),
+            (3, b"c", T + 10, None, None),
+        )
+    ]
     assert "Keys that were written on both sides" in [
         table.title for section in outcome.report.sections for table in section.tables
     ]
@@ -140,7 +157,7 @@ def test_conflicts_of_random_lanes_are_those_that_a_search_finds(spark: SparkSes
                 _Row(lane, unlike, label, orphan, "source", offset, chance.randrange(-1, 9), offset, tombstone=False)
             )
     chance.shuffle(rows)
-    found = conflicts_of(spark.createDataFrame(rows, ROWS))
+    found = conflicts_of(orphans_of(spark.createDataFrame(rows, ROWS)))
 
     for lane in range(60):
         orphans = sorted((row for row in rows if row.lane == lane and row.orphan), key=lambda row: row.offset)
@@ -164,11 +181,34 @@ def test_conflicts_of_random_lanes_are_those_that_a_search_finds(spark: SparkSes
         assert all(each.older == (each.orphan.offset in withheld) for each in found[lane].listed)
 
 
+def test_every_orphan_of_every_lane_is_in_the_runs_folder_by_its_offset(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [
+        _Row(lane, b"key", label, orphan=True, side="source", offset=each, timestamp=each, size=7, tombstone=each == 2)
+        for lane in range(3)
+        for label in (b"key" if lane else None,)
+        for each in range(11_000)  # more than come to a worker at once
+    ]
+    rows.append(
+        _Row(3, b"0", None, orphan=True, side="source", offset=0, timestamp=-1, size=0, tombstone=True, error="!")
+    )
+    random.Random(7).shuffle(rows)  # noqa: S311 -- no secret
+    places = {lane: ("t", 10 + lane) for lane in range(4)}
+    assert keep_orphans(orphans_of(spark.createDataFrame(rows, ROWS)), places, str(tmp_path)) == 33_000
+    assert not (tmp_path / "orphans" / "t-13.parquet").exists(), "a slice that was not read has no orphans"
+    kept = kept_orphans(tmp_path)
+    assert kept["partition"].to_pylist() == [10 + lane for lane in range(3) for _ in range(11_000)]
+    assert kept["offset"].to_pylist() == [*range(11_000)] * 3
+    hashes = [None, b"key".hex().upper(), b"key".hex().upper()]
+    assert kept["key_hash"].to_pylist() == [each for each in hashes for _ in range(11_000)]
+    assert kept["tombstone"].to_pylist() == [each == 2 for _ in range(3) for each in range(11_000)]
+    assert set(kept["size"].to_pylist()) == {7}
+
+
 def test_a_lane_lists_its_first_conflicts_and_counts_them_all(spark: SparkSession) -> None:
     rows = []
     for number in range(LISTED + 50):
         key = b"key %d" % number
         rows.append(_Row(0, key, key, orphan=True, side="source", offset=number, timestamp=1, size=1, tombstone=False))
         rows.append(_Row(0, key, None, orphan=False, side="target", offset=number, timestamp=2, size=1, tombstone=True))
-    found = conflicts_of(spark.createDataFrame(rows, ROWS))[0]
+    found = conflicts_of(orphans_of(spark.createDataFrame(rows, ROWS)))[0]
     assert (found.conflicts, len(found.listed), found.older) == (LISTED + 50, LISTED, (OffsetRange(0, LISTED + 50),))
