@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from mirrorless.adapters.kafka.besides import Besides
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS
+from mirrorless.adapters.kafka.delivery_reports import Watch
 from mirrorless.adapters.kafka.writer import ONE_BY_ONE, KafkaWriter, _Health, first_batches, unsent_at_last
 from mirrorless.errors import Retriable
 from mirrorless.record import Record
@@ -80,45 +82,80 @@ def test_a_target_that_is_slow_but_goes_on_is_not_waited_for_beyond_the_deadline
     assert target.looks
 
 
-class RefusingTarget:
-    """A producer whose target answers nothing to the first record in time, takes the second and refuses the third."""
+class AnsweringTarget:
+    """A producer whose target gives each record that has a callback an offset or an error, at the first flush."""
 
-    ANSWERS = (KafkaError(KafkaError._MSG_TIMED_OUT), None, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
-
-    def __init__(self) -> None:
-        self.callbacks: list[Any] = []
+    def __init__(self, *answers: int | KafkaError) -> None:
+        self.answers, self.callbacks = answers, list[Any]()
+        self.asked: list[tuple[str, float]] = []
 
     def __len__(self) -> int:
         return 0
 
+    def begin_transaction(self) -> None:
+        """As the client has it."""
+
     def produce(self, *arguments: Any) -> None:
         """Keep the callback, by its position."""
-        self.callbacks.append(arguments[4])
+        self.callbacks += [each for each in arguments[4:5] if each is not None]
 
     def flush(self, _: float) -> int:
         """Call every callback."""
-        for callback, error in zip(self.callbacks, self.ANSWERS, strict=True):
-            callback(error, self)
+        for callback, answer in zip(self.callbacks, self.answers, strict=True):
+            error = answer if isinstance(answer, KafkaError) else None
+            callback(error, SimpleNamespace(offset=lambda answer=answer: answer))
         return 0
 
-    @staticmethod
-    def offset() -> int:
-        """Of the record that was taken."""
-        return 7
+    def list_topics(self, topic: str, *, timeout: float) -> Any:
+        """Metadata of one topic, of three partitions."""
+        self.asked.append((topic, timeout))
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=range(3))})
+
+
+TIMED_OUT, TOO_LARGE = KafkaError(KafkaError._MSG_TIMED_OUT), KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+PLACE = "us-east.orders", 0
+
+
+def writer_to(target: AnsweringTarget, *, watch: Watch | None) -> KafkaWriter:
+    """A writer without a cluster; one without transactions, and careful, where it watches no lanes."""
+    writer = object.__new__(KafkaWriter)
+    writer._producer, writer._batch = target, (1_000, 10 if watch else ONE_BY_ONE)  # type: ignore[assignment]  # a fake
+    writer.transactional_id, writer._watch, writer._health = "id" if watch else "", watch, _Health()
+    writer._bootstrap, writer._portion, writer._besides = "b:1", None, Besides()
+    return writer
 
 
 def test_without_transactions_a_careful_writer_names_the_record_that_was_refused() -> None:
-    writer = object.__new__(KafkaWriter)
-    target = RefusingTarget()
-    writer._producer, writer._batch = target, (1_000, ONE_BY_ONE)  # type: ignore[assignment]  # no cluster
-    writer.transactional_id, writer._watch, writer._health, writer._bootstrap = "", None, _Health(), "b:1"
-    writer._portion, writer._besides = None, Besides()
+    writer = writer_to(AnsweringTarget(TIMED_OUT, 7, TOO_LARGE), watch=None)
 
-    place = "us-east.orders", 0
-    delivery = writer.write({place: records(3, size=100)}, lambda: 60.0)[place]
+    delivery = writer.write({PLACE: records(3, size=100)}, lambda: 60.0)[PLACE]
 
     assert delivery.refusal is not None
     assert delivery.refusal.index == 2
+
+
+@pytest.mark.parametrize(
+    ("answers", "suspect"),
+    [((TIMED_OUT, 7), True), ((5, 9), False)],
+    ids=["one was not acknowledged", "a rival wrote between them"],
+)
+def test_a_lane_whose_ends_are_unclear_is_watched_and_its_writer_is_suspect_only_after_a_failure(
+    answers: tuple[int | KafkaError, ...], *, suspect: bool
+) -> None:
+    watch = Watch()
+    writer = writer_to(AnsweringTarget(*answers), watch=watch)
+
+    assert writer.write({PLACE: records(4, size=100)}, lambda: 60.0)[PLACE].unclear
+    assert (PLACE in watch, writer.suspect) == (True, suspect)
+
+
+def test_the_partitions_of_one_topic_are_counted_without_the_metadata_of_all_others_and_in_time() -> None:
+    """All others may be hundreds of thousands."""
+    target = AnsweringTarget()
+    assert writer_to(target, watch=None).partition_count("us-east.orders", lambda: 5.0) == 3
+    ((topic, timeout),) = target.asked
+    assert topic == "us-east.orders"
+    assert 0 < timeout < 5
 
 
 def test_what_is_done_besides_is_over_with_the_body_and_its_error_is_raised() -> None:

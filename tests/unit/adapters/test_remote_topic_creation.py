@@ -65,7 +65,8 @@ def target(monkeypatch: pytest.MonkeyPatch) -> KafkaTarget:
 def test_a_config_that_the_target_refuses_is_left_out_and_logged(
     target: KafkaTarget, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    configs = {"redpanda.remote.write": "true", "cleanup.policy": "compact", "segment.bytes": "2"}
+    configs = {f"redpanda.remote.{name}": "true" for name in ("read", "write")}
+    configs |= {"cleanup.policy": "compact", "segment.bytes": "2"}
 
     target.create_partitions("us-east.orders", 3, configs, seconds)
 
@@ -77,7 +78,7 @@ def test_a_config_that_the_target_refuses_is_left_out_and_logged(
             "level": "WARNING",
             "flow": "us-east->eu-west",
             "topic": "us-east.orders",
-            "trouble": "created without redpanda.remote.write: the target refuses it",
+            "trouble": "created without redpanda.remote.read, redpanda.remote.write: the target refuses it",
         }
     ]
 
@@ -99,21 +100,33 @@ def test_a_topic_that_is_refused_for_another_reason_is_an_error(
         target.create_partitions("us-east.orders", 1, {"segment.bytes": "2"}, seconds)
 
 
+def test_partitions_that_are_refused_are_an_error(target: KafkaTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    target.create_partitions("us-east.orders", 1, {}, seconds)
+    monkeypatch.setattr(Refusing, "grow", lambda _, counts, __: dict.fromkeys(counts, "denied"), raising=False)
+
+    with pytest.raises(Retriable, match=r"did not create us-east\.orders with 2 partitions: denied"):
+        target.create_partitions("us-east.orders", 2, {}, seconds)
+
+
 class Describing:
     """As much of `AdminClient` as describes one topic: one config of its own, one default."""
 
     def __init__(self, _: Any) -> None:
         """See `AdminClient`."""
 
-    def list_topics(self, topic: str, **_: Any) -> Any:
-        """See `AdminClient.list_topics`."""
+    def list_topics(self, topic: str, *, timeout: float) -> Any:
+        """See `AdminClient.list_topics`: of one topic, and in time."""
+        assert 0 < timeout < seconds()
         return SimpleNamespace(topics={topic: SimpleNamespace(partitions={0: None})})
 
-    def describe_configs(self, resources: Iterable[ConfigResource], **_: Any) -> dict[ConfigResource, Future[Any]]:
-        """See `AdminClient.describe_configs`."""
+    def describe_configs(
+        self, resources: Iterable[ConfigResource], *, request_timeout: float
+    ) -> dict[ConfigResource, Future[Any]]:
+        """See `AdminClient.describe_configs`: in time."""
+        assert 0 < request_timeout < seconds()
         described = {
             name: SimpleNamespace(name=name, value="1", source=source, is_read_only=False, is_sensitive=False)
-            for name, source in (("retention.ms", 1), ("segment.bytes", 5))
+            for name, source in (("retention.ms", 1), ("segment.bytes", 5), ("local.retention.ms", 1))
         }
         answer: Future[Any] = Future()
         answer.set_result(described)
@@ -129,6 +142,7 @@ def test_the_forwarder_takes_defaults_from_where_the_flow_says(
 ) -> None:
     monkeypatch.setattr("mirrorless.adapters.kafka.admin.AdminClient", Describing)
 
-    described = KafkaSource(replace(SETTINGS, use_defaults_from=defaults_from)).describe("orders", seconds)
+    settings = replace(SETTINGS, use_defaults_from=defaults_from, config_properties_exclude=("local.*",))
+    described = KafkaSource(settings).describe("orders", seconds)
 
     assert (described.partitions, described.configs) == (1, configs)
