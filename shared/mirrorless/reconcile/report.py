@@ -169,8 +169,8 @@ def _orphan_table(lanes: Sequence[LaneOutcome]) -> Table:
             for each in lanes
             for found in each.orphans
         ),
-        note="Each is in the loss ledger as well: `mirrorless losses`. The run's folder has every record's key and time: "
-        "orphans/*.parquet.",
+        note="Each is in the loss ledger as well: `mirrorless losses`. Keys and times of all: orphans/*.parquet in the "
+        "run's folder.",
     )
 
 
