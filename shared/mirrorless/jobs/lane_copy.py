@@ -319,6 +319,7 @@ class LaneCopy:
             self.by_batches.choice.lanes = 1 if outcome is None else self.shared.lanes
             if outcome is not None:
                 self._shared_to = covered
+                self.replicator.positions.advance(outcome.runs)
                 return outcome
         self._shared_to = -1
         self.replicator.examined = examined

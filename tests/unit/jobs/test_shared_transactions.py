@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -25,6 +26,7 @@ from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import Step
+from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.record import Record
 from tests.support.batches import in_batches
@@ -251,6 +253,38 @@ def test_lanes_that_share_their_requests_are_counted() -> None:
 
     assert [each.records for each in results] == [40] * 3
     assert max(counted) == 3
+
+
+def test_a_lane_reads_its_head_once_however_many_transactions_it_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = World({partition: records(*range(60)) for partition in range(2)})
+    there.batches = {
+        partition: list(in_batches(records(*range(60)), random.Random(1), largest=1))  # noqa: S311  no secret
+        for partition in range(2)
+    }
+    shared = SharedTransactions(
+        replicator=there.environment(job="backfill-1"), request="backfill-1", deadline=lambda: deadline_in(60)
+    )
+    read, load, together = Counter[Lane](), Positions.load, threading.Barrier(2)
+
+    def counted(positions: Positions, lanes: list[Lane], *arguments: Any) -> frozenset[Lane]:
+        before = dict(positions._heads)
+        leased = load(positions, lanes, *arguments)
+        read.update(lane for lane in lanes if before.get(lane) is not positions._heads[lane])
+        return leased
+
+    def copy(partition: int) -> CopyResult:
+        logs, choice = MemoryLogs(there, random.Random(1)), EngineChoice(budget=1)  # noqa: S311  no secret
+        lane = copy_of(logs, (0, 60), choice=choice, partition=partition, shared=shared)
+        together.wait(SECONDS)
+        return lane.run()
+
+    monkeypatch.setattr(Positions, "load", counted)
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(copy, range(2), timeout=SECONDS))
+
+    assert min(each.runs for each in results) > 10
+    # By itself, and by the transactions that it shares; and when a lane is the last one, alone again.
+    assert max(read.values()) <= 4, read
 
 
 @pytest.mark.parametrize("seed", range(12))
