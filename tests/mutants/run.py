@@ -7,7 +7,7 @@ survives otherwise. A survivor is a test that is missing, a line that is not nee
 difference; `survivors.toml` names a reason for each, and one that it does not name makes this program fail.
 
 mutmut works in a folder of its own for each part, keeps its verdicts there, and a later run goes on. It tests anew what
-has survived, and the mutants of a function that has changed.
+has survived without a reason, and the mutants of a function that has changed.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = Path(__file__).with_name("survivors.toml")
 FOLDER: Final = ROOT / ".lab" / "mutants"
 MINUTES: Final = 60
+WAITING_AT_ONCE: Final = 6
+"""Mutants at once where tests wait for servers most of the time."""
 
 COPIED: Final = ("functions", "spark", "cli", "lab", "infra", "tests", "replication.example.yaml", "constraints.txt")
 """What tests read beside the code, which mutmut wants in a folder `src`."""
@@ -132,22 +134,29 @@ def main() -> int:
         folder = FOLDER / name
         if arguments.fresh:
             shutil.rmtree(folder, ignore_errors=True)
+        reasons = [Kept(**entry) for entry in kept.get(name, [])]
         prepare(folder, PARTS[name])
-        forget_survivors(folder / "mutants")
+        forget_survivors(folder, reasons)
         with servers(folder / "servers") if PARTS[name].servers else nullcontext():
-            run(folder, ends - time.monotonic())
-        failed |= report(name, folder, [Kept(**entry) for entry in kept.get(name, [])])
+            run(
+                folder, ends - time.monotonic(), at_once=WAITING_AT_ONCE if PARTS[name].servers else os.cpu_count() or 1
+            )
+        failed |= report(name, folder, reasons)
     return int(failed)
 
 
-def forget_survivors(folder: Path) -> None:
-    """Forget who survived: mutmut keeps that too, although a test has been written since."""
-    for path in folder.rglob("*.py.meta"):
+def forget_survivors(folder: Path, reasons: Sequence[Kept]) -> None:
+    """Forget who survived without a reason: mutmut keeps that too, although a test has been written since."""
+    survived = [each for each, verdict in found(folder / "mutants") if verdict in {SURVIVED, UNTESTED}]
+    forgotten = {
+        mutant
+        for mutant, survivor in zip(survived, described(folder, survived) if survived else (), strict=True)
+        if not any(reason.explains(survivor) for reason in reasons)
+    }
+    for path in (folder / "mutants").rglob("*.py.meta"):
         meta = json.loads(path.read_text())
         codes = meta["exit_code_by_key"]
-        meta["exit_code_by_key"] = {
-            mutant: None if VERDICTS.get(code) in {SURVIVED, UNTESTED} else code for mutant, code in codes.items()
-        }
+        meta["exit_code_by_key"] = {mutant: None if mutant in forgotten else code for mutant, code in codes.items()}
         path.write_text(json.dumps(meta, indent=4))
 
 
@@ -215,15 +224,18 @@ def servers(folder: Path) -> Iterator[None]:
             server.stop()
 
 
-def run(folder: Path, seconds: float) -> None:
-    """Let mutmut test what has no verdict yet, until the time is over.
+def run(folder: Path, seconds: float, *, at_once: int) -> None:
+    """Let mutmut test what has no verdict yet, so many mutants at once, until the time is over.
 
     Raises:
         SystemExit: mutmut failed, for instance because the tests fail without a mutant.
     """
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     process = subprocess.Popen(
-        ["mutmut", "run", "--max-children", "2"], cwd=folder, env={**os.environ, "PATH": path}, start_new_session=True
+        ["mutmut", "run", "--max-children", str(at_once)],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        start_new_session=True,
     )
     try:
         if process.wait(max(1.0, seconds)):

@@ -86,8 +86,9 @@ class AnsweringTarget:
     """A producer whose target gives each record that has a callback an offset or an error, at the first flush."""
 
     def __init__(self, *answers: int | KafkaError) -> None:
-        self.answers, self.callbacks = answers, list[Any]()
+        self.answers, self.callbacks, self.given = answers, list[Any](), list[tuple[Any, ...]]()
         self.asked: list[tuple[str, float]] = []
+        self.full = False
 
     def __len__(self) -> int:
         return 0
@@ -96,11 +97,17 @@ class AnsweringTarget:
         """As the client has it."""
 
     def produce(self, *arguments: Any) -> None:
-        """Keep the callback, by its position."""
+        """Keep what is given, and its callback by its position; while the queue is full, refuse it."""
+        if self.full:
+            self.full = False
+            raise BufferError
+        self.given.append(arguments)
         self.callbacks += [each for each in arguments[4:5] if each is not None]
 
     def flush(self, _: float) -> int:
-        """Call every callback."""
+        """Call every callback, once all are there."""
+        if len(self.callbacks) < len(self.answers):
+            return 0
         for callback, answer in zip(self.callbacks, self.answers, strict=True):
             error = answer if isinstance(answer, KafkaError) else None
             callback(error, SimpleNamespace(offset=lambda answer=answer: answer))
@@ -132,6 +139,58 @@ def test_without_transactions_a_careful_writer_names_the_record_that_was_refused
 
     assert delivery.refusal is not None
     assert delivery.refusal.index == 2
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_client_is_given_every_part_of_a_record_also_after_its_queue_was_full(*, full: bool) -> None:
+    lane = [
+        Record(offset=0, timestamp=7, headers=[("a", b"1"), ("a", None)], key=b"k", value=b"v"),
+        Record(offset=1, timestamp=8, headers=[], key=None, value=None),
+    ]
+    target, made = AnsweringTarget(5, 6), list[str]()
+    target.full = full
+
+    found = writer_to(target, watch=None).write({PLACE: lane}, lambda: 60.0, lambda: made.append("meanwhile"))
+
+    assert list(found[PLACE].downstream) == [5, 6]
+    assert [(*each[:4], *each[5:]) for each in target.given] == [
+        ("us-east.orders", b"v", b"k", 0, None, 7, [("a", b"1"), ("a", None)]),
+        ("us-east.orders", None, None, 0, None, 8, None),
+    ]
+    assert made == ["meanwhile"]
+
+
+@pytest.mark.parametrize(("batch_records", "callbacks"), [(ONE_BY_ONE, 3), (10, 1)])
+def test_only_a_careful_writer_pays_for_a_callback_of_each_record(batch_records: int, callbacks: int) -> None:
+    target = AnsweringTarget(5, 6, 7)
+    writer = writer_to(target, watch=None)
+    writer._batch = 1_000, batch_records
+
+    writer.write({PLACE: records(3, size=10)}, lambda: 60.0)
+
+    assert len(set(target.callbacks)) == callbacks
+
+
+def test_a_new_producer_is_given_twice_as_long_with_each_look_until_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slow cluster has to answer within one call; a short one shows early that it was turned away."""
+    now, timeouts = [0.0], list[float]()
+
+    def no_answer(*, timeout: float) -> None:
+        timeouts.append(timeout)
+        now[0] += timeout
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    target = AnsweringTarget()
+    monkeypatch.setattr(target, "list_topics", no_answer)
+    monkeypatch.setattr(target, "poll", lambda _: None, raising=False)
+    monkeypatch.setattr("mirrorless.adapters.kafka.writer.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    with pytest.raises(KafkaException):
+        writer_to(target, watch=None)._await_metadata(lambda: MARGIN_SECONDS + 10 - now[0])
+
+    assert timeouts == pytest.approx([1, 2, 4, 3])
 
 
 @pytest.mark.parametrize(
