@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from mirrorless.adapters.kafka.besides import Besides
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS
 from mirrorless.adapters.kafka.delivery_reports import Watch
 from mirrorless.adapters.kafka.writer import ONE_BY_ONE, KafkaWriter, _Health, first_batches, unsent_at_last
-from mirrorless.errors import Retriable
+from mirrorless.errors import NotAcknowledged, Retriable
 from mirrorless.record import Record
 
 
@@ -89,6 +90,8 @@ class AnsweringTarget:
         self.answers, self.callbacks, self.given = answers, list[Any](), list[tuple[Any, ...]]()
         self.asked: list[tuple[str, float]] = []
         self.full = False
+        self.refused: dict[int, KafkaError] = {}
+        self.left = self.flushes = 0
 
     def __len__(self) -> int:
         return 0
@@ -101,17 +104,20 @@ class AnsweringTarget:
         if self.full:
             self.full = False
             raise BufferError
+        if len(self.given) in self.refused:
+            raise KafkaException(self.refused[len(self.given)])
         self.given.append(arguments)
         self.callbacks += [each for each in arguments[4:5] if each is not None]
 
     def flush(self, _: float) -> int:
-        """Call every callback, once all are there."""
+        """Call every callback, once all are there; how many reports are still to come."""
+        self.flushes += 1
         if len(self.callbacks) < len(self.answers):
             return 0
         for callback, answer in zip(self.callbacks, self.answers, strict=True):
             error = answer if isinstance(answer, KafkaError) else None
             callback(error, SimpleNamespace(offset=lambda answer=answer: answer))
-        return 0
+        return self.left
 
     def list_topics(self, topic: str, *, timeout: float) -> Any:
         """Metadata of one topic, of three partitions."""
@@ -158,6 +164,54 @@ def test_the_client_is_given_every_part_of_a_record_also_after_its_queue_was_ful
         ("us-east.orders", None, None, 0, None, 8, None),
     ]
     assert made == ["meanwhile"]
+
+
+def test_a_record_that_the_client_itself_refuses_is_named_and_none_overtakes_it() -> None:
+    target = AnsweringTarget(5)
+    target.refused = {1: TOO_LARGE}
+
+    delivery = writer_to(target, watch=None).write({PLACE: records(3, size=10)}, lambda: 60.0)[PLACE]
+
+    assert (list(delivery.downstream), delivery.refusal and delivery.refusal.index) == ([5], 1)
+    assert len(target.given) == 1
+
+
+def test_a_record_that_the_client_does_not_take_for_another_reason_is_not_acknowledged_for_that() -> None:
+    target = AnsweringTarget(5)
+    target.refused = {1: KafkaError(KafkaError._STATE, "a transaction is over")}
+
+    with pytest.raises(NotAcknowledged, match="2 records were not acknowledged: a transaction is over"):
+        writer_to(target, watch=None).write({PLACE: records(3, size=10)}, lambda: 60.0)
+
+
+def test_in_a_transaction_nothing_is_waited_for_once_a_record_is_refused() -> None:
+    """Those behind it are reported only when they time out."""
+    target, seconds = AnsweringTarget(7, TOO_LARGE), itertools.count(60, -1)
+    target.left = 1
+
+    delivery = writer_to(target, watch=Watch()).write({PLACE: records(2, size=10)}, lambda: float(next(seconds)))[PLACE]
+
+    assert (delivery.refusal is not None, target.flushes) == (True, 1)
+
+
+@pytest.mark.parametrize("why", ["", "wrong password"])
+def test_a_producer_that_was_turned_away_says_why_and_another_one_that_it_had_no_answer(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_answer(_: str, **__: float) -> None:
+        raise KafkaException(TIMED_OUT)
+
+    target = AnsweringTarget()
+    monkeypatch.setattr(target, "list_topics", no_answer)
+    writer = writer_to(target, watch=None)
+    if why:
+        writer._health.on_error(KafkaError(KafkaError._AUTHENTICATION, why))
+
+    with pytest.raises(Retriable) as raised:
+        writer.partition_count("us-east.orders", lambda: 60.0)
+
+    assert (f"turned us away: {why}" if why else "did not read metadata") in str(raised.value)
+    assert why or raised.value.where == "b:1"
 
 
 @pytest.mark.parametrize(("batch_records", "callbacks"), [(ONE_BY_ONE, 3), (10, 1)])
