@@ -93,9 +93,6 @@ class LaneCopy:
     runs: int = 0
     races: int = 0
     _by_records: Replicator = field(init=False)
-    _shared_to: int = -1
-    """The upstream offset to which a shared transaction came last, -1 for none: what this replicator remembers may be
-    older."""
     _copied_at: float = 0.0
     """When the last chunk was over."""
     _rate_limit: ByteRateLimit | None = None
@@ -147,8 +144,7 @@ class LaneCopy:
             Retriable: a store or the target does not answer.
         """
         positions, deadline = self.replicator.positions, deadline_in(CHUNK_SECONDS)
-        begins = {self.lane: self._shared_to} if self._shared_to >= 0 else {}
-        if self.lane in positions.load([self.lane], self.replicator.remote_topic, deadline, begins):
+        if self.lane in positions.load([self.lane], self.replicator.remote_topic, deadline):
             raise self._lost_to_another()
         return positions.head(self.lane).position
 
@@ -289,7 +285,7 @@ class LaneCopy:
         batch = Batch(
             records={place: content.of_lane}, covered={place: content.covered}, begins={place: content.begins}
         )
-        outcome = self._written(batch, content.covered, examined=examined)
+        outcome = self._written(batch, examined=examined)
         if outcome.waiting:
             raise self._lost_to_another()
         size = sum(run.bytes for run in outcome.runs)
@@ -312,16 +308,17 @@ class LaneCopy:
             self._rate_limit.spend(size, self._between_pauses)
         self._copied_at = self.monotonic()
 
-    def _written(self, batch: Batch, covered: int, *, examined: bool) -> BatchOutcome:
+    def _written(self, batch: Batch, *, examined: bool) -> BatchOutcome:
         """Write a batch, beside those of other lanes where that is possible."""
         if self.shared is not None and self.by_batches is not None and self.replicator is self.by_batches.replicator:
             outcome = self.shared.replicate(batch, examined=examined)
             self.by_batches.choice.lanes = 1 if outcome is None else self.shared.lanes
             if outcome is not None:
-                self._shared_to = covered
-                self.replicator.positions.advance(outcome.runs)
+                if outcome.runs:
+                    self.replicator.positions.advance(outcome.runs)
+                else:
+                    self.replicator.positions.forget([self.lane])  # a twin has written it
                 return outcome
-        self._shared_to = -1
         self.replicator.examined = examined
         return self.replicator.replicate(batch, request=self.task.run_id, deadline=deadline_in(CHUNK_SECONDS))
 

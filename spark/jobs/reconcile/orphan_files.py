@@ -1,13 +1,13 @@
 """The orphans of a reconcile as Parquet in its run's folder, `orphans/<topic>-<partition>.parquet`: a row for each.
 
-A row has a record's place, times, sizes and key, and the newest other record of its key, without the contents. A report
-lists a few of them.
+A row has a record's place, time and size, the beginning of its key, and the same of the newest other record of its key,
+without the contents. A report lists a few of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from pyspark.sql import functions as sql
 
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.ports.kafka import TopicPartition
+from spark.jobs.parquet_rows import write_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,9 +40,14 @@ def keep_orphans(orphans: DataFrame, places: Mapping[int, TopicPartition], folde
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 -- in the worker
 
-        every = (each for batch in batches for each in _by_lane(batch))
-        for lane, parts in groupby(every, key=itemgetter(0)):
-            count = _write_lane(folder, places[lane], (rows for _, rows in parts))
+        files = open_job_files(folder)
+        for lane, parts in groupby(chain.from_iterable(map(_by_lane, batches)), key=itemgetter(0)):
+            topic, partition = places[lane]
+            rows = (_placed(part, topic, partition) for _, part in parts)
+            first = next(rows)
+            # Spark's own writer would need the right to delete objects.
+            name = f"orphans/{topic}-{partition}.parquet"
+            count = write_batches(files, name, chain([first], rows), first.schema)
             yield pa.RecordBatch.from_pydict({"count": pa.array([count], pa.int64())})
 
     other = [
@@ -73,23 +79,13 @@ def _by_lane(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         yield lane, rows.filter(compute.equal(lanes, lane))
 
 
-def _write_lane(folder: str, place: TopicPartition, parts: Iterable[pa.RecordBatch]) -> int:
-    """Write the file of a lane; Spark's own writer would need the right to delete objects."""
+def _placed(rows: pa.RecordBatch, topic: str, partition: int) -> pa.RecordBatch:
+    """Rows of one lane with its names instead of its number."""
     import pyarrow as pa  # noqa: PLC0415 -- in the worker
-    from pyarrow import parquet  # noqa: PLC0415 -- same
 
-    (topic, partition), file, sink, count = place, None, pa.BufferOutputStream(), 0
-    for part in parts:
-        columns = {
-            "topic": pa.array([topic] * part.num_rows),
-            "partition": pa.array([partition] * part.num_rows, pa.int32()),
-            **{name: part.column(name) for name in part.schema.names if name != "lane"},
-        }
-        rows = pa.RecordBatch.from_pydict(columns)
-        file = file or parquet.ParquetWriter(sink, rows.schema, compression="zstd")
-        file.write_batch(rows)
-        count += rows.num_rows
-    if file is not None:
-        file.close()
-        open_job_files(folder).write(f"orphans/{topic}-{partition}.parquet", sink.getvalue().to_pybytes())
-    return count
+    names = {
+        "topic": pa.array([topic] * rows.num_rows),
+        "partition": pa.array([partition] * rows.num_rows, pa.int32()),
+    }
+    columns = {name: rows.column(name) for name in rows.schema.names if name != "lane"}
+    return pa.RecordBatch.from_pydict(names | columns)

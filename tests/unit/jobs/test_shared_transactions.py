@@ -287,6 +287,27 @@ def test_a_lane_reads_its_head_once_however_many_transactions_it_shares(monkeypa
     assert max(read.values()) <= 4, read
 
 
+def test_a_lane_whose_twin_was_faster_by_one_offset_goes_on_behind_it() -> None:
+    """What it remembers of itself is from before."""
+    there = World({0: records(*range(40))})
+    there.batches = {0: list(in_batches(records(*range(40)), random.Random(1), largest=1))}  # noqa: S311  no secret
+    twin, calls = there.environment(job="backfill-1"), list[int]()
+
+    def faster(_: SharedTransactions, batch: Batch, *, examined: bool) -> BatchOutcome:
+        assert len(calls) < 40, "the same offset comes again and again"
+        calls.append(batch.covered["orders", 0])
+        twin.examined = examined
+        twin.replicate(batch, request="backfill-1", deadline=deadline_in(60))
+        return BatchOutcome(runs=[], stopped={})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SharedTransactions, "replicate", faster)
+        logs, choice = MemoryLogs(there, random.Random(1)), EngineChoice(budget=1)  # noqa: S311  no secret
+        found = copy_of(logs, (0, 40), choice=choice, shared=Task().shared).run()
+
+    assert (found.state, found.position, sorted(set(calls)) == calls) == ("done", 40, True)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_lanes_that_share_transactions_keep_the_invariants_whichever_step_fails(
     seed: int, monkeypatch: pytest.MonkeyPatch
