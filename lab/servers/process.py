@@ -6,13 +6,16 @@ ready, is their own modules' business.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -168,7 +171,11 @@ def free_port() -> int:
 
 
 def reserve(port: int) -> bool:
-    """Take a TCP port on loopback, as `free_port` does; False where it is promised already, or somebody else's."""
+    """Take a TCP port on loopback, as `free_port` does; False where it is promised already, or somebody else's.
+
+    Other processes cannot take it while this one lives, whether or not a server listens there: labs run side by side,
+    and a port that is free only until a broker has started, or while one is killed, is not.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -177,8 +184,21 @@ def reserve(port: int) -> bool:
             return False
     if port in TAKEN:
         return False
+    try:
+        fcntl.lockf(_promises(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
     TAKEN.add(port)
     return True
+
+
+@cache
+def _promises() -> int:
+    """The file, open for good, of which each process locks the byte at the number of each port that it has taken.
+
+    The kernel drops the locks with the process, however that ends.
+    """
+    return os.open(Path(tempfile.gettempdir(), f"mirrorless-lab-ports-{os.getuid()}"), os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def first_ephemeral_port() -> int:

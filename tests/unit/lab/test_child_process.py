@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lab.functions.environment import own_bytes
-from lab.servers.process import ChildProcess, first_ephemeral_port, free_port, tail
+from lab.servers.process import ChildProcess, first_ephemeral_port, free_port, reserve, tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+REPOSITORY = Path(__file__).parents[3]
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
 POLITE = "import time; print('up', flush=True); time.sleep(60)"
 
@@ -177,6 +178,21 @@ def test_ports_are_reserved_once_and_never_out_of_the_kernels_own_range() -> Non
 
     assert len(set(ports)) == 200
     assert max(ports) < first_ephemeral_port()
+
+
+def test_a_port_taken_by_one_process_is_not_given_to_another_while_nothing_listens_there() -> None:
+    port = free_port()
+    asked = [sys.executable, "-c", f"from lab.servers.process import reserve; print(reserve({port}))"]
+
+    assert subprocess.run(asked, capture_output=True, text=True, check=True, cwd=REPOSITORY).stdout == "False\n"
+
+
+def test_a_port_is_free_again_when_the_process_that_took_it_has_ended() -> None:
+    asked = [sys.executable, "-c", "from lab.servers.process import free_port; print(free_port())"]
+
+    port = int(subprocess.run(asked, capture_output=True, text=True, check=True, cwd=REPOSITORY).stdout)
+
+    assert reserve(port)
 
 
 def test_the_memory_of_a_child_that_ended_while_it_was_read_is_nothing(start: Callable[[str], ChildProcess]) -> None:
