@@ -85,6 +85,7 @@ class Workload:
         self._records = records
         self._seconds = seconds
         self._random = Random(seed)  # noqa: S311 -- a workload, not a secret
+        self.transactional_id = f"payments-{time.time_ns()}"
         self._produced = 0
         self._stopped = threading.Event()
 
@@ -117,14 +118,13 @@ class Workload:
             TimeoutError: when the cluster stops taking records.
         """
         plain = self._producer({"enable.idempotence": True})
-        transactional = self._producer({"transactional.id": f"payments-{time.time_ns()}"})
-        transactional.init_transactions(TIMEOUT_SECONDS)
+        transactional: Producer | None = None
         began = time.monotonic()
         large = LARGE_RECORDS if "audit-log" in self._shapes else 0
         while self._produced < self._records and not self._stopped.is_set():
             topic = self._random.choices(list(self._shapes), [shape.share for shape in self._shapes.values()])[0]
             if topic == "payments":
-                self._transaction(transactional)
+                transactional = self._transaction(transactional)
             else:
                 self._burst(plain, topic)
             if large and self.progress > 1 - large / (LARGE_RECORDS + 1):
@@ -135,14 +135,24 @@ class Workload:
         if plain.flush(TIMEOUT_SECONDS):
             raise TimeoutError(f"{self._bootstrap} took no records for {TIMEOUT_SECONDS:.0f} s")
 
-    def _transaction(self, producer: Producer) -> None:
-        producer.begin_transaction()
-        self._burst(producer, "payments")
-        producer.flush(TIMEOUT_SECONDS)  # aborted records must have been written, to leave their gap
-        if self._random.random() < 1 / 3:
-            producer.abort_transaction(TIMEOUT_SECONDS)
-        else:
-            producer.commit_transaction(TIMEOUT_SECONDS)
+    def _transaction(self, producer: Producer | None) -> Producer | None:
+        """One burst in a transaction; the producer to go on with, or None where the cluster ended it."""
+        try:
+            if producer is None:
+                producer = self._producer({"transactional.id": self.transactional_id})
+                producer.init_transactions(TIMEOUT_SECONDS)
+            producer.begin_transaction()
+            self._burst(producer, "payments")
+            producer.flush(TIMEOUT_SECONDS)  # aborted records must have been written, to leave their gap
+            if self._random.random() < 1 / 3:
+                producer.abort_transaction(TIMEOUT_SECONDS)
+            else:
+                producer.commit_transaction(TIMEOUT_SECONDS)
+        except KafkaException:
+            # A transaction that stood still for a minute is over. An application goes on with another producer, which
+            # ends what this one left open; the audit reads what became of it.
+            return None
+        return producer
 
     def _burst(self, producer: Producer, topic: str) -> None:
         for _ in range(self._random.randint(1, 200)):

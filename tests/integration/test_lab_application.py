@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.cloud import create_topics
 from lab.drills.application import Application, PartitionKey
+from lab.drills.workload import Workload
 from lab.servers.kafka import KafkaCluster
 
 pytestmark = pytest.mark.integration
@@ -88,3 +91,30 @@ def test_the_group_is_gone_from_the_cluster_that_it_has_left(
     admin = AdminClient({"bootstrap.servers": bootstrap})
     described = admin.describe_consumer_groups([application.group], request_timeout=10)[application.group].result(10)
     assert described.state.name == "EMPTY"
+
+
+def test_an_application_whose_producer_is_fenced_goes_on_with_another(
+    clusters: tuple[KafkaCluster, KafkaCluster], topic: str
+) -> None:
+    """As a cluster does with a transaction that stood still for longer than its timeout, on a machine under load."""
+    bootstrap = clusters[0].bootstrap
+    workload = Workload(
+        bootstrap, records=2_000, seed=1, seconds=4, topics=["payments"], name=lambda name: f"{topic}-{name}"
+    )
+    workload.create_topics()
+    with ThreadPoolExecutor() as pool:
+        producing = pool.submit(workload.produce)
+        while workload.progress < 0.25:
+            assert not producing.done()
+            time.sleep(0.01)  # between two looks; what is waited for ends, or fails
+        other = Producer({"bootstrap.servers": bootstrap, "transactional.id": workload.transactional_id})
+        other.init_transactions(60)
+
+        producing.result(120)
+
+    assert workload.progress >= 1
+    # It came back: the other one is fenced in its turn.
+    other.begin_transaction()
+    other.produce(f"{topic}-payments", b"late")
+    with pytest.raises(KafkaException):
+        other.commit_transaction(60)
