@@ -124,6 +124,18 @@ def test_ordinary_batches_have_a_least_size_and_careful_ones_a_byte(
     assert batch_size(target, opened) == LEAST_BATCH_BYTES
 
 
+def test_only_a_writer_of_transactions_has_their_timeout_and_every_request_ends_before_it(
+    opened: list[OpenedWriter],
+) -> None:
+    for delivery in ("exactly_once", "at_least_once"):
+        target_of(delivery=delivery, transaction_timeout_ms=9_000).writer(deadline)
+
+    transactional, plain = (each.config for each in opened)
+    assert transactional["transaction.timeout.ms"] == 9_000
+    assert "transaction.timeout.ms" not in plain
+    assert all(config["socket.timeout.ms"] == 8_500 for config in (transactional, plain))
+
+
 def test_without_transactions_a_writer_has_no_id(opened: list[OpenedWriter]) -> None:
     target = target_of(delivery="at_least_once")
     target.writer(deadline)
