@@ -28,6 +28,7 @@ from mirrorless.adapters.kafka.client import (
     client_config,
     msk_iam_token,
     seconds_left,
+    wait_left,
 )
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.naming import CLIENT_LOG_VARIABLE
@@ -311,3 +312,8 @@ def test_the_kafka_clients_own_lines_are_as_many_as_the_environment_says(monkeyp
     assert client_config(cluster, "a->b|x")["log_level"] == 5
     monkeypatch.setenv(CLIENT_LOG_VARIABLE, "0")
     assert client_config(cluster, "a->b|x")["log_level"] == 0
+
+
+def test_what_is_under_way_is_waited_for_until_the_margin_and_a_moment_at_least() -> None:
+    assert wait_left(lambda: 10.0) == 10.0 - MARGIN_SECONDS
+    assert wait_left(lambda: MARGIN_SECONDS) == wait_left(lambda: -5.0) == 0.001

@@ -13,7 +13,14 @@ from confluent_kafka import KafkaError, KafkaException
 from mirrorless.adapters.kafka.besides import Besides
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS
 from mirrorless.adapters.kafka.delivery_reports import Watch
-from mirrorless.adapters.kafka.writer import ONE_BY_ONE, KafkaWriter, _Health, first_batches, unsent_at_last
+from mirrorless.adapters.kafka.writer import (
+    NO_PROGRESS_S,
+    ONE_BY_ONE,
+    KafkaWriter,
+    _Health,
+    first_batches,
+    unsent_at_last,
+)
 from mirrorless.errors import NotAcknowledged, Retriable
 from mirrorless.record import Record
 
@@ -81,6 +88,29 @@ def test_a_target_that_is_slow_but_goes_on_is_not_waited_for_beyond_the_deadline
     writer._producer, writer._batch = target, (1_000, 10)  # type: ignore[assignment]  # no cluster: it is the loop
     writer._await_full_batches([records(100, size=100)], lambda: 0.55)
     assert target.looks
+
+
+class StandingTarget:
+    """A producer whose target takes nothing."""
+
+    def __init__(self, looks: list[float]) -> None:
+        self.poll = looks.append
+
+    def __len__(self) -> int:
+        return 100
+
+
+def test_a_target_that_takes_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is the test's: it goes on by a tenth of the patience at each look."""
+    looks: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: len(looks) * NO_PROGRESS_S / 10)
+    monkeypatch.setattr("mirrorless.adapters.kafka.writer.time", clock)
+    writer = object.__new__(KafkaWriter)
+    writer._producer, writer._batch = StandingTarget(looks), (1_000, 10)  # type: ignore[assignment]  # as above
+
+    writer._await_full_batches([records(100, size=100)], lambda: 30.0)
+
+    assert 10 <= len(looks) <= 11
 
 
 class AnsweringTarget:
