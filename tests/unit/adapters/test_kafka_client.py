@@ -73,6 +73,17 @@ def test_a_client_finds_a_broker_that_is_back_within_a_second() -> None:
     assert config()["reconnect.backoff.max.ms"] <= 1_000
 
 
+def test_a_client_keeps_idle_connections_and_says_nothing_of_those_that_end_while_it_is_frozen() -> None:
+    found = config()
+
+    assert (found["socket.keepalive.enable"], found["log.connection.close"]) == (True, False)
+
+
+def test_a_client_gives_no_broker_its_metrics() -> None:
+    """Each push is a request, and an event pays for it (KIP-714)."""
+    assert config()["enable.metrics.push"] is False
+
+
 def test_scram_takes_user_and_password_from_the_secret_and_a_private_authority_from_another(secrets: Any) -> None:
     store(secrets, "AmazonMSK_user", username="mirror", password="s3cret\\nwith backslash")  # noqa: S106  not one
     store(secrets, "ca", certificate=PEM)
