@@ -98,7 +98,7 @@ class TurnedAway:
             client is used again.
     """
 
-    def __init__(self, where: str, hint: str = "") -> None:
+    def __init__(self, where: str, hint: str = _COMPARE) -> None:
         """Args: where: flow and cluster. hint: what the operator can do."""
         self.why = ""
         self._where = where
