@@ -20,10 +20,12 @@ from mirrorless.record_batch import PassTerms, RecordBatch, obstacle
 LEAST_SAVED_US: Final = 50_000.0
 """Of CPU: what the client would have saved so far, until it is taken, for its producer must be opened."""
 
-WATCHED_SECONDS: Final = 8.0
+COLD_SECONDS: Final = 4.0
+"""Of copying at first, whose pace does not count: brokers that have just started seem to be distant."""
+
+WATCHED_SECONDS: Final = 4.0
 WATCHED_BYTES: Final = 1_000_000
-"""Of copying by whole batches, both, until their pace counts. Shorter lanes never try the client. A job's first seconds
-are slow wherever brokers have just started."""
+"""Of copying by whole batches, both, until their pace counts. Shorter lanes never try the client."""
 
 SLOW_BYTES: Final = 4_000_000
 """A second, of all lanes that share their requests: what comes to less waits for a distant target, about 25 ms away
@@ -36,7 +38,7 @@ TRIAL_BYTES: Final = 64_000_000
 FIRST_HELD_SECONDS: Final = 20.0
 HELD_SECONDS: Final = 300.0
 """Of copying, after which a choice is made anew. The client is held for the first, and for twice as long each time:
-what was slow may have been cold brokers."""
+what was slow may have passed."""
 
 FAILURES: Final = 3
 """In a row by whole batches, until the client has a try: it serves brokers that are too old for the other engine."""
@@ -73,6 +75,8 @@ class EngineChoice:
     """The same, when the client is taken next."""
     _lost_us: float = 0.0
     """CPU that the client would have saved since the engine was taken."""
+    _cold_seconds: float = COLD_SECONDS
+    """Left of these."""
     _failures: int = 0
     _offsets: int = 0
     _bytes: int = 0
@@ -106,11 +110,14 @@ class EngineChoice:
             seconds: that reading and writing took.
         """
         self._failures = 0
+        if self.engine == "batches":
+            self._fit(seconds)
+            self._cold_seconds -= seconds
+            if self._cold_seconds >= 0:
+                return
         self._offsets += offsets
         self._bytes += size
         self._seconds += seconds
-        if self.engine == "batches":
-            self._fit(seconds)
         if self._held_seconds:
             if self._seconds >= self._held_seconds:
                 self._take("batches", held_seconds=0.0)

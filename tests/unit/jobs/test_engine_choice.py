@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from mirrorless.jobs.engine_choice import (
+    COLD_SECONDS,
     FAILURES,
     FIRST_BYTES,
     FIRST_HELD_SECONDS,
@@ -128,12 +129,23 @@ def test_a_lane_that_is_quick_by_whole_batches_tries_nothing_for_a_while() -> No
     assert after(choice, 1_000) == ["records"]
 
 
+def test_what_is_slow_only_in_its_first_seconds_is_not_distant() -> None:
+    cold, distant = EngineChoice(), EngineChoice()
+
+    for second in range(8):
+        cold.copied(1, SLOW_BYTES // 10 if second < 4 else SLOW_BYTES, 1.0)
+        distant.copied(1, SLOW_BYTES - 1, 1.0)
+
+    assert (cold.engine, distant.engine) == ("batches", "records")
+
+
 def test_a_short_lane_never_tries_the_other_engine() -> None:
     choice = EngineChoice()
 
     choice.copied(1, WATCHED_BYTES - 1, WATCHED_SECONDS * 20)
     few_seconds = EngineChoice()
-    few_seconds.copied(1, WATCHED_BYTES, WATCHED_SECONDS / 2)
+    few_seconds.copied(1, 1, COLD_SECONDS)
+    few_seconds.copied(1, WATCHED_BYTES, WATCHED_SECONDS * 0.9)
 
     assert (choice.engine, few_seconds.engine) == ("batches", "batches")
 
