@@ -48,6 +48,10 @@ WORDS: Final = (r"^\s*raise \w+\(", r"^\s*(where|hint|detail) ?=", r"^\s*log(ger
 """Lines that are left as they are: what people read of an error. Their tests look for words, not for all of them."""
 
 
+GUARDS: Final = (r"^\s*return bool\(\w+\) and (not )?isinstance\(",)
+"""Bodies of `TypeGuard`s, which are left too: mutmut wraps what it changes, and mypy narrows by no wrapped guard."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Code, and the tests that must notice its changes."""
@@ -174,7 +178,7 @@ def prepare(folder: Path, part: Part) -> None:
         "also_copy": ["src", *COPIED],
         "pytest_add_cli_args_test_selection": list(part.tests),
         "pytest_add_cli_args": ["-k", part.chosen],
-        "do_not_mutate_patterns": list(WORDS),
+        "do_not_mutate_patterns": [*WORDS, *GUARDS],
         "process_isolation": "forkserver",
         # A mutant that loops for ever is given so many times what its tests take, and so many seconds more.
         "timeout_multiplier": 4.0,
