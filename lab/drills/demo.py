@@ -39,7 +39,7 @@ RECORDS = 30_000
 """Produced on each side."""
 SECONDS = 30.0
 """Over which they are spread."""
-REPLICATED_WITHIN_SECONDS = 180.0
+REPLICATED_WITHIN_SECONDS = 120.0
 FUNCTION_KILL_AT, BROKER_KILL_AT = 0.3, 0.6
 """Part of the records after which the faults come."""
 GROUP = "shop"
@@ -49,8 +49,8 @@ LEAVE_AT, RETURN_AT = 0.15, 0.75
 """Part of the records after which the group leaves the source, and the target: both faults come while it is there."""
 READ_AT_LEAST = 0.05
 """Of the records, before the group leaves: however slow the machine, it has read on both sides."""
-MOVED_WITHIN_SECONDS = 180.0
-READ_WITHIN_SECONDS = 180.0
+MOVED_WITHIN_SECONDS = 90.0
+READ_WITHIN_SECONDS = 120.0
 CONTROL = {
     "checkpoints_seconds": 1,
     "sync_group_offsets_seconds": 1,

@@ -86,6 +86,7 @@ class Workload:
         self._seconds = seconds
         self._random = Random(seed)  # noqa: S311 -- a workload, not a secret
         self.transactional_id = f"payments-{time.time_ns()}"
+        """Of the producers of transactions, one after the other."""
         self._produced = 0
         self._stopped = threading.Event()
 
@@ -116,6 +117,7 @@ class Workload:
 
         Raises:
             TimeoutError: when the cluster stops taking records.
+            KafkaException: when it begins no transactions.
         """
         plain = self._producer({"enable.idempotence": True})
         transactional: Producer | None = None
@@ -124,7 +126,7 @@ class Workload:
         while self._produced < self._records and not self._stopped.is_set():
             topic = self._random.choices(list(self._shapes), [shape.share for shape in self._shapes.values()])[0]
             if topic == "payments":
-                transactional = self._transaction(transactional)
+                transactional = self._transaction(transactional or self._transactional())
             else:
                 self._burst(plain, topic)
             if large and self.progress > 1 - large / (LARGE_RECORDS + 1):
@@ -135,12 +137,14 @@ class Workload:
         if plain.flush(TIMEOUT_SECONDS):
             raise TimeoutError(f"{self._bootstrap} took no records for {TIMEOUT_SECONDS:.0f} s")
 
-    def _transaction(self, producer: Producer | None) -> Producer | None:
+    def _transactional(self) -> Producer:
+        producer = self._producer({"transactional.id": self.transactional_id})
+        producer.init_transactions(TIMEOUT_SECONDS)
+        return producer
+
+    def _transaction(self, producer: Producer) -> Producer | None:
         """One burst in a transaction; the producer to go on with, or None where the cluster ended it."""
         try:
-            if producer is None:
-                producer = self._producer({"transactional.id": self.transactional_id})
-                producer.init_transactions(TIMEOUT_SECONDS)
             producer.begin_transaction()
             self._burst(producer, "payments")
             producer.flush(TIMEOUT_SECONDS)  # aborted records must have been written, to leave their gap

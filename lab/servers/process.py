@@ -185,15 +185,15 @@ def reserve(port: int) -> bool:
     if port in TAKEN:
         return False
     try:
-        fcntl.lockf(_promises(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-    except OSError:
+        fcntl.lockf(_port_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except (BlockingIOError, PermissionError):  # which of them, POSIX leaves to the system
         return False
     TAKEN.add(port)
     return True
 
 
 @cache
-def _promises() -> int:
+def _port_locks() -> int:
     """The file, open for good, of which each process locks the byte at the number of each port that it has taken.
 
     The kernel drops the locks with the process, however that ends.

@@ -25,7 +25,7 @@ def test_the_demonstration_breaks_two_things_moves_a_group_and_finds_nothing_mis
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=800,
+        timeout=500,
         check=False,
     )
 

@@ -76,7 +76,7 @@ class EngineChoice:
     _lost_us: float = 0.0
     """CPU that the client would have saved since the engine was taken."""
     _cold_seconds: float = COLD_SECONDS
-    """Left of these."""
+    """Left of `COLD_SECONDS`."""
     _failures: int = 0
     _offsets: int = 0
     _bytes: int = 0
