@@ -68,13 +68,16 @@ class LanePlan:
         return self.next > self.head.position
 
     def first(self, count: int) -> LanePlan:
-        """The part of this plan with its first `count` elements; all of it where it has no more."""
+        """The part of this plan with its first `count` elements; all of it where it has no more.
+
+        A part covers no more than its elements, for what stops the lane comes behind them.
+        """
         if count >= len(self.write):
             return self
         following = self.write[count].offset
         quarantined = tuple(offset for offset in self.quarantined if offset < following)
         returned = tuple(offset for offset in self.returned if offset < following)
-        return replace(self, write=self.write[:count], quarantined=quarantined, returned=returned, covered=0)
+        return replace(self, write=self.write[:count], quarantined=quarantined, returned=returned, stop=None, covered=0)
 
     def behind(self, run: Run) -> LanePlan:
         """What is left of this plan once its first part has become a run."""
@@ -166,7 +169,7 @@ def _plan_elements(
     origin: OriginRule | None = None,
 ) -> LanePlan:
     """The plan of records, or of batches between records; `any_record`: of a writer that writes each as it is."""
-    last = last_offset(records[-1]) if records else -1
+    last = max(last_offset(records[-1]) if records else -1, covered - 1)
     returned: tuple[int, ...] = ()
     if origin is not None:
         records, found = origin.split(records)  # type: ignore[arg-type]  # no batches

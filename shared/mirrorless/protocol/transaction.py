@@ -82,7 +82,7 @@ class PortionTransactions:
             return self._write_carefully(plan)
         runs: list[Run] = []
         while True:
-            before = _part(plan.first(refused))
+            before = plan.first(refused)
             if before.moves:
                 taken, again, broken = self.write([before])
                 runs += taken
@@ -93,7 +93,7 @@ class PortionTransactions:
                     continue
                 plan = plan.behind(runs[-1])
             one = plan.first(1)
-            parts, stop = self._write_carefully(_opened(one))
+            parts, stop = self._write_carefully(replace(one, write=list(records_in(one.write))))
             runs += parts
             if stop is not None:
                 return runs, stop
@@ -204,16 +204,6 @@ class PortionTransactions:
 def _content(plan: LanePlan) -> Sequence[Record]:
     """What its writer is given: whole batches where the lane was read by them."""
     return [each.batch for each in plan.write] if of_batches(plan.write) else plan.write  # type: ignore[misc,return-value]  # see `Writer.write`
-
-
-def _part(plan: LanePlan) -> LanePlan:
-    """A part of a plan: it covers no more than its records, for what stops the lane may come behind it."""
-    return replace(plan, stop=None, covered=0)
-
-
-def _opened(plan: LanePlan) -> LanePlan:
-    """A part of a plan by its records, where it has whole batches."""
-    return replace(_part(plan), write=list(records_in(plan.write)))
 
 
 def _size(records: Sequence[Element]) -> int:

@@ -190,10 +190,15 @@ class OffsetMap:
         return True
 
     def _first_record_after(self, lane: Lane, head: Head, position: int) -> Run | None:
-        """The first committed run with a record whose position is greater than `position`."""
+        """The first committed run with a record whose position is greater than `position`, and below the head's.
+
+        The store may have more by now. To show that would break whoever read the head in an order with other things.
+        """
         at = position
-        while links := self._chains.after(lane, head.generation, at, limit=PAGE, head=head):
+        while at < head.position and (links := self._chains.after(lane, head.generation, at, limit=PAGE, head=head)):
             for link in links:
+                if link.position >= head.position:
+                    return None
                 run = _committed(link)
                 if run is not None and run.spans:
                     return run
@@ -219,7 +224,7 @@ class OffsetMap:
         positions. A chain needs about as many reads as its span of offsets has binary digits, and no second index
         that every write would have to pay for.
         """
-        low, high, found = 0, head.position, None
+        low, high, found = 0, head.position - 1, None
         while low <= high:
             middle = (low + high) // 2
             run = self._record_at_or_before(lane, head, middle)

@@ -100,8 +100,9 @@ WAITING = Waiting(upstream_offset=5, detail="job run backfill-7 has this lane", 
 def test_every_record_of_a_lane_that_waits_comes_again() -> None:
     found = BatchOutcome(runs=(), stopped={}, waiting={("orders-eu", 1): WAITING})
 
-    assert partial_batch_response(batch(p0=[1], p1=[4, 5]), found) == {
+    assert partial_batch_response(batch(p0=[1], p1=[0, 4, 5]), found) == {
         "batchItemFailures": [
+            {"itemIdentifier": {"partition": "orders-eu-1", "offset": 0}},
             {"itemIdentifier": {"partition": "orders-eu-1", "offset": 4}},
             {"itemIdentifier": {"partition": "orders-eu-1", "offset": 5}},
         ]

@@ -158,7 +158,7 @@ def test_a_key_that_is_no_topic_and_partition_number_is_refused(key: str) -> Non
         decode_event(event)
 
 
-@pytest.mark.parametrize("value", ["5", "[]", '"abc"', '"a=bc"', '"ab c"', '"größe"', '"尺寸"', "true"])
+@pytest.mark.parametrize("value", ["5", "[]", '"abc"', '"a=bc"', '"ab c"', '"ab cd"', '"größe"', '"尺寸"', "true"])
 def test_a_value_that_is_no_base64_is_refused(value: str) -> None:
     with pytest.raises(EventError, match="value"):
         decode_event(event_of('"YQ=="', value))

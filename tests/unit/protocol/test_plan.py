@@ -147,6 +147,21 @@ def test_deliveries_that_are_not_one_growing_offset_for_each_record_are_not_beli
 # What a job has read itself
 
 
+@pytest.mark.parametrize(
+    ("batch", "covered", "stops", "following"),
+    [([], 104, True, 100), ([101], 104, True, 102), ([], 103, False, 103), ([101], 103, False, 103)],
+)
+def test_a_stop_is_not_passed_where_no_record_is_left_behind_it(
+    batch: list[int], covered: int, following: int, *, stops: bool
+) -> None:
+    """A lane in doubt that is stopped for it, above all: to write there would be a race that it loses each time."""
+    head, state = Head(generation=0, position=100), LaneState(stop=STANDING)
+
+    found = plan_lane(LANE, head, state, records(*batch), now=NOW, covered=covered)
+
+    assert (found.stop == STANDING, found.next) == (stops, following)
+
+
 @pytest.mark.parametrize(("batch", "covered", "following"), [([100, 101], 105, 105), ([], 105, 105), ([], 90, 100)])
 def test_a_job_passes_what_it_has_seen_to_hold_no_record(batch: list[int], covered: int, following: int) -> None:
     found = plan_lane(LANE, Head(generation=0, position=100), RUNNING, records(*batch), now=NOW, covered=covered)

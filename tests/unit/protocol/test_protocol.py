@@ -435,6 +435,25 @@ def test_a_lane_is_stopped_with_what_became_of_its_witness(
     assert why in replicate(there.environment(), there.whole()).stopped[TOPIC, 0].detail
 
 
+def test_a_lane_without_a_record_is_stopped_with_what_became_of_the_witnesses_beside_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = world([1, 2], [])
+    both = Batch.of_topic(TOPIC, {0: there.source[0], 1: []}, {1: 5})  # only markers in the second
+    died = attempt(there.environment(), both)
+    died.until("prepared")
+    died.resume(Killed())
+    monkeypatch.setattr(MemoryTarget, "look", lambda _, offsets, deadline: dict.fromkeys(offsets, "expired"))  # noqa: ARG005 -- the port's
+
+    stopped = replicate(there.environment(), both).stopped
+
+    assert [stopped[TOPIC, partition].reason for partition in (0, 1)] == ["broken", "broken"]
+    assert stopped[TOPIC, 1].detail == (
+        f"{lane(1)} @ 0: a run in doubt has no record of its own, and the target has lost the witnesses of the lanes "
+        "beside it (a retry does not help). What to do: reset the lane to its position"
+    )
+
+
 def test_a_run_in_doubt_whose_witness_compaction_removed_stops_its_lane_and_is_not_written_again() -> None:
     there = world([1, 2], [0, 3])
     died = attempt(there.environment(), there.batch(p0=[1, 2]))

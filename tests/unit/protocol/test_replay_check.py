@@ -68,6 +68,22 @@ def test_a_record_that_cannot_be_the_one_replicated_is_named(at: int, changed: d
     assert found[1].startswith(reason)
 
 
+@pytest.mark.parametrize(
+    ("timestamp", "moment"),
+    [(T - 999_877, "2025-11-21 00:43:20.123Z"), (-1, "1969-12-31 23:59:59.999Z"), (1 << 62, str(1 << 62))],
+)
+def test_a_timestamp_that_does_not_fit_is_shown_as_a_moment_where_a_calendar_has_it(
+    timestamp: int, moment: str
+) -> None:
+    found = contradiction([replace(FIRST[0], timestamp=timestamp)], RUNS)
+
+    assert found is not None
+    assert found[1] == (
+        f"its timestamp, {moment}, is outside of those that were replicated here, "
+        "2025-11-21 01:00:00.100Z to 2025-11-21 01:00:00.103Z"
+    )
+
+
 def test_a_changed_record_in_the_middle_of_a_run_is_seen_at_the_runs_end() -> None:
     """Only the last record has a fingerprint; the digest covers the others, once the whole run was replayed."""
     found = contradiction([FIRST[0], replace(FIRST[1], value=b"other"), FIRST[2]], RUNS)

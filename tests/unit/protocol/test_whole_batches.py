@@ -14,7 +14,7 @@ from mirrorless.lane_state import Head, LaneState, Stop
 from mirrorless.protocol.digest import fingerprint
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
-from mirrorless.protocol.outgoing import of_batches, records_in
+from mirrorless.protocol.outgoing import of_batches, opened_to_records, records_in
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.replay_check import contradiction
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
@@ -200,6 +200,15 @@ def test_the_first_elements_of_a_plan_are_whole_batches() -> None:
 
     assert written(found.first(2)) == [([0, 1, 2], True), ([3, 4], True)]
     assert found.first(2).next == 5
+
+
+def test_batches_are_opened_to_their_records_from_an_offset_on_where_there_are_any() -> None:
+    damaged = replace(SECOND, payload=SECOND.payload[:3])
+    control = replace(FIRST, records_count=0)
+
+    assert opened_to_records([control, FIRST, SECOND], 2) == records(2, 3, 4)
+    for left in ([FIRST, damaged], [FIRST, SECOND, control]):
+        assert opened_to_records(left, 5) is left
 
 
 def test_whole_batches_without_the_terms_of_their_topic_are_a_fault_of_the_program() -> None:
