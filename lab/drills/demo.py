@@ -202,7 +202,8 @@ class Demonstration:
         self._on_target.wait()
         if self._reached(workload, FUNCTION_KILL_AT):
             order = self.lab.faults.order("kill", "produced")
-            self.lab.faults.await_claimed(order, seconds=REPLICATED_WITHIN_SECONDS)
+            if not self.lab.faults.await_claimed(order, seconds=REPLICATED_WITHIN_SECONDS, over=self._over):
+                return
             self.lab.say("[bold]fault 1[/]: a function was killed (-9) after it produced, before it recorded anything")
         if self._reached(workload, BROKER_KILL_AT):
             self.lab.say(f"[bold]fault 2[/]: the broker of {target.alias} is killed (-9)")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -83,17 +84,19 @@ class FaultOrders:
         names = (path.name.split(".") for path in (self._folder / "claimed").iterdir())
         return Counter((action, step) for action, step, *_ in names)
 
-    def await_claimed(self, name: str, *, seconds: float) -> None:
-        """Wait until an order is carried out.
+    def await_claimed(self, name: str, *, seconds: float, over: threading.Event | None = None) -> bool:
+        """Wait until an order is carried out; False where all is over before.
 
         Raises:
             TimeoutError: no environment reached that step in time.
         """
-        deadline = time.monotonic() + seconds
+        deadline, over = time.monotonic() + seconds, over or threading.Event()
         while not (self._folder / "claimed" / name).exists():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no environment carried out {name} within {seconds:g} s")
-            time.sleep(_POLL_SECONDS)  # between two looks at a condition with a deadline
+            if over.wait(_POLL_SECONDS):
+                return False
+        return True
 
     def stopped(self) -> list[int]:
         """The pids of the environments that stopped themselves and wait to be resumed."""

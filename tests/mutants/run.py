@@ -39,7 +39,7 @@ KEPT: Final = Path(__file__).with_name("survivors.toml")
 FOLDER: Final = ROOT / ".lab" / "mutants"
 MINUTES: Final = 60
 MEMORY: Final = 4 * 1024**3
-"""Bytes of address space of one process, at most: a mutant that gathers for ever would otherwise take what the machine has."""
+"""Bytes of a process's address space, at most: a mutant that gathers for ever would take what the machine has."""
 
 WAITING_AT_ONCE: Final = 6
 """Mutants at once where tests wait for servers most of the time."""
