@@ -29,6 +29,11 @@ X, Y, C_IS_KNOWN = run(0, 1, (0, 2, 1), lane=BACK), run(1, 4, (3, 4, 1), lane=BA
 COPIED_FIRST = run(0, 2, (1, 0, 1), lane=OUT), run(2, 3, (2, 2, 1), lane=OUT)
 OWN_SECOND = run(0, 2, (1, 0, 1), lane=BACK), run(2, 3, lane=BACK)
 
+# here   A x
+# there  a X
+UNREAD = (run(0, 1, (0, 0, 1), lane=OUT),)
+UNREAD_BACK = (run(0, 2, (1, 1, 1), lane=BACK),)
+
 # here   x . A
 # there  X a
 BEHIND_A_MARKER = run(0, 3, (2, 1, 1), lane=OUT)
@@ -85,6 +90,7 @@ def answer(at: int, state: TranslationState, *parts: int | None, reread: int = 0
         ((X, Y, C_IS_KNOWN), 0, None, answer(0, "before_map", None, 0)),
         ((X, Y, C_IS_KNOWN), 2, None, answer(0, "ahead_of_replication", None, 0)),
         # A copy stands before what was produced there.
+        ((*UNREAD, *UNREAD_BACK), 0, None, answer(0, "before_map", 0, 1)),
         ((*COPIED_FIRST, *OWN_SECOND), 0, None, answer(0, "next_record", 0, 1)),
         ((*COPIED_FIRST, *OWN_SECOND), 1, None, answer(0, "exact", 0, 3, reread=1)),
         ((*COPIED_FIRST, *OWN_SECOND), 2, None, answer(2, "exact", 2, 3)),
@@ -113,11 +119,20 @@ def test_without_a_map_of_the_flow_from_there_nothing_is_known() -> None:
 
 
 @pytest.mark.parametrize("offset", range(6))
-def test_a_place_is_that_of_the_heads_as_they_were_read(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("runs", "later"),
+    [
+        ((A_B, C, X), (Y, C_IS_KNOWN, run(4, 6, lane=OUT))),
+        ((*COPIED_FIRST, *OWN_SECOND), (run(3, 9, (5, 3, 2), lane=BACK),)),
+    ],
+)
+def test_a_place_is_that_of_the_heads_as_they_were_read(
+    runs: tuple[Run, ...], later: tuple[Run, ...], offset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Heads and the log's end are read in an order; a head that was read later would have what they have not."""
-    chains = chains_of(A_B, C, X)
+    chains = chains_of(*runs)
     heads, before = chains.heads([OUT, BACK]), place(chains, offset)
-    for each in (Y, C_IS_KNOWN, run(4, 6, lane=OUT)):
+    for each in later:
         chains.prepare([each])
     monkeypatch.setattr(chains, "heads", None)  # not read again
 

@@ -14,7 +14,7 @@ from mirrorless.lane_state import Head, LaneState, Stop
 from mirrorless.protocol.digest import fingerprint
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
-from mirrorless.protocol.outgoing import of_batches, opened_to_records, records_in
+from mirrorless.protocol.outgoing import following_offset, of_batches, opened_to_records, records_in
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.replay_check import contradiction
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
@@ -193,6 +193,24 @@ def test_a_batch_that_cannot_be_decoded_stops_the_lane_and_those_before_it_pass(
     assert written(found) == [([0, 1, 2], True)]
     assert found.stop is not None
     assert (found.stop.reason, found.stop.upstream_offset) == ("refused", 3)
+    assert found.stop.detail.startswith("batch @ 3: the records of the batch cannot be decoded")
+    assert written(plan(FIRST, noise, *[THIRD] * damaged, begins=1)) == [([1, 2], False)]
+
+
+@pytest.mark.parametrize("position", [3, 4])
+def test_a_batch_below_the_position_is_left_whole(position: int) -> None:
+    """It is not written, so that it need not be decoded to be planned."""
+    noise = replace(FIRST, payload=memoryview(b"noise"))
+
+    found = plan(noise, SECOND, position=position)
+
+    assert [each.batch for each in found.replayed if not isinstance(each, Record)] == [noise]
+    assert found.stop is None
+
+
+def test_content_ends_behind_its_last_record_or_batch() -> None:
+    assert following_offset(records(2, 5)) == 6
+    assert following_offset([FIRST, batch(3, 4, until=9)]) == 9
 
 
 def test_the_first_elements_of_a_plan_are_whole_batches() -> None:
@@ -372,6 +390,61 @@ def test_batches_that_are_only_too_large_are_written_in_smaller_ones_and_the_nex
     assert there.visible() == [*range(40)]
     assert sum(there.cluster.requests) == 13, "nothing was refused again"
     there.assert_invariants()
+
+
+def test_a_lane_with_several_refused_batches_has_every_run_in_its_outcome() -> None:
+    """Each is written by records, alone; those between them pass."""
+    there = world(FIRST, batch(*range(3, 23)), batch(23, 24), batch(25, 26), batch(*range(27, 47)))
+    there.cluster.batch_bytes = 40
+
+    outcome = replicate(there.environment(), there.raw(there.whole()))
+
+    runs = runs_of(there)
+    assert [*outcome.runs] == runs
+    assert all(run.position < run.next for run in runs)
+    passed = [(run.position, run.next) for run in runs if run.passed_bytes]
+    assert passed == [(0, 3), (23, 27)]
+    assert (there.visible(), outcome.stopped) == ([*range(47)], {})
+    there.assert_invariants()
+
+
+def refusing_once(there: World, *offsets: int, lost_at: int | None = None) -> list[bytes | None]:
+    """Let the target refuse each record once, and lose its log when it is given another; those not refused yet."""
+    left: list[bytes | None] = [b"%d" % offset for offset in offsets]
+
+    def refuses(topic: str, partition: int, record: Record) -> bool:
+        if record.value == b"%d" % (-1 if lost_at is None else lost_at):
+            there.cluster.topics[topic][partition].clear()
+        if record.value not in left:
+            return False
+        left.remove(record.value)
+        return True
+
+    there.cluster.refuses = refuses
+    return left
+
+
+def test_a_target_that_refuses_what_it_took_a_moment_ago_is_searched_again_from_there() -> None:
+    there = world(FIRST, SECOND, THIRD)
+    left = refusing_once(there, 3, 1)
+
+    outcome = replicate(there.environment(), there.raw(there.whole()))
+
+    assert (there.visible(), outcome.stopped, left) == ([*range(8)], {}, [])
+    there.assert_invariants()
+
+
+@pytest.mark.parametrize("refused", [5, 3])
+def test_a_target_that_loses_records_while_a_refusal_is_searched_stops_the_lane(refused: int) -> None:
+    """Before the batches in front of the refused one are written again, or while those behind it are."""
+    there = world(FIRST, SECOND, THIRD)
+    environment = there.environment()
+    replicate(environment, there.raw(there.batch(p0=[0, 2])))
+    refusing_once(there, refused, lost_at=5)
+
+    outcome = replicate(environment, there.raw(there.batch(p0=[3, 7])))
+
+    assert outcome.stopped[TOPIC, 0].reason == "broken"
 
 
 def test_a_target_that_lost_records_stops_a_lane_of_batches() -> None:
