@@ -6,6 +6,7 @@ Local has one of its own, on disk.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -13,6 +14,7 @@ from uuid import uuid4
 
 import botocore.session
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from botocore.loaders import create_loader
 from hypothesis import HealthCheck, settings
 
@@ -30,6 +32,12 @@ settings.load_profile("any-machine")
 
 # Every session of boto3 reads the models of its services anew, 50 ms of CPU; tests make hundreds of sessions.
 botocore.session.create_loader = cache(create_loader)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Let a crash of the process show the thread that crashed: among dozens of others a log is cut before it."""
+    faulthandler.enable(file=config.stash[fault_handler_stderr_fd_key], all_threads=False)
 
 
 @pytest.fixture(scope="session")
