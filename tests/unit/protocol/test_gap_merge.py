@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pytest
 
 from mirrorless.lane_state import NEW_LANE, Head, LaneState, Stop
-from mirrorless.ports.kafka import RangesRead
+from mirrorless.ports.kafka import Deadline, RangesRead, TopicPartition
+from mirrorless.protocol.admission import Waiting
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.gap_merge import NEAR_BYTES, Portion, gaps_of_batch, merged, near_offsets
+from mirrorless.protocol.replicate import BatchOutcome
 from mirrorless.record import Record
-from tests.support.protocol_world import TOPIC, T, records
+from tests.support.protocol_world import TOPIC, T, World, records
 
 AT_3 = Head(generation=0, position=3)
 PLACE = (TOPIC, 0)
@@ -110,3 +113,64 @@ def test_gaps_below_the_start_of_the_log_are_not_examined(log_start: int, examin
     found = portion([5], [(3, 5)], RangesRead(until=5, log_start=log_start))
 
     assert sorted(found.examined) == examined
+
+
+# The replicator
+
+
+@dataclass
+class StoredLog:
+    """Implements `CommittedLog` over records of partition 0 and 1, one of which is read at a time."""
+
+    records: dict[int, list[Record]]
+    reads: int = 0
+
+    def read(
+        self,
+        ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]],
+        deadline: Deadline,  # noqa: ARG002 -- the port's
+        *,
+        near: int,  # noqa: ARG002 -- the port's
+        size: int,  # noqa: ARG002 -- the port's
+    ) -> dict[TopicPartition, RangesRead]:
+        """See `CommittedLog.read`."""
+        self.reads += 1
+        return {place: self._first(self.records[place[1]], gaps) for place, gaps in ranges.items()}
+
+    def _first(self, stored: Sequence[Record], gaps: Sequence[tuple[int, int]]) -> RangesRead:
+        found = [each for each in stored if any(first <= each.offset < following for first, following in gaps)]
+        until = found[0].offset + 1 if len(found) > 1 else gaps[-1][1]
+        return RangesRead(until=until, records=found[:1])
+
+
+def test_a_batch_whose_gaps_are_large_goes_in_portions_to_its_end_but_for_a_lane_that_stops() -> None:
+    there = World({0: records(*range(8)), 1: records(*range(4))})
+    there.cluster.refuses = lambda _, partition, each: partition == 1 and each.value == b"1"
+    replicator = there.environment()
+    replicator.from_log_start = True
+    replicator.gap_log = log = StoredLog(there.source)
+    batch = there.batch(p0=[0, 4, 7], p1=[0, 3])  # the others are too large for an event
+
+    outcome = replicator.replicate(batch, request="r", deadline=lambda: 30.0)
+
+    assert (there.visible(0), there.visible(1)) == ([*range(8)], [0])
+    assert {place: stop.upstream_offset for place, stop in outcome.stopped.items()} == {(TOPIC, 1): 1}
+    added = sorted((run.lane.partition, run.position) for run in outcome.runs)
+    assert added == [
+        (lane.partition, link.position) for lane in (there.lane(0), there.lane(1)) for link in there.chains.of(lane)
+    ]
+    assert log.reads == 5, "one for each record of a gap, and the stopped lane is read no more"
+    there.assert_invariants()
+
+
+def test_lanes_that_stopped_or_wait_in_any_portion_are_in_the_outcome() -> None:
+    stop = Stop(reason="refused", upstream_offset=5, detail="too large", at=T)
+    waiting = Waiting(upstream_offset=6, detail="job run backfill-7 has this lane", hint="wait")
+    first = BatchOutcome(runs=(), stopped={(TOPIC, 0): stop}, waiting={(TOPIC, 1): waiting})
+    last = BatchOutcome(runs=(), stopped={(TOPIC, 2): stop}, waiting={(TOPIC, 3): waiting})
+
+    both = last.after(first)
+
+    assert both.stopped == {(TOPIC, 0): stop, (TOPIC, 2): stop}
+    assert both.waiting == {(TOPIC, 1): waiting, (TOPIC, 3): waiting}
+    assert last.after(None) is last

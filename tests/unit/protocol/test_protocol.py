@@ -20,6 +20,7 @@ import pytest
 
 from mirrorless.errors import ChainBroken, InDoubt, LeaseHeld, LostRace, Retriable
 from mirrorless.journal.store import Journals
+from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, LaneState, Stop
 from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.ports.kafka import Deadline, LookResult
@@ -34,7 +35,7 @@ from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.record import Record, size_of
 from mirrorless.run import Run
 from tests.support.batches import in_batches
-from tests.support.chains import MemoryChains, reset
+from tests.support.chains import MemoryChains, MemoryLaneStates, reset
 from tests.support.clusters import MemoryTarget, MemoryWriter
 from tests.support.protocol_world import REMOTE, TOPIC, T, World, lane, records
 from tests.support.schedule import Attempt, Killed, lost_answer, watch_steps
@@ -876,8 +877,18 @@ def test_a_lane_that_a_job_has_waits_and_the_others_go_on() -> None:
     assert there.states.states[lane()].stop is None
 
 
-def test_what_waited_goes_on_where_the_job_has_let_go_with_nothing_lost_or_twice() -> None:
+def test_what_waited_goes_on_where_the_job_has_let_go_with_nothing_lost_or_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     there = world([1, 2, 5, 7, 9])
+    noted: list[int | None] = []
+    wait = there.states.wait
+
+    def note(_: MemoryLaneStates, each: Lane, offset: int | None) -> None:
+        noted.append(offset)
+        wait(each, offset)
+
+    monkeypatch.setattr(MemoryLaneStates, "wait", note)
     warm = there.environment()
     there.lease()
     assert replicate(warm, there.batch(p0=[5, 7])).waiting
@@ -889,6 +900,7 @@ def test_what_waited_goes_on_where_the_job_has_let_go_with_nothing_lost_or_twice
     assert replicate(warm, there.batch(p0=[5, 7])).waiting == {}
     assert there.states.states[lane()].waiting is None
     assert replicate(warm, there.batch(p0=[9])).waiting == {}
+    assert noted == [5, None], "it is noted once that the lane went on"
     assert there.visible() == [1, 2, 5, 7, 9]
     there.assert_invariants()
 
