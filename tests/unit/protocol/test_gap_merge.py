@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
+from mirrorless.errors import Retriable
 from mirrorless.lane_state import NEW_LANE, Head, LaneState, Stop
 from mirrorless.ports.kafka import Deadline, RangesRead, TopicPartition
 from mirrorless.protocol.admission import Waiting
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.gap_merge import NEAR_BYTES, Portion, gaps_of_batch, merged, near_offsets
-from mirrorless.protocol.replicate import BatchOutcome
+from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.record import Record
 from tests.support.protocol_world import TOPIC, T, World, records
 
@@ -120,9 +122,10 @@ def test_gaps_below_the_start_of_the_log_are_not_examined(log_start: int, examin
 
 @dataclass
 class StoredLog:
-    """Implements `CommittedLog` over records of partition 0 and 1, one of which is read at a time."""
+    """Implements `CommittedLog`: one record of a gap is read at a time, and nothing of some partitions."""
 
     records: dict[int, list[Record]]
+    silent: Collection[int] = ()
     reads: int = 0
 
     def read(
@@ -135,7 +138,8 @@ class StoredLog:
     ) -> dict[TopicPartition, RangesRead]:
         """See `CommittedLog.read`."""
         self.reads += 1
-        return {place: self._first(self.records[place[1]], gaps) for place, gaps in ranges.items()}
+        shown = {place: gaps for place, gaps in ranges.items() if place[1] not in self.silent}
+        return {place: self._first(self.records[place[1]], gaps) for place, gaps in shown.items()}
 
     def _first(self, stored: Sequence[Record], gaps: Sequence[tuple[int, int]]) -> RangesRead:
         found = [each for each in stored if any(first <= each.offset < following for first, following in gaps)]
@@ -143,23 +147,64 @@ class StoredLog:
         return RangesRead(until=until, records=found[:1])
 
 
+def reading(there: World, **options: Any) -> tuple[Replicator, StoredLog]:
+    """An environment that reads gaps at the source."""
+    replicator, log = there.environment(), StoredLog(there.source, **options)
+    replicator.from_log_start, replicator.gap_log = True, log
+    return replicator, log
+
+
+def replicate(replicator: Replicator, batch: Batch) -> BatchOutcome:
+    return replicator.replicate(batch, request="r", deadline=lambda: 30.0)
+
+
 def test_a_batch_whose_gaps_are_large_goes_in_portions_to_its_end_but_for_a_lane_that_stops() -> None:
-    there = World({0: records(*range(8)), 1: records(*range(4))})
+    there = World({0: records(*range(8)), 1: records(*range(4)), 2: records(0)})
     there.cluster.refuses = lambda _, partition, each: partition == 1 and each.value == b"1"
-    replicator = there.environment()
-    replicator.from_log_start = True
-    replicator.gap_log = log = StoredLog(there.source)
-    batch = there.batch(p0=[0, 4, 7], p1=[0, 3])  # the others are too large for an event
+    replicator, log = reading(there)
 
-    outcome = replicator.replicate(batch, request="r", deadline=lambda: 30.0)
+    outcome = replicate(
+        replicator, there.batch(p0=[0, 4, 7], p1=[0, 3], p2=[0])
+    )  # the others are too large for an event
 
-    assert (there.visible(0), there.visible(1)) == ([*range(8)], [0])
+    assert [there.visible(partition) for partition in range(3)] == [[*range(8)], [0], [0]]
     assert {place: stop.upstream_offset for place, stop in outcome.stopped.items()} == {(TOPIC, 1): 1}
     added = sorted((run.lane.partition, run.position) for run in outcome.runs)
     assert added == [
-        (lane.partition, link.position) for lane in (there.lane(0), there.lane(1)) for link in there.chains.of(lane)
+        (lane.partition, link.position) for lane in map(there.lane, range(3)) for link in there.chains.of(lane)
     ]
+    assert {run.lane.partition for run in outcome.runs if run.examined} == {0, 1}
     assert log.reads == 5, "one for each record of a gap, and the stopped lane is read no more"
+    there.assert_invariants()
+
+
+def test_lanes_go_on_while_the_source_does_not_show_the_gaps_of_others_which_come_again() -> None:
+    there = World({0: records(*range(3)), 1: records(*range(3))})
+    replicator, log = reading(there, silent=[1])
+
+    with pytest.raises(Retriable, match=r"orders-1 @ 0: the source did not show in time what stands in a gap"):
+        replicate(replicator, there.batch(p0=[2], p1=[2]))
+
+    assert there.visible(0) == [0, 1, 2]
+    log.silent = ()
+    replicate(replicator, there.batch(p0=[2], p1=[2]))
+    assert there.visible(1) == [0, 1, 2]
+    there.assert_invariants()
+
+
+def test_a_lane_whose_gaps_are_read_waits_for_no_job_but_the_one_that_brings_its_history() -> None:
+    """What a job left out where it died is in a gap; what lies before a lane without a chain is not."""
+    there = World({0: records(*range(20))})
+    there.history_first = True
+    replicator, _ = reading(there)
+    assert replicate(replicator, there.batch(p0=[15])).waiting[PLACE].upstream_offset == 15
+    there.lease(seconds=60)
+    replicate(there.environment(job="backfill-1"), there.chunk(0, 6))
+    there.now += 60_000  # it died, and never let go
+
+    assert replicate(there.environment(), there.batch(p0=[15])).waiting[PLACE].upstream_offset == 15
+    assert replicate(replicator, there.batch(p0=[15])).waiting == {}
+    assert there.visible() == [*range(16)]
     there.assert_invariants()
 
 

@@ -29,7 +29,7 @@ from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.outgoing import first_offset, following_offset
 from mirrorless.protocol.positions import STATES_MS
-from mirrorless.protocol.recovery import settle_doubt
+from mirrorless.protocol.recovery import settle_doubt, settle_doubts
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.record import Record, size_of
@@ -434,6 +434,27 @@ def test_a_lane_is_stopped_with_what_became_of_its_witness(
     monkeypatch.setattr(MemoryTarget, "look", lambda _, offsets, deadline: dict.fromkeys(offsets, seen))  # noqa: ARG005 -- the port's
 
     assert why in replicate(there.environment(), there.whole()).stopped[TOPIC, 0].detail
+
+
+def test_runs_of_several_crashes_are_settled_together() -> None:
+    there = world([1, 2], [0, 3])
+    for some in (there.batch(p0=[1, 2]), there.batch(p1=[0, 3])):
+        died = attempt(there.environment(), some)
+        died.until("committed")
+        died.resume(Killed())
+    heads = there.chains.heads([lane(0), lane(1)]).values()
+
+    broken = settle_doubts(
+        [head.run for head in heads if head.run is not None],
+        lambda _: REMOTE,
+        chains=there.chains,
+        target=MemoryTarget(there.cluster, "next"),
+        deadline=lambda: 9.0,
+    )
+
+    assert broken == {}
+    assert [head.in_doubt for head in there.chains.heads([lane(0), lane(1)]).values()] == [False, False]
+    there.assert_invariants()
 
 
 def test_a_lane_without_a_record_is_stopped_with_what_became_of_the_witnesses_beside_it(

@@ -458,6 +458,14 @@ def test_a_target_that_lost_records_stops_a_lane_of_batches() -> None:
     assert outcome.stopped[TOPIC, 0].reason == "broken"
 
 
+def test_a_lane_begins_inside_a_batch_where_it_was_read_from() -> None:
+    there = world(FIRST, SECOND)
+
+    replicate(there.environment(), Batch(records={(TOPIC, 0): [FIRST, SECOND]}, begins={(TOPIC, 0): 1}))
+
+    assert there.visible() == [1, 2, 3, 4]
+
+
 def test_a_lane_that_a_job_has_waits_at_its_first_batch() -> None:
     there = world(SECOND)
     there.lease()
