@@ -71,7 +71,7 @@ class Part:
 PARTS: Final[Mapping[str, Part]] = {
     "protocol": Part(
         ("protocol/*",),
-        ("tests/unit/protocol", "tests/unit/groups/test_two_way.py"),
+        ("tests/unit/protocol", "tests/unit/groups/test_two_way.py", "tests/unit/journal/test_journal_chains.py"),
         chosen="(not any_schedule or [0] or [1] or [2]) and not test_translation_property",
     ),
     "kafka": Part(

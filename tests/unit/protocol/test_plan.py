@@ -98,7 +98,11 @@ def test_a_batch_that_ends_before_the_stop_is_delivered_whole() -> None:
     [
         (record(102, timestamp=0), "timestamp is 0"),
         (record(102, headers=[("fine", b"\0"), ("cut\0here", b"")]), "contains a NUL"),
-        (record(102, headers=[("größe", b"1"), ("na\ufffdve", b"")]), "not UTF-8"),
+        (
+            record(102, headers=[("größe", b"1"), ("na\ufffdve", b"")]),
+            "the name of one of its headers is not UTF-8, or has the character U+FFFD by which what is not is replaced: "
+            "it passes only inside a whole batch (`trigger: schedule`, or a backfill)",
+        ),
     ],
 )
 def test_a_record_that_the_client_would_write_otherwise_stops_its_lane(unwritable: Record, reason: str) -> None:
@@ -161,6 +165,12 @@ def test_a_stop_is_not_passed_where_no_record_is_left_behind_it(
     found = plan_lane(LANE, head, state, records(*batch), now=NOW, covered=covered)
 
     assert (found.stop == STANDING, found.next) == (stops, following)
+
+
+def test_a_stop_at_the_beginning_of_a_log_is_not_reached_by_nothing() -> None:
+    state = LaneState(stop=replace(STANDING, upstream_offset=1))
+
+    assert plan_lane(LANE, Head(generation=0, position=0), state, [], now=NOW).stop is None
 
 
 @pytest.mark.parametrize(("batch", "covered", "following"), [([100, 101], 105, 105), ([], 105, 105), ([], 90, 100)])

@@ -436,25 +436,45 @@ def test_a_lane_is_stopped_with_what_became_of_its_witness(
     assert why in replicate(there.environment(), there.whole()).stopped[TOPIC, 0].detail
 
 
-def test_runs_of_several_crashes_are_settled_together() -> None:
+def two_crashes(step: Step) -> tuple[World, list[Run]]:
+    """Lanes of different attempts, in doubt."""
     there = world([1, 2], [0, 3])
     for some in (there.batch(p0=[1, 2]), there.batch(p1=[0, 3])):
         died = attempt(there.environment(), some)
-        died.until("committed")
+        died.until(step)
         died.resume(Killed())
-    heads = there.chains.heads([lane(0), lane(1)]).values()
+    heads = there.chains.heads([lane(0), lane(1)])
+    return there, [run for each in (lane(0), lane(1)) if (run := heads[each].run) is not None]
 
-    broken = settle_doubts(
-        [head.run for head in heads if head.run is not None],
-        lambda _: REMOTE,
-        chains=there.chains,
-        target=MemoryTarget(there.cluster, "next"),
-        deadline=lambda: 9.0,
-    )
 
-    assert broken == {}
-    assert [head.in_doubt for head in there.chains.heads([lane(0), lane(1)]).values()] == [False, False]
-    there.assert_invariants()
+def settle_both(there: World, runs: Sequence[Run]) -> dict[Lane, ChainBroken]:
+    target = MemoryTarget(there.cluster, "next")
+    return settle_doubts(runs, lambda _: REMOTE, chains=there.chains, target=target, deadline=lambda: 9.0)
+
+
+@pytest.mark.parametrize(("step", "position"), [("committed", (3, 4)), ("prepared", (0, 0))])
+def test_runs_of_several_crashes_are_settled_together(step: Step, position: tuple[int, int]) -> None:
+    there, runs = two_crashes(step)
+
+    assert settle_both(there, runs) == {}
+
+    heads = [there.chains.heads([lane(p)])[lane(p)] for p in (0, 1)]
+    assert [(head.in_doubt, head.position) for head in heads] == [(False, at) for at in position]
+    there.assert_journals()
+
+
+def test_of_several_crashes_each_lane_is_named_whose_witness_is_gone_and_the_first_that_is_hidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there, runs = two_crashes("committed")
+    seen: list[LookResult] = ["expired"]
+    monkeypatch.setattr(MemoryTarget, "look", lambda _, offsets, deadline: dict.fromkeys(offsets, seen[0]))  # noqa: ARG005 -- the port's
+
+    assert settle_both(there, runs).keys() == {lane(0), lane(1)}
+
+    seen[0] = "unsettled"
+    with pytest.raises(InDoubt, match=r"orders-0 @ 0: an open transaction hides us-east\.orders-0 @ 1"):
+        settle_both(there, runs)
 
 
 def test_a_lane_without_a_record_is_stopped_with_what_became_of_the_witnesses_beside_it(
