@@ -93,6 +93,12 @@ def test_a_batch_that_ends_before_the_stop_is_delivered_whole() -> None:
     assert offsets(found.write) == [101, 102]
 
 
+NOT_TEXT_REASON = (
+    "the name of one of its headers is not UTF-8, or has the character U+FFFD by which what is not is replaced: it "
+    "passes only inside a whole batch (`trigger: schedule`, or a backfill)"
+)
+
+
 @pytest.mark.parametrize(
     ("unwritable", "reason"),
     [
@@ -100,8 +106,7 @@ def test_a_batch_that_ends_before_the_stop_is_delivered_whole() -> None:
         (record(102, headers=[("fine", b"\0"), ("cut\0here", b"")]), "contains a NUL"),
         (
             record(102, headers=[("größe", b"1"), ("na\ufffdve", b"")]),
-            "the name of one of its headers is not UTF-8, or has the character U+FFFD by which what is not is replaced: "
-            "it passes only inside a whole batch (`trigger: schedule`, or a backfill)",
+            NOT_TEXT_REASON,
         ),
     ],
 )
