@@ -83,8 +83,8 @@ def opened(
     terms: PassTerms,
     *,
     position: int,
-    begins: int = 0,
-    apart: Collection[int] = (),
+    begins: int,
+    apart: Collection[int],
     end: int | None,
 ) -> list[Element]:
     """The batches that pass, and in place of each other one its records.
