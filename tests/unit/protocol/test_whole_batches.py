@@ -208,6 +208,15 @@ def test_a_batch_below_the_position_is_left_whole(position: int) -> None:
     assert found.stop is None
 
 
+@pytest.mark.parametrize("position", [0, 3])
+def test_a_batch_without_records_is_no_part_of_a_lane_wherever_it_lies(position: int) -> None:
+    marker = replace(FIRST, attributes=FIRST.attributes | 32)
+
+    found = plan(marker, SECOND, position=position)
+
+    assert (written(found), found.replayed) == ([([3, 4], True)], [])
+
+
 def test_content_ends_behind_its_last_record_or_batch() -> None:
     assert following_offset(records(2, 5)) == 6
     assert following_offset([FIRST, batch(3, 4, until=9)]) == 9
@@ -409,15 +418,19 @@ def test_a_lane_with_several_refused_batches_has_every_run_in_its_outcome() -> N
 
 
 def refusing_once(there: World, *offsets: int, lost_at: int | None = None) -> list[bytes | None]:
-    """Let the target refuse each record once, and lose its log when it is given another; those not refused yet."""
+    """Let the target refuse these records once, one after the other, and lose its log when it is given another.
+
+    Returns:
+        those that it has not refused yet.
+    """
     left: list[bytes | None] = [b"%d" % offset for offset in offsets]
 
     def refuses(topic: str, partition: int, record: Record) -> bool:
         if record.value == b"%d" % (-1 if lost_at is None else lost_at):
             there.cluster.topics[topic][partition].clear()
-        if record.value not in left:
+        if record.value not in left[:1]:
             return False
-        left.remove(record.value)
+        del left[0]
         return True
 
     there.cluster.refuses = refuses
