@@ -106,7 +106,7 @@ def opened(
         if batch.next <= begins:
             continue
         below = batch.next <= position and batch.records_count == len(whole)
-        why = obstacle(batch, terms, position=begins if below else max(position, begins))
+        why = obstacle(batch, terms, position=max(position, begins))
         if why in DROPPED:
             continue
         crosses_stop = end is not None and batch.base_offset < end < batch.next
