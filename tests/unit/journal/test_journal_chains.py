@@ -64,6 +64,7 @@ def test_a_lane_with_an_expired_end_stops_until_it_is_reset() -> None:
     stop = states.states[LANE].stop
     assert stop is not None
     assert (stop.reason, stop.upstream_offset) == ("broken", 10)
+    assert positions.state(LANE).stop == stop, "this batch is stopped by it already"
 
     late.reset(replace(reset(10, 10), at=now))
     assert late.heads([LANE])[LANE] == Head(generation=1, position=10)
