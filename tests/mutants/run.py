@@ -39,7 +39,8 @@ KEPT: Final = Path(__file__).with_name("survivors.toml")
 FOLDER: Final = ROOT / ".lab" / "mutants"
 MINUTES: Final = 60
 MEMORY: Final = 4 * 1024**3
-"""Bytes of a process's address space, at most: a mutant that gathers for ever would take what the machine has."""
+"""Bytes of a process's address space, at most: a mutant that gathers for ever would take what the machine has. Where
+tests have Kafka's clients there is no limit, for their threads reserve much that they never use."""
 
 WAITING_AT_ONCE: Final = 6
 """Mutants at once where tests wait for servers most of the time."""
@@ -145,9 +146,7 @@ def main() -> int:
         prepare(folder, PARTS[name])
         forget_survivors(folder, reasons)
         with servers(folder / "servers") if PARTS[name].servers else nullcontext():
-            run(
-                folder, ends - time.monotonic(), at_once=WAITING_AT_ONCE if PARTS[name].servers else os.cpu_count() or 1
-            )
+            run(folder, ends - time.monotonic(), waits=PARTS[name].servers)
         failed |= report(name, folder, reasons)
     return int(failed)
 
@@ -231,15 +230,21 @@ def servers(folder: Path) -> Iterator[None]:
             server.stop()
 
 
-def run(folder: Path, seconds: float, *, at_once: int) -> None:
-    """Let mutmut test what has no verdict yet, so many mutants at once, until the time is over.
+def run(folder: Path, seconds: float, *, waits: bool) -> None:
+    """Let mutmut test what has no verdict yet, until the time is over.
+
+    Args:
+        folder: of the part.
+        seconds: left.
+        waits: whether its tests wait for servers most of the time.
 
     Raises:
         SystemExit: mutmut failed, for instance because the tests fail without a mutant.
     """
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    at_once, limit = (WAITING_AT_ONCE, []) if waits else (os.cpu_count() or 1, ["prlimit", f"--as={MEMORY}"])
     process = subprocess.Popen(
-        ["prlimit", f"--as={MEMORY}", "mutmut", "run", "--max-children", str(at_once)],
+        [*limit, "mutmut", "run", "--max-children", str(at_once)],
         cwd=folder,
         env={**os.environ, "PATH": path},
         start_new_session=True,

@@ -11,7 +11,7 @@ from mirrorless.lane import Lane
 from mirrorless.lane_state import Lease
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
-from mirrorless.protocol.replicate import Replicator
+from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.record import Headers, Record
 from mirrorless.record_batch import RecordBatch
@@ -32,6 +32,11 @@ def lane(partition: int = 0) -> Lane:
 def records(*offsets: int) -> list[Record]:
     """Records that show their upstream offsets."""
     return [Record(offset=o, timestamp=T + o, headers=[("n", b"%d" % o)], key=b"k", value=b"%d" % o) for o in offsets]
+
+
+def replicate(replicator: Replicator, batch: Batch) -> BatchOutcome:
+    """One invocation, without pauses: the calling thread has no schedule."""
+    return replicator.replicate(batch, request="request", deadline=lambda: 30.0)
 
 
 @dataclass

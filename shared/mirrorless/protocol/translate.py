@@ -192,7 +192,7 @@ class OffsetMap:
     def _first_record_after(self, lane: Lane, head: Head, position: int) -> Run | None:
         """The first committed run with a record whose position is greater than `position`, and below the head's.
 
-        The store may have more by now. To show that would break whoever read the head in an order with other things.
+        The store may have more by now, which is left out: `two_way` rests on the order in which two heads were read.
         """
         at = position
         while at < head.position and (links := self._chains.after(lane, head.generation, at, limit=PAGE, head=head)):

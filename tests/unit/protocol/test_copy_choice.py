@@ -104,6 +104,7 @@ def test_a_way_that_is_cheaper_by_exactly_the_margin_is_not_taken() -> None:
 
 
 def test_a_byte_costs_more_in_small_batches() -> None:
+    assert [cpu_beside_large(size) > least for size, least in ((1_000, 10), (8_000, 2), (64_000, 1))] == [True] * 3
     assert cpu_beside_large(LARGE_BATCH_BYTES) == 1
     # 35 and 40 microseconds for 16 KB, 35 and 640 for 256.
     assert cpu_beside_large(16_000) == pytest.approx((75 / 16) / (675 / 256))

@@ -16,7 +16,7 @@ from mirrorless.protocol.event import Batch
 from mirrorless.protocol.gap_merge import NEAR_BYTES, Portion, gaps_of_batch, merged, near_offsets
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.record import Record
-from tests.support.protocol_world import TOPIC, T, World, records
+from tests.support.protocol_world import TOPIC, T, World, records, replicate
 
 AT_3 = Head(generation=0, position=3)
 PLACE = (TOPIC, 0)
@@ -154,18 +154,13 @@ def reading(there: World, **options: Any) -> tuple[Replicator, StoredLog]:
     return replicator, log
 
 
-def replicate(replicator: Replicator, batch: Batch) -> BatchOutcome:
-    return replicator.replicate(batch, request="r", deadline=lambda: 30.0)
-
-
 def test_a_batch_whose_gaps_are_large_goes_in_portions_to_its_end_but_for_a_lane_that_stops() -> None:
     there = World({0: records(*range(8)), 1: records(*range(4)), 2: records(0)})
     there.cluster.refuses = lambda _, partition, each: partition == 1 and each.value == b"1"
     replicator, log = reading(there)
 
-    outcome = replicate(
-        replicator, there.batch(p0=[0, 4, 7], p1=[0, 3], p2=[0])
-    )  # the others are too large for an event
+    # The others are too large for an event.
+    outcome = replicate(replicator, there.batch(p0=[0, 4, 7], p1=[0, 3], p2=[0]))
 
     assert [there.visible(partition) for partition in range(3)] == [[*range(8)], [0], [0]]
     assert {place: stop.upstream_offset for place, stop in outcome.stopped.items()} == {(TOPIC, 1): 1}

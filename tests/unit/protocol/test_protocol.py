@@ -37,7 +37,7 @@ from mirrorless.run import Run
 from tests.support.batches import in_batches
 from tests.support.chains import MemoryChains, MemoryLaneStates, reset
 from tests.support.clusters import MemoryTarget, MemoryWriter
-from tests.support.protocol_world import REMOTE, TOPIC, T, World, lane, records
+from tests.support.protocol_world import REMOTE, TOPIC, T, World, lane, records, replicate
 from tests.support.schedule import Attempt, Killed, lost_answer, watch_steps
 from tests.support.tries import tries
 
@@ -55,11 +55,6 @@ def world(*partitions: list[int]) -> World:
 
 def attempt(replicator: Replicator, batch: Batch) -> Attempt:
     return Attempt(lambda: replicator.replicate(batch, request="request", deadline=lambda: 30.0))
-
-
-def replicate(replicator: Replicator, batch: Batch) -> BatchOutcome:
-    """Without pauses: the calling thread has no schedule."""
-    return replicator.replicate(batch, request="request", deadline=lambda: 30.0)
 
 
 def eventually(there: World, batch: Batch) -> BatchOutcome:

@@ -17,7 +17,6 @@ from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.outgoing import following_offset, of_batches, opened_to_records, records_in
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.replay_check import contradiction
-from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.protocol.settle import Attempt as Writing
 from mirrorless.protocol.settle import settle_lane
 from mirrorless.protocol.translate import OffsetMap
@@ -26,7 +25,7 @@ from mirrorless.record_batch import PassTerms, RecordBatch, batch_digest
 from mirrorless.run import Run, Span
 from tests.support.batches import batch_of
 from tests.support.chains import LANE
-from tests.support.protocol_world import TOPIC, T, World, lane, records
+from tests.support.protocol_world import TOPIC, T, World, lane, records, replicate
 from tests.support.schedule import Attempt, Killed, watch_steps
 
 ANY = PassTerms(max_message_bytes=1 << 30)
@@ -298,10 +297,6 @@ def world(*batches: RecordBatch, others: tuple[int, ...] = ()) -> World:
     there = World({0: [replace(each) for each in source], **({1: records(*others)} if others else {})})
     there.batches = {0: list(batches), **({1: [batch_of(records(*others))]} if others else {})}
     return there
-
-
-def replicate(replicator: Replicator, content: Batch) -> BatchOutcome:
-    return replicator.replicate(content, request="request", deadline=lambda: 30.0)
 
 
 def runs_of(there: World) -> list[Run]:
