@@ -56,8 +56,10 @@ def await_settled(bootstrap: str, topic: str, *, seconds: float = 30.0) -> None:
 def unsettled(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
     """The partitions with an open transaction: from its first offset, the last stable one, to the end."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    stable = _ends(admin, topic, IsolationLevel.READ_COMMITTED)
-    high = _ends(admin, topic, IsolationLevel.READ_UNCOMMITTED)
+    # Listed once: partitions may be added between the two looks.
+    places = [TopicPartition(topic, each) for each in admin.list_topics(topic, timeout=10).topics[topic].partitions]
+    stable = _ends(admin, places, IsolationLevel.READ_COMMITTED)
+    high = _ends(admin, places, IsolationLevel.READ_UNCOMMITTED)
     return {partition: (stable[partition], end) for partition, end in high.items() if stable[partition] < end}
 
 
@@ -176,12 +178,8 @@ def _difference(lane: Lane, expected: Sequence[Content], got: Sequence[Content])
     )
 
 
-def _ends(admin: AdminClient, topic: str, level: IsolationLevel) -> dict[int, int]:
-    partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
-    wanted = {
-        TopicPartition(topic, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
-        for partition in partitions
-    }
+def _ends(admin: AdminClient, places: Sequence[TopicPartition], level: IsolationLevel) -> dict[int, int]:
+    wanted = {place: OffsetSpec.latest() for place in places}  # type: ignore[no-untyped-call]  # theirs
     futures = admin.list_offsets(wanted, isolation_level=level, request_timeout=10)
     return {at.partition: future.result(10).offset for at, future in futures.items()}
 
