@@ -5,14 +5,13 @@ CONFIG ?=
 STATE ?= .lab/state.json
 SEED ?=
 
-# Several steps at once, and what each prints in one piece; a Make before 4.0 mixes it.
-IN_TURN := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
-
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_READY := $(VENV)/.demo-ready
+SPARK_READY := $(VENV)/.spark-ready
 EXTRAS := -e '.[lab,dev,infra,spark]'
+WITH_SPARK := -e '.[lab,spark]'
 ifneq ($(strip $(KAFKA)),)
 export KAFKA # another version of the lab's brokers than its default
 else
@@ -23,14 +22,16 @@ FETCH = $(BIN)/pip install -q -c constraints.txt uv && { \
   VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q --compile-bytecode -c constraints.txt $(1) || \
   $(BIN)/pip install -q -c constraints.txt $(1); }
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# The rest of a recipe says every 5 s how long it has taken, and what it has brought. Ctrl-C ends no job of a shell's background: hence `kill -0`.
-BROUGHT = du -smc $(VENV) .cache $(HOME)/.m2 $$($(BIN)/uv cache dir 2>/dev/null) 2>/dev/null | tail -n 1 | cut -f 1
+# The rest of a recipe says every 5 s how long it has taken, and what it has brought into these folders: the caches of uv and
+# Maven are the user's, and hold what other projects brought. Ctrl-C ends no job of a shell's background: hence `kill -0`.
+EVERY_SECONDS := 5
+BROUGHT = du -smc $(VENV) .cache 2>/dev/null | tail -n 1 | cut -f 1
 SHOWN = began=$$(date +%s); before=$$($(BROUGHT)); passed() { echo "  $$(($$(date +%s) - began)) s, $$(($$($(BROUGHT)) - before)) MB so far"; }; \
-  while sleep 5 >/dev/null 2>&1 && kill -0 $$$$; do passed; done & shown=$$!; trap 'kill $$shown' EXIT
+  while sleep $(EVERY_SECONDS) >/dev/null 2>&1 && kill -0 $$$$; do passed; done & shown=$$!; trap 'kill $$shown' EXIT
 unexport PYTHONDONTWRITEBYTECODE # hundreds of processes would compile the same modules: collecting took 17 s of CPU, not 5
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-failover lab translate test check lint types imports unit contracts coverage integration sample soak mutants scale bench backfill-live bench-parts docs frozen lock bundle synth diff diff-guard deploy clean
+.PHONY: help demo demo-failover lab spark translate test check lint types imports unit contracts integration sample soak mutants scale bench backfill-live bench-parts docs frozen lock bundle synth diff diff-guard deploy clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,33 +39,43 @@ help: ## this list
 demo: $(DEMO_READY) ## two real clusters, two faults, a group that moves there and back; audits every record (about 90 s)
 	@$(BIN)/python -m lab demo
 
-demo-failover: $(READY) ## lose a region, fail over, fail back by the two commands; accounts for every record (about 3 minutes)
+demo-failover: $(SPARK_READY) ## lose a region, fail over, fail back by the two commands; accounts for every record (about 3 minutes)
 	@$(BIN)/python -m lab failover
 
-lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, and go on at the next start (FRESH=1 starts anew); state in STATE=file.json; BROKERS=1 PARTITIONS=6
+lab: $(DEMO_READY) ## run CONFIG=replication.yaml here until Ctrl-C, and go on at the next start (FRESH=1 starts anew); state in STATE=file.json; BROKERS=1 PARTITIONS=6
 	@$(BIN)/python -m lab up --config $(or $(CONFIG),replication.example.yaml) --state $(STATE) --brokers $(or $(BROKERS),1) --partitions $(or $(PARTITIONS),6) $(if $(FRESH),--fresh)
 
-translate: $(READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.json: where an offset stands downstream
+translate: $(DEMO_READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.json: where an offset stands downstream
 	@$(BIN)/mirrorless translate '$(FLOW)' '$(TOPIC)' '$(PARTITION)' '$(OFFSET)' --json --lab $(STATE)
 
+spark: $(SPARK_READY) ## bring Spark, which the first job of a lab does by itself
+
 CHECKS := contracts unit types lint imports
-SERVERS := $(addprefix integration-,7 3 1 2 8 6 5 4 0) sample
-# The longest first, and what computes beside what waits for servers.
-LONGEST := integration-2 integration-4 integration-1 contracts integration-3 integration-7 integration-8 integration-6 integration-5 unit integration-0
+SERVERS := $(addprefix integration-,2 0 1 4 3 6 5 7 8) sample
+# By the CPU that they take, most of it first (a step says that at its end): a step is one process or a little more, and
+# the last ones share two cores.
+LONGEST := contracts unit $(addprefix integration-,4 1 8 3 5 6 2 7) sample $(addprefix integration-,0) types
 EVERYTHING := $(LONGEST) $(filter-out $(LONGEST),$(SERVERS) $(CHECKS))
 # The parts keep one journal of the calls of AWS; at their end it shows which recorded call nothing made.
 JOURNAL := MIRRORLESS_TEST_CALLS=$(CURDIR)/.lab/aws-calls
-STEPS = $(MAKE) --no-print-directory --keep-going $(IN_TURN)
+# Scenarios whose claim a cheaper test holds too run in `make integration` alone, and at the end of `make soak`.
+CHOSEN = $(if $(WHOLE),,-m 'not soak')
+STEPS = MAKE='$(MAKE)' $(BIN)/python -m tests.support.steps
 
-test: ## everything that must pass: `check` and `integration`, five steps at a time (about 14 minutes)
-integration: ## tests on real Kafka, DynamoDB Local and Lambda's runtime client, a sample of the soak (KAFKA=3.9.1 for another version)
+test: ## everything that must pass: `check` and `integration`, five steps at a time; see README.md for how long; FOR=verify|cli|… what a package's tests are
+integration: ## all tests on real Kafka, DynamoDB Local and Lambda's runtime client, a sample of the soak (KAFKA=3.9.1 for another version)
+ifneq ($(strip $(FOR)),)
+test: $(READY)
+	@files=$$($(BIN)/python -m tests.support.subject $(FOR)) && $(BIN)/pytest -q $(CHOSEN) $$files
+else
 test integration: $(READY)
 	@rm -rf .lab/aws-calls && mkdir -p .lab/aws-calls
-	@$(STEPS) --jobs=5 KEEP_CALLS='$(JOURNAL)' $(if $(filter test,$@),$(EVERYTHING),$(SERVERS))
-	@$(JOURNAL) $(BIN)/python -m tests.support.aws_recorder
+	@KEEP_CALLS='$(JOURNAL)' WHOLE=$(filter integration,$@) $(STEPS) --jobs 5 $(if $(filter test,$@),$(EVERYTHING),$(SERVERS))
+	@$(if $(filter integration,$@),$(JOURNAL) $(BIN)/python -m tests.support.aws_recorder)
+endif
 
 check: $(READY) ## the quick part of `make test`: lint, types, imports, unit, contract and template tests
-	@$(STEPS) --jobs=2 $(CHECKS)
+	@$(STEPS) --jobs 2 $(CHECKS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -77,51 +88,39 @@ imports: $(READY)
 	$(BIN)/lint-imports
 
 # Two processes and not workers of pytest-xdist, each of which would collect all tests.
-PYTEST := $(BIN)/pytest
 TRIES := $(if $(MANY),MIRRORLESS_MANY_TRIES=1) # see tests/support/tries.py
 unit: $(READY)
-	$(TRIES) $(PYTEST) -q --durations 10 tests/unit
+	$(TRIES) $(BIN)/pytest -q --durations 10 tests/unit
 
 contracts: $(READY)
-	$(PYTEST) -q --durations 10 tests/infra tests/contract tests/frozen
-
-COVERED := $(BIN)/coverage run --branch --parallel-mode --data-file .lab/coverage/run --source shared,functions,cli,lab,infra,spark -m pytest
-coverage: $(READY) ## branch coverage of the quick tests by package, held to its floors
-	@rm -rf .lab/coverage .bundles && mkdir -p .lab/coverage  # what builds a bundle counts too
-	@$(STEPS) --jobs=2 PYTEST='$(COVERED)' contracts unit
-	@$(BIN)/coverage combine -q --data-file .lab/coverage/run .lab/coverage
-	@$(BIN)/coverage json -q --ignore-errors --data-file .lab/coverage/run -o .lab/coverage/report.json  # a test compiles under names of files that are not there
-	@$(BIN)/python -m tests.frozen.coverage .lab/coverage/report.json
+	$(BIN)/pytest -q --durations 10 tests/infra tests/contract tests/frozen
 
 integration-%: $(READY)
-	$(KEEP_CALLS) $(TRIES) $(BIN)/pytest -q --part $* --durations 10 tests/integration
+	$(KEEP_CALLS) $(TRIES) $(BIN)/pytest -q --part $* $(CHOSEN) --durations 10 tests/integration
 
 sample: $(READY)
-	$(BIN)/python -m lab soak --first 2 --count 2 --records 6500 --fresh --progress .lab/sample.json
+	$(BIN)/python -m lab soak --first $(if $(CHOSEN),3 --count 1,2 --count 2) --records 6500 --fresh --progress .lab/sample.json
 
-soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one; BROKERS=3 on clusters of three; TRIGGER=mapping|schedule|change|mixed
+soak: $(READY) ## 64 random fault schedules, resumable, and all of `integration`; SEED=n replays one; BROKERS=3 on clusters of three; TRIGGER=mapping|schedule|change|mixed
 	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED)) $(if $(TRIGGER),--trigger $(TRIGGER)) $(if $(BROKERS),--brokers $(BROKERS)) \
 	  $(if $(TRIGGER)$(BROKERS),--progress soak-progress$(TRIGGER:%=-%)$(BROKERS:%=-brokers-%).json,$(if $(SEED),,--report docs/reference/soak.md))
+	@$(if $(SEED)$(TRIGGER)$(BROKERS),,$(MAKE) --no-print-directory integration)
 
 mutants: $(READY) ## change code line by line: which change no test notices; PART=protocol|kafka|journal, MINUTES=60 at most, goes on where it ended
 	@$(BIN)/python -c 'import mutmut.configuration' 2>/dev/null || $(BIN)/pip install -q -c constraints.txt -e '.[mutants]'
 	@$(BIN)/python -m tests.mutants.run $(if $(PART),--part $(PART)) $(if $(MINUTES),--minutes $(MINUTES))
 
-scale: $(READY) ## what is too large for `make test`; PART=kills|kill-failback|backfill-live|small-backfill|lanes|status|verify|reconcile|rounds|failover|failover-distance|pull-topics|pass-through-memory|upgrade|comparison for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
-	@$(BIN)/python -m tests.benchmarks.scale $(if $(PART),--part $(PART)) $(if $(RESUME),--resume)
+scale: $(READY) ## what is too large for `make test`; PART=kills|kill-failback|backfill-live|small-backfill|verify|reconcile|rounds|failover-distance|pull-topics|pass-through-memory|upgrade|comparison for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
+	@$(BIN)/python -m tests.benchmarks $(or $(PART),--group scale) --report docs/benchmarks/scale-report.json $(if $(RESUME),--resume)
 
 bench: $(READY) ## measure beside real MirrorMaker 2, about an hour; PART=throughput|latency|pull|pass-through|backfill|catch-up|recovery|offset-map for one; BENCH=quick for a few; GB=1 of a backlog of backfill; RESUME=1 goes on
 	@$(BIN)/python -m tests.benchmarks.beside_mm2 --profile $(or $(BENCH),full) $(if $(PART),--only $(PART)) $(if $(GB),--gigabytes $(GB)) $(if $(RESUME),--resume) $(if $(KEEP),--keep $(KEEP))
 
-bench-parts: $(READY) ## the forwarder's CPU beside a bare loop; that of whole batches; how soon groups follow; what lagging ones read again, beside MM2
-	@$(BIN)/python -m tests.benchmarks.forwarder_cpu
-	@$(BIN)/python -m tests.benchmarks.backfill_cpu
-	@$(BIN)/python -m tests.benchmarks.raw_copy_cpu
-	@$(BIN)/python -m tests.benchmarks.group_sync
-	@$(BIN)/python -m tests.benchmarks.translation --report docs/reference/translation.md
+bench-parts: $(READY) ## the forwarder's CPU by stage; a job's copy beside a bare loop; that of whole batches; what lagging groups read again, beside MM2
+	@$(BIN)/python -m tests.benchmarks --group parts
 
 backfill-live: $(READY) ## 2,000,000 records of 12 lanes by a job, beside a live mapping; KILLS=2 kills workers, and runs it again; audits all
-	@$(BIN)/python -m tests.benchmarks.backfill_live --kills $(or $(KILLS),0)
+	@$(BIN)/python -m tests.benchmarks backfill-live kills=$(or $(KILLS),0)
 
 bundle: $(READY) ## build the functions' folders for this machine, arm64 and x86_64; print sizes, hashes and import times
 	@$(BIN)/python -m lab.functions.bundles
@@ -175,8 +174,14 @@ $(DEMO_READY): pyproject.toml constraints.txt
 	$(call FETCH,-e '.[lab]'); made=$$?; wait $$jars && exit $$made
 	@touch $@
 
+# A venv that is complete has Spark already; `pip` finds that out in a second.
+$(SPARK_READY): $(DEMO_READY)
+	@echo "bringing Spark into $(VENV), once (800 MB there; about a minute, by network and cores) ..."
+	@$(SHOWN); $(call FETCH,$(WITH_SPARK))
+	@touch $@
+
 $(READY): pyproject.toml constraints.txt $(DEMO_READY)
 	@echo "completing $(VENV), once (one to two minutes, by network and cores; Spark is 400 MB of it):" \
 	  "the CDK, the checks, Spark ..."
 	@$(SHOWN); $(call FETCH,$(EXTRAS))
-	@touch $@
+	@touch $(SPARK_READY) $@

@@ -19,13 +19,21 @@ from cli.clusters import deadline
 from cli.deployment import DeployedFlows
 from cli.groups_view import groups_of
 from cli.output import PLAN_ONLY, UNKNOWN, WIDE_PIPE_WIDTH, console, print_json, table
+from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
 from mirrorless.errors import Retriable
-from mirrorless.lane import FlowName
 from mirrorless.ports.stores import StateStore
 from mirrorless.reports.format import numbered
-from mirrorless.topics.acl_revocation import leased, planned_revocation
-from mirrorless.topics.acl_sync import AclFailover, AclOutcome, AclPlan, AclSync, Disabled, stored
+from mirrorless.topics.acl_sync import (
+    AclFailover,
+    AclOutcome,
+    AclPlan,
+    AclSync,
+    Disabled,
+    leased,
+    planned_revocation,
+    stored,
+)
 from mirrorless.topics.acls import Acl, on_groups, why_withheld
 
 if TYPE_CHECKING:

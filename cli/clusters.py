@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.deployment import DeployedFlows
+from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import MirrorlessError
-from mirrorless.lane import FlowName, Lane
+from mirrorless.flow.policy import HEARTBEATS_TOPIC
 from mirrorless.mm2.internal_records import Heartbeat
-from mirrorless.policy import HEARTBEATS_TOPIC
 from mirrorless.scheduled.settings import ControlSettings
 
 if TYPE_CHECKING:
-    from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
-    from mirrorless.ports.kafka import Deadline
+    from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets, OpenTransaction
+    from mirrorless.clock import Deadline
 
 _T = TypeVar("_T")
 
@@ -99,27 +100,49 @@ class SourceView(ClusterReads):
         found = self.read(lambda: offsets.oldest_waiting({key: positions[lane] for key, lane in wanted.items()}))
         return {wanted[key]: timestamp for key, timestamp in (found or {}).items()}
 
+    def open_transactions(self, ends: Mapping[Lane, int]) -> dict[Lane, OpenTransaction]:
+        """The first open transaction of each lane that has one, where the cluster tells. Args: ends: of their logs."""
+        offsets, wanted = self._offsets, {(lane.topic, lane.partition): lane for lane in ends}
+        if offsets is None or not wanted or self.trouble:
+            return {}
+        with suppress(MirrorlessError):  # all else that is known of the source stays known
+            found = offsets.open_transactions({key: ends[lane] for key, lane in wanted.items()})
+            return {wanted[key]: each for key, each in found.items()}
+        return {}
+
     def committed(self, group: str, lane: Lane) -> int | None:
         """The offset that the lane's mapping has committed."""
         offsets = self._offsets
         return None if offsets is None else self.read(lambda: offsets.committed(group, lane.topic, lane.partition))
 
-    def reset_advice(self, lane: Lane, group: str, to: int) -> list[str]:
-        """Sentences about the mapping's consumer group, for an operator who resets a lane to upstream offset `to`."""
-        committed, extent = self.committed(group, lane), self.extent(lane)
-        if self.trouble:
+    def place_advice(self, lane: Lane, group: str | None, to: int, *, reset: bool = True) -> list[str]:
+        """Sentences for an operator who lets a lane go on from upstream offset `to`.
+
+        Args:
+            lane: the lane.
+            group: its mapping's consumer group; None where a schedule reads the topic.
+            to: where.
+            reset: whether a new generation begins there.
+        """
+        extent = self.extent(lane)
+        committed = self.committed(group, lane) if group is not None else None
+        if self.trouble and group is not None:
             return [f"The source does not answer, so compare group {group} with {to} yourself: {self.trouble}"]
         advice = []
         if extent is not None:
             advice.append(f"The source holds upstream offsets {extent.start} to {extent.end} (exclusive).")
-        return advice + group_advice(lane, group, committed, to, extent)
+        if group is None:
+            return [*advice, f"The schedule of {lane.topic} reads from {to} on, within five minutes."]
+        return advice + group_advice(lane, group, committed, to, extent, reset=reset)
 
 
-def group_advice(lane: Lane, group: str, committed: int | None, to: int, extent: Extent | None) -> list[str]:
+def group_advice(
+    lane: Lane, group: str, committed: int | None, to: int, extent: Extent | None, *, reset: bool = True
+) -> list[str]:
     """Whether the mapping will deliver from exactly `to` on, and what to do if it will not.
 
-    Above it, records would be missed. Below it, the new generation has no run to compare redelivered records with, so
-    the lane would stop again.
+    Above it, records would be missed. Below it, a new generation has no run to compare redelivered records with, and a
+    map may have lost its runs: the lane would stop again.
     """
     if committed is None:
         below = (
@@ -130,8 +153,10 @@ def group_advice(lane: Lane, group: str, committed: int | None, to: int, extent:
         return [f"Group {group} has committed {committed}: its mapping will deliver from {to} on by itself."]
     if committed > to:
         wrong = f"above {to}: its mapping may not deliver what lies between"
-    else:
+    elif reset:
         wrong = f"below {to}: its mapping will deliver records that are not in the new generation, and stop again"
+    else:
+        wrong = f"below {to}: its mapping delivers what was replicated, and stops again where the map has lost that"
     kafka = f"--group {group} --topic {lane.topic}:{lane.partition} --reset-offsets --to-offset {to} --execute"
     return [
         f"Group {group} has committed {committed}, {wrong}.",

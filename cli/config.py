@@ -11,7 +11,9 @@ from cli.output import print_json
 from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
 from mirrorless.cost.replication import heartbeats, scheduled
 from mirrorless.errors import ConfigurationError
-from mirrorless.triggers import SCHEDULE
+from mirrorless.flow.filters import TIMESTAMP_TYPE
+from mirrorless.flow.triggers import SCHEDULE
+from mirrorless.topics.configs import NamePatterns
 
 if TYPE_CHECKING:
     from cli.forecast import Forecast
@@ -170,6 +172,8 @@ def _paragraph(flow: Flow, expected: Forecast | None) -> str:
     }
     on_schedule = ", ".join(f"{task} every {seconds} s" for task, (enabled, seconds) in tasks.items() if enabled)
     lines.append(f"  on schedule: {on_schedule or 'nothing'}")
+    if not NamePatterns(settings.config_properties_exclude).match(TIMESTAMP_TYPE):
+        lines.append(f"  {TIMESTAMP_TYPE} is not copied, though `config.properties.exclude` does not name it")
     if settings.emit_heartbeats_enabled and (more := _heartbeats_below_a_minute(settings)) > 0:
         lines.append(
             f"  heartbeats that often keep a function running: about ${more:.0f} a month more than once a minute"

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from cli.args import CONFIG, BadInput
 from cli.lab_state import LabMapping, LabState, read_lab_state
+from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import ConfigurationError
-from mirrorless.lane import FlowName, Lane
+from mirrorless.flow.triggers import SCHEDULE
 
 if TYPE_CHECKING:
     from mirrorless.adapters.dynamodb.chains import DynamoDbChains
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
     from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
     from mirrorless.config import Configuration, Flow
+    from mirrorless.flow.settings import FlowSettings, Tables
     from mirrorless.ports.stores import Chains
     from mirrorless.scheduled.settings import ControlSettings
-    from mirrorless.settings import FlowSettings, Tables
 
 LAB_REGION = "us-east-1"
 """Any: in the lab, all regions see the same tables."""
@@ -119,7 +120,7 @@ class DeployedFlows:
 
     def settings(self, name: FlowName) -> FlowSettings:
         """The settings of the flow's function: addresses, credentials, tables."""
-        from mirrorless.settings import decode_settings  # noqa: PLC0415 -- same
+        from mirrorless.flow.settings import decode_settings  # noqa: PLC0415 -- same
 
         return decode_settings(self.flow(name).function_settings_json())
 
@@ -166,6 +167,17 @@ class DeployedFlows:
             if mapping.flow == str(name) and mapping.topic == topic:
                 return mapping
         return None
+
+    def mapping_group(self, lane: Lane) -> str | None:
+        """The consumer group of the mapping that reads a lane; None where a schedule does.
+
+        Raises:
+            Retriable: the store does not answer.
+        """
+        from cli.triggers import FlowTriggers  # noqa: PLC0415 -- most commands need no triggers
+
+        triggers = FlowTriggers.read(self.control_settings(lane.flow), self.stores(lane.flow).documents)
+        return None if triggers.of(lane.topic).now == SCHEDULE else self.flow(lane.flow).group_name(lane.topic)
 
     def mapped_topics(self, name: FlowName) -> list[str]:
         """The topics of a flow that have a mapping in the lab."""
@@ -220,7 +232,7 @@ class DeployedFlows:
         return DynamoDbChains(_aws_client(flow.source.region, name), flow.counterpart_map)
 
     def _lab_tables(self) -> Tables:
-        from mirrorless.settings import Tables  # noqa: PLC0415 -- same
+        from mirrorless.flow.settings import Tables  # noqa: PLC0415 -- same
 
         if self._lab is None:
             raise ValueError("this is no lab")

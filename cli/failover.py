@@ -7,13 +7,15 @@ where one was cut off.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -22,19 +24,25 @@ from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.deployment import DeployedFlows
 from cli.failover_wiring import effects_of
 from cli.output import PLAN_ONLY, duration, print_json
-from cli.step_progress import StepProgress
+from mirrorless.chain.lane import FlowName
 from mirrorless.errors import MirrorlessError
 from mirrorless.failover.plan import PlannedStep
 from mirrorless.failover.refusals import FailoverRefused
-from mirrorless.failover.report import is_clean, report_of, summary
+from mirrorless.failover.report import is_clean, needs_a_look, report_of, summary, unknown_since
 from mirrorless.failover.run import FailoverCommand
 from mirrorless.failover.state import FailoverDocument, FailoverMode, FailoverOrder, StepResult
-from mirrorless.lane import FlowName
+from mirrorless.failover.work import Interrupted
 
-CLEAN, UNFINISHED, LOOK, INTERRUPTED = 0, 1, 3, 130
-"""Exit codes: all done; to be continued; done, and something is missing; Ctrl-C."""
+CLEAN, UNFINISHED, LOOK, UNKNOWN, INTERRUPTED = 0, 1, 3, 4, 130
+"""Exit codes: all done; to be continued; done, and something is missing; done without the source, and nothing is known
+to be missing; Ctrl-C, or with SIGTERM's own number in place of its own."""
 
-_printing = threading.Lock()
+MILDEST_FIRST = (CLEAN, UNKNOWN, UNFINISHED, LOOK, INTERRUPTED)
+"""Of several flows the last of these counts."""
+
+AWAKE_SECONDS = 0.2
+
+_printing = threading.RLock()
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -74,7 +82,7 @@ def add_flows_and_report(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fail over, or show the plan. Exit code 3 where it is done and something is missing."""
+    """Fail over, or show the plan. Exit code 3 where something is missing, 4 where that is not known."""
     mode: FailoverMode = arguments.mode
     return run_all(arguments, FailoverOrder(mode=mode, fencing=arguments.fence if mode == "planned" else "acl"))
 
@@ -102,16 +110,13 @@ def run_all(arguments: argparse.Namespace, order: FailoverOrder | None) -> int:
             each.command.prepare()
         except FailoverRefused as exc:
             raise BadInput(exc.what, where=exc.where, hint=exc.hint) from exc
+        except KeyboardInterrupt:
+            _say("cancelled: nothing was changed")
+            return INTERRUPTED
     if not arguments.json:
         for each in commands:
             _show_plan(each)
-    if arguments.execute:
-        with ThreadPoolExecutor(len(commands)) as pool:
-            try:
-                list(pool.map(lambda each: each.carry_out(Path(arguments.report), say=_say), commands))
-            except KeyboardInterrupt:
-                print("Cancelled. Progress is kept: the same command continues.", file=sys.stderr)
-                return INTERRUPTED
+    number = _carry_out(commands, Path(arguments.report)) if arguments.execute else None
     if arguments.json:
         print_json({"flows": [each.as_json() for each in commands], "executed": bool(arguments.execute)})
     elif not arguments.execute:
@@ -119,7 +124,40 @@ def run_all(arguments: argparse.Namespace, order: FailoverOrder | None) -> int:
     else:
         for each in commands:
             _show_end(each)
-    return max((each.exit_code for each in commands), default=CLEAN) if arguments.execute else CLEAN
+    codes = [each.exit_code for each in commands] if arguments.execute else []
+    worst = max(codes, key=MILDEST_FIRST.index, default=CLEAN)
+    return 128 + number if worst == INTERRUPTED and number is not None else worst
+
+
+def _carry_out(commands: Sequence[FlowCommand], folder: Path) -> int | None:
+    """Carry out all at once. Ctrl-C or SIGTERM ends each of them in its next pause, or before its next step.
+
+    Returns:
+        the signal that came last; None for none.
+    """
+    over, came = threading.Event(), list[int]()
+
+    def end(number: int, _: object) -> None:
+        over.set()
+        came.append(number)
+        key = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        _say(f"{key}: the command ends in its next pause, or before its next step")
+
+    for command in commands:
+        command.command.cancelled = over.is_set
+    # An exception would end this thread alone, at any place.
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with ThreadPoolExecutor(len(commands)) as pool:
+            working = [pool.submit(each.carry_out, folder, say=_say) for each in commands]
+            while wait(working, AWAKE_SECONDS).not_done:
+                pass  # a system may give the signal to another thread: this one runs its handler when it wakes up
+            for each in working:
+                each.result()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return came[-1] if came else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -151,9 +189,27 @@ class FlowCommand:
     @property
     def exit_code(self) -> int:
         """The exit code of this flow alone."""
+        if isinstance(self.error, Interrupted):
+            return INTERRUPTED
         if self.error is not None or self.document is None:
             return UNFINISHED
-        return CLEAN if is_clean(self.document) else LOOK
+        if is_clean(self.document):
+            return CLEAN
+        return LOOK if needs_a_look(self.document) or unknown_since(self.document) is None else UNKNOWN
+
+    @property
+    def trouble(self) -> str:
+        """Why it has not ended; empty where it has."""
+        if not isinstance(self.error, Interrupted):
+            return "" if self.error is None else str(self.error)
+        document, plan = self.command.document, self.command.plan
+        done = [each for each in plan if document is not None and document.result(each.step) is not None]
+        behind = f"behind step {done[-1].number}/{len(plan)}, {done[-1].step}" if done else "before its first step"
+        back = document.back if document is not None else None
+        job = back.reconcile_run if back is not None and "reconcile" not in {each.step for each in done} else ""
+        return f"cancelled {behind}. Run the same command again: it goes on from there" + (
+            f", and follows {job}, which runs on" if job else ""
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The command for programs."""
@@ -163,7 +219,8 @@ class FlowCommand:
                 {"number": each.number, "step": each.step, "what": each.sentence, "done": each.done}
                 for each in self.command.plan
             ],
-            "error": str(self.error) if self.error is not None else "",
+            "warnings": self.command.warnings,
+            "error": self.trouble,
             "totals": None,
             "steps": [],
             "report": None,
@@ -229,16 +286,64 @@ def _show_plan(each: FlowCommand) -> None:
     for step in each.command.plan:
         print(f"  {step.number}. {step.sentence}{' (done)' if step.done else ''}")
     print(f"  {len(each.command.plan) + 1}. Report.")
+    for sentence in each.command.warnings:
+        print(f"  ! {sentence}")
 
 
 def _show_end(each: FlowCommand) -> None:
     if each.document is None:
-        print(f"{each.flow}: unfinished, what is done is kept: {each.error}")
+        print(f"{each.flow}: unfinished, what is done is kept: {each.trouble}")
         return
     report, totals = report_of(each.flow, each.document), summary(each.flow, each.document)
     print(f"{each.flow}: {report.verdict}")
     point = totals["recovery_point_seconds"]
-    print(f"  recovery time {totals['seconds']:.1f} s, recovery point {'?' if point is None else f'{point:.1f}'} s")
-    for sentence in totals["missing"]:
+    known = "not known" if point is None else f"{point:.1f} s"
+    print(f"  recovery time {totals['seconds']:.1f} s, recovery point {known}")
+    for sentence in (*totals["missing"], *each.command.warnings):
         print(f"  ! {sentence}")
     print(f"  {each.files[1]}")
+
+
+EVERY_SECONDS: Final = 2.0
+
+
+@dataclass(slots=True)
+class StepProgress:
+    """Lines of a command that is at work. As a context it ends with the command."""
+
+    out: Callable[[str], None]
+    """Prints a line."""
+    every_seconds: float = EVERY_SECONDS
+    _step: str = ""
+    _began: float = 0.0
+    _said_at: float = field(default_factory=time.monotonic)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def say(self, text: str) -> None:
+        """Print a line of the step's own."""
+        with self._lock:
+            self._said_at = time.monotonic()
+            self.out(text)
+
+    def begin(self, step: str) -> None:
+        """Note which step runs from now on: `3/9 drain`."""
+        with self._lock:
+            self._step, self._began = step, time.monotonic()
+
+    def __enter__(self) -> Self:
+        """Begin to watch, in a thread."""
+        threading.Thread(target=self._watch, name="step progress", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self._over.set()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self.every_seconds / 4):
+            with self._lock:
+                now = time.monotonic()
+                if self._step and now >= self._said_at + 0.75 * self.every_seconds:
+                    self._said_at = now
+                    self.out(f"{self._step}: at work for {duration(int((now - self._began) * 1000))}")

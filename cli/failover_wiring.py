@@ -18,13 +18,13 @@ from cli.deployment import DeployedFlows
 from cli.jobs.commands import runs_of
 from cli.jobs.request import new_run_id, refuse_without_rights
 from cli.jobs.runs import Runs
+from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.failover.effects import FailoverEffects, FailoverSide, ReconcileRun
-from mirrorless.filters import is_literal
+from mirrorless.flow.filters import is_literal
+from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.request import REPORT, JobRequest, ReconcileOptions
-from mirrorless.lane import FlowName
-from mirrorless.settings import ClusterSettings
 
 
 def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Namespace) -> FailoverEffects:
@@ -35,10 +35,8 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
             failback does.
     """
     from mirrorless.adapters.checkpoint_rounds import CheckpointWiring  # noqa: PLC0415 -- `--help` needs no clients
-    from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- same
-    from mirrorless.adapters.kafka.record_ranges import KafkaRecordRanges  # noqa: PLC0415 -- same
+    from mirrorless.adapters.kafka.groups import KafkaGroups, KafkaShadowGroups  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.records import KafkaRecords  # noqa: PLC0415 -- same
-    from mirrorless.adapters.kafka.shadow_groups import KafkaShadowGroups  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.source_log import KafkaSourceLog  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.target import KafkaTarget  # noqa: PLC0415 -- same
     from mirrorless.groups.clusters import GroupSide  # noqa: PLC0415 -- same
@@ -52,7 +50,7 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
     if hasattr(arguments, "reconcile_options") and not both.origins:
         refuse_without_rights(deployment.flow(flow))
     source, target = _side(deployment, flow, both.source), _side(deployment, flow, both.target)
-    source_log = KafkaSourceLog(both.source, flow=name)
+    source_log, target_log = KafkaSourceLog(both.source, flow=name), KafkaSourceLog(both.target, flow=name)
     counterpart = deployment.counterpart_chains(flow)
     wiring = CheckpointWiring(
         settings=settings,
@@ -68,16 +66,17 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
             topics=KafkaRecords(both.target, flow=name, client_role="failover"),
         ),
         chains=stores.chains,
+        states=stores.states,
         source_log=source_log,
         counterpart=counterpart,
-        target_log=KafkaSourceLog(both.target, flow=name) if counterpart is not None else None,
+        target_log=target_log if counterpart is not None else None,
     )
     return FailoverEffects(
         settings=settings,
         source=source,
         target=target,
-        source_records=source_log,
-        target_records=KafkaRecordRanges(both.target, flow=name),
+        source_looks=source_log,
+        target_looks=target_log,
         replication=KafkaTarget(both, environment=f"failover.{uuid4().hex}"),
         shadows=KafkaShadowGroups(both.target, flow=name),
         chains=stores.chains,
@@ -112,6 +111,7 @@ def _side(deployment: DeployedFlows, flow: FlowName, cluster: ClusterSettings) -
     from mirrorless.adapters.kafka.acls import KafkaAcls  # noqa: PLC0415 -- `--help` needs no clients
     from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- same
+    from mirrorless.adapters.kafka.record_ranges import KafkaRecordRanges  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.records import KafkaRecords  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- same
 
@@ -127,12 +127,15 @@ def _side(deployment: DeployedFlows, flow: FlowName, cluster: ClusterSettings) -
             return str(exc)
         return ""
 
+    groups = KafkaGroups(cluster, flow=str(flow))
     return FailoverSide(
         answers=answers,
         partitions=KafkaTopics(cluster, flow=str(flow), role="failover").partitions,
         ends=KafkaRecords(cluster, flow=str(flow), client_role="failover-ends").ends,
         acls=KafkaAcls(cluster, flow=str(flow)),
-        groups=KafkaGroups(cluster, flow=str(flow)),
+        groups=groups,
+        static_groups=groups.static,
+        records=KafkaRecordRanges(cluster, flow=str(flow)),
     )
 
 

@@ -17,19 +17,22 @@ from cli.lab_state import LabMapping
 from cli.lanes import lanes_with_a_chain
 from cli.tasks import TaskStatus, shards_of, tasks_of
 from cli.triggers import FlowTriggers, TopicTrigger
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head, Lease, Stop
+from mirrorless.chain.run import DigestOf, Run
 from mirrorless.clock import now_ms
-from mirrorless.filters import should_replicate
+from mirrorless.flow.filters import should_replicate
+from mirrorless.flow.triggers import MAPPING
 from mirrorless.groups.checkpoints import GroupCheckpoints
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import NEW_LANE, RUNNING, Head, Lease, Stop
-from mirrorless.run import DigestOf, Run
 from mirrorless.scheduled.standby import RegionRuns, read_region_runs
 from mirrorless.topics.pause import FlowPause, read_pause
-from mirrorless.triggers import MAPPING
 
 if TYPE_CHECKING:
-    from mirrorless.adapters.kafka.offsets import Extent
+    from mirrorless.adapters.kafka.offsets import Extent, OpenTransaction
     from mirrorless.config import Flow
+
+HANGING_MS = 900_000
+"""`transaction.max.timeout.ms` of brokers, by default: what is open for longer has no timeout that ends it."""
 
 NEWEST_RUNS = 5
 """Runs of each lane that are searched for gaps."""
@@ -53,6 +56,8 @@ class LaneStatus:
     """The upstream offset of the batch that waits for a job."""
     lag_ms: int | None = None
     """Age of the oldest record that still waits; 0 when none does."""
+    hidden_by: OpenTransaction | None = None
+    """The transaction of another producer behind which all waits that is not replicated yet."""
     gone: bool = False
     """Whether the source's topic has no such partition any more: then nothing waits."""
 
@@ -114,6 +119,11 @@ class LaneStatus:
         """Whether a batch waits for a job at a moment, in ms since the epoch, and no job has leased the lane."""
         return self.waiting is not None and self.waiting > self.head.position and self.leased(at) is None
 
+    def hangs(self, at: int) -> bool:
+        """Whether a transaction has hidden what waits for longer than brokers let one live, by their default."""
+        since = self.hidden_by.since if self.hidden_by is not None else None
+        return since is not None and at - since > HANGING_MS
+
     @property
     def needs_operator(self) -> bool:
         """Whether waiting will not help, with or without a lease."""
@@ -173,11 +183,11 @@ class FlowStatus:
             or any(topic.missing for topic in self.topics)
             or (any(topic.mapping_is_off for topic in self.topics) and not self.pause.paused)
             or any(
-                lane.needs_operator or lane.waits_without_a_job(self.at)
+                lane.needs_operator or lane.waits_without_a_job(self.at) or lane.hangs(self.at)
                 for topic in self.topics
                 for lane in topic.lanes
             )
-            or any(task.overdue(self.at) or task.stuck_partitions for task in (*self.tasks, *self.shards))
+            or any(task.overdue(self.at) or task.needs_operator for task in (*self.tasks, *self.shards))
             or bool(need_operator(self.groups))
         )
 
@@ -267,14 +277,19 @@ def _topics(
 
 
 def _with_age_of_waiting(every: Iterable[LaneStatus], source: SourceView) -> list[LaneStatus]:
-    """The same lanes, with the age of the oldest record that still waits. One consumer reads for all that lag."""
+    """The same lanes, with the age of the oldest record that still waits, and what hides it.
+
+    One consumer reads for all that lag; a record in an open transaction is one that waits.
+    """
     every = list(every)
+    behind = {status.lane: status.source for status in every if status.source is not None and status.lag}
     positions = {
-        status.lane: max(status.waits_from, status.source.start)
-        for status in every
-        if status.source is not None and status.lag
+        status.lane: max(status.waits_from, behind[status.lane].start) for status in every if status.lane in behind
     }
-    oldest, at = source.oldest_waiting(positions), now_ms()
+    opened = source.open_transactions({lane: extent.end for lane, extent in behind.items()})
+    hidden = {lane: each for lane, each in opened.items() if each.offset <= positions[lane]}
+    seen = source.oldest_waiting({lane: at for lane, at in positions.items() if lane not in hidden})
+    oldest, at = seen | {lane: each.since for lane, each in hidden.items() if each.since is not None}, now_ms()
 
     def age(status: LaneStatus) -> int | None:
         if status.lag == 0:
@@ -284,7 +299,7 @@ def _with_age_of_waiting(every: Iterable[LaneStatus], source: SourceView) -> lis
         written = oldest[status.lane]
         return 0 if written is None else max(0, at - written)
 
-    return [replace(status, lag_ms=age(status)) for status in every]
+    return [replace(status, lag_ms=age(status), hidden_by=hidden.get(status.lane)) for status in every]
 
 
 def gaps_in(runs: Iterable[Run]) -> int:

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 from cli.assumptions import assumptions_of
 from infra.limits import NEW_TABLE_WRITES, TABLE_WRITES, FlowCounts, flow_counts
 from infra.monitoring.alarms import alarms
-from infra.monitoring.pull_alarms import pull_alarms
-from infra.monitoring.standby_alarms import standby_alarms
+from infra.monitoring.function_alarms import pull_alarms, standby_alarms
 from mirrorless.cost.assumptions import ReplicationLoad
 from mirrorless.cost.prices import PRICES
 from mirrorless.cost.pull import ShardSettings
 from mirrorless.cost.replication import SECONDS, standby
-from mirrorless.naming import PULL, STANDBY
+from mirrorless.flow.naming import PULL, STANDBY
+from mirrorless.flow.triggers import SCHEDULE
 from mirrorless.planning.options import BatchingWindow, Goal, MappingSettings, Option, option
 from mirrorless.reports.format import numbered
-from mirrorless.triggers import SCHEDULE
 
 if TYPE_CHECKING:
     from infra.deployment import Deployment, FlowDeployment

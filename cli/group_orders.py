@@ -1,4 +1,7 @@
-"""`mirrorless groups FLOW --move-back GROUP`: the order to move a group back where it would skip records."""
+"""`mirrorless groups FLOW --move-back GROUP`: the order to move a group back where it would skip records.
+
+Beside the look at groups, for whoever may only look has fewer rights.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from cli.args import BadInput
 from cli.clusters import deadline
 from cli.deployment import DeployedFlows
 from cli.output import PLAN_ONLY, print_json
-from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
-from mirrorless.groups.move_back import Move, NotMovable, claim_of, plan_move_back
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, document_key
+from mirrorless.groups.ownership import Move, NotMovable, claim_of, plan_move_back
 from mirrorless.groups.readiness import Rereads
-from mirrorless.lane import FlowName, Lane
 from mirrorless.ports.kafka import GroupIsActive, TopicPartition
 from mirrorless.protocol.translate import OffsetMap, Side
 from mirrorless.reports.format import numbered
@@ -52,7 +55,7 @@ def run_move_back(arguments: argparse.Namespace) -> int:
     flow = deployment.flow_name(arguments.flow)
     direction: Direction = "reverse" if arguments.reverse else "forward"
     stores, name = deployment.stores(flow), arguments.move_back
-    document = _document(stores.checkpoints.read(flow, f"{direction}/{name}"), flow, direction, name)
+    document = _document(stores.checkpoints.read(flow, document_key(direction, name)), flow, direction, name)
 
     settings = deployment.settings(flow)
     cluster = settings.target if direction == "forward" else settings.source
@@ -90,7 +93,7 @@ def run_move_back(arguments: argparse.Namespace) -> int:
 
 def _document(stored: Mapping[str, bytes], flow: FlowName, direction: Direction, name: str) -> GroupCheckpoints:
     """Raises BadInput where there is none."""
-    text = stored.get(f"{direction}/{name}")
+    text = stored.get(document_key(direction, name))
     if text is None:
         hint = f"`mirrorless groups '{flow}'` lists those with a checkpoint; with --reverse, on the target"
         raise BadInput(f"no checkpoint of group {name} is kept", where=f"{flow} {direction}", hint=hint)

@@ -125,6 +125,8 @@ def trouble(group: GroupCheckpoints, ends_on: str) -> str:
     """Why a group needs the operator. Args: ends_on: the cluster where it would go on."""
     if group.readiness == "before_map":
         return f"{group.group} stands before the map"
+    if group.readiness == "map_lost":
+        return f"{group.group} stands on a stopped lane whose map describes records that are gone"
     return f"{group.group} would skip {numbered(group.skip, 'record')} on {ends_on}"
 
 
@@ -139,8 +141,19 @@ def sentence(group: GroupCheckpoints, view: GroupsView) -> str:
         case "ahead_of_replication":
             offsets = numbered(group.ahead, "upstream offset")
             said = f"Ahead: {where}; {offsets} that it has read are not there yet, and come again."
+        case "out_of_range":
+            said = (
+                f"Out of range: an offset of it lies beyond the end of the log on {view.begins_on}, or on a partition "
+                "that is not there. Its consumer begins there where its auto.offset.reset says, on either side: "
+                f"nothing is committed there. For the other partitions {where}."
+            )
         case "before_map":
             said = "! A position of it has expired from the offset map: nothing is committed there. Set it yourself."
+        case "map_lost":
+            said = (
+                "! A lane of it is stopped, and its map describes records that are gone: nothing is committed there. "
+                f"`mirrorless lanes stopped '{view.flow}'` says what to do."
+            )
         case "ahead_on_target" | "ahead_on_source":
             reverse = " --reverse" if view.direction == "reverse" else ""
             command = f"`mirrorless groups '{view.flow}'{reverse} --move-back {group.group} --execute`"

@@ -11,14 +11,14 @@ import msgspec
 from cli.args import BadInput
 from cli.clusters import deadline
 from cli.deployment import DeployedFlows
+from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import MirrorlessError
+from mirrorless.flow.naming import OWN_GROUPS
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset
-from mirrorless.lane import FlowName, Lane
-from mirrorless.naming import OWN_GROUPS
 from mirrorless.ports.stores import StateStore
 
 if TYPE_CHECKING:
-    from mirrorless.settings import ClusterSettings
+    from mirrorless.flow.settings import ClusterSettings
 
 ANSWER_SECONDS = 5.0
 """Limit for a cluster that may be down."""
@@ -190,6 +190,8 @@ def in_words(readiness: str) -> str:
     words = {
         "active_on_target": "active on the target",
         "before_map": "before the map",
+        "map_lost": "on a lost map",
+        "out_of_range": "out of range",
         "ahead_of_replication": "ahead of replication",
         "ahead_on_target": "ahead on the target",
     }

@@ -1,6 +1,7 @@
 """`mirrorless lanes quarantine | reset`: orders that change what a lane goes on with.
 
-`quarantine` leaves out the record that the target refused. `reset` closes the lane's chain with a link, after which a
+`quarantine` leaves out the record that the target refused, or a range that begins with it.
+`reset` closes the lane's chain with a link, after which a
 new generation begins at another upstream offset; without a partition, of every stopped lane of a topic.
 """
 
@@ -12,32 +13,75 @@ from dataclasses import dataclass
 from typing import Any
 
 from cli.args import BadInput, offset
-from cli.clusters import SourceView
+from cli.clusters import SourceView, deadline
 from cli.deployment import DeployedFlows, Stores
 from cli.output import PLAN_ONLY, console, lane_as_json, print_json, sentence, table
+from cli.target_end import behind_target
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import RUNNING, Head, LaneState, ReplicatedRanges, Stop, believed
 from mirrorless.clock import now_ms
 from mirrorless.errors import LostRace
-from mirrorless.lane import Lane
-from mirrorless.lane_state import RUNNING, Head, LaneState
-from mirrorless.lanes.operator_actions import NotAllowed, ResetPlan, check_quarantine, plan_reset
+from mirrorless.lanes.check_state import read_notes
+from mirrorless.lanes.foreign import sentences
+from mirrorless.lanes.log_comparison import LogComparison
+from mirrorless.lanes.operator_actions import NotAllowed, ResetPlan, plan_quarantine, plan_reset
 from mirrorless.reports.format import numbered
+
+SOURCE_SECONDS = 60.0
+"""For the comparison of a lane with its topic as it is."""
 
 
 def run_quarantine(arguments: argparse.Namespace) -> int:
-    """Leave out one record, and drop the stop."""
-    _, stores, lane, state = _named_lane(arguments)
+    """Leave out a refused record, or a range that begins with it, and drop the stop."""
+    deployment, stores, lane, state = _named_lane(arguments)
+    to = _range_end(arguments, deployment, lane)
+    head = stores.chains.heads([lane])[lane]
     try:
-        check_quarantine(lane, state, arguments.offset)
+        orders = plan_quarantine(lane, head, state, arguments.offset, to=to, alike=arguments.alike)
     except NotAllowed as exc:
         raise BadInput(exc.what, where=exc.where, hint=exc.hint) from exc
-    why = state.stop.detail if state.stop is not None else ""
+    stop = state.stop
+    cause, why = (stop.cause, stop.detail) if stop is not None else ("", "")
+    if to is None:
+        what = "batch" if cause == "DAMAGED" else "record"
+        left_out = f"Leave out exactly this {what}"
+        if what == "batch":
+            behind = (
+                "Where the damage hides at which offset the next batch begins, the lane goes on once one stands there."
+            )
+            why = f"{sentence(why)} {behind}"
+    elif arguments.alike:
+        left_out = f"Leave out each record from here to {to - 1} that is refused for the same cause, {cause},"
+    else:
+        left_out = f"Leave out ALL records from here to {to - 1}, whether the target would take them or not,"
     plan = [
-        f"The target refused the record at upstream offset {arguments.offset}: {sentence(why)}",
-        "Leave out exactly this record, note it in the loss ledger when the lane passes it, and drop the stop.",
+        f"The record at upstream offset {arguments.offset} was refused: {sentence(why)}",
+        f"{left_out} note it in the loss ledger when the lane passes it, and drop the stop.",
     ]
     if arguments.execute:
-        stores.states.quarantine(lane, arguments.offset)
+        stores.states.quarantine(lane, *orders)
     return _answer(arguments, lane, plan, changes=True)
+
+
+def _range_end(arguments: argparse.Namespace, deployment: DeployedFlows, lane: Lane) -> int | None:
+    """The upstream offset behind the range of a quarantine; None for one record. The source's end bounds it."""
+    if arguments.to is None and not arguments.alike:
+        return None
+    source = SourceView.of(deployment, lane.flow)
+    extent = source.extent(lane)
+    if extent is None:
+        raise BadInput(
+            f"a range ends where the source ends: {source.trouble or 'it has no such partition'}",
+            where=str(lane),
+            hint="once the source answers, run the command again",
+        )
+    if arguments.to is not None and arguments.to > extent.end:
+        raise BadInput(
+            f"the source ends at {extent.end}, below {arguments.to}",
+            where=str(lane),
+            hint="records that are yet to come are not left out ahead",
+        )
+    return extent.end if arguments.to is None else int(arguments.to)
 
 
 def run_reset(arguments: argparse.Namespace) -> int:
@@ -51,7 +95,21 @@ def run_reset(arguments: argparse.Namespace) -> int:
     order = _reset_order(arguments, deployment, stores, lane, state)
     if arguments.execute:
         _carry_out(order.plan, stores)
-    return _answer(arguments, lane, order.steps, changes=True, more=order.more())
+    steps = [*order.steps, *foreign_notes(deployment, stores, [lane])]
+    return _answer(arguments, lane, steps, changes=True, more=order.more())
+
+
+def foreign_notes(deployment: DeployedFlows, stores: Stores, lanes: Sequence[Lane]) -> list[str]:
+    """What the lane check has seen of other producers' records beside those of some lanes of one flow."""
+    noted = read_notes(stores.documents, lanes[0].flow) if lanes else {}
+    found = {
+        lane: notes
+        for lane in lanes
+        if lane.topic in noted and (notes := noted[lane.topic].lanes.get(lane.partition)) is not None
+    }
+    if not found:
+        return []
+    return [sentence(each) for each in sentences(lanes[0].flow, found, deployment.settings(lanes[0].flow).remote_topic)]
 
 
 def _reset_stopped(arguments: argparse.Namespace) -> int:
@@ -60,7 +118,11 @@ def _reset_stopped(arguments: argparse.Namespace) -> int:
         raise BadInput(
             "an offset is one partition's",
             where=f"{arguments.flow} {arguments.topic}",
-            hint="name the partition, or write --to earliest or --to latest",
+            hint="name the partition, or write --to earliest, --to latest or --to target",
+        )
+    if arguments.until is not None:
+        raise BadInput(
+            "--until is one partition's", where=f"{arguments.flow} {arguments.topic}", hint="name the partition"
         )
     deployment = DeployedFlows.of(arguments)
     flow = deployment.flow_name(arguments.flow)
@@ -81,7 +143,7 @@ def _reset_stopped(arguments: argparse.Namespace) -> int:
         if held
         else []
     )
-    _answer_all(arguments, orders, failures, notes)
+    _answer_all(arguments, orders, failures, notes + foreign_notes(deployment, stores, lanes))
     return int(bool(failures))
 
 
@@ -113,18 +175,90 @@ def _reset_order(
 ) -> _ResetOrder:
     source = SourceView.of(deployment, lane.flow)
     gone = source.has_lost(lane)
-    to = 0 if gone is not None else _resolved(arguments.to, lane, source)
-    head = stores.chains.heads([lane])[lane]
+    head = believed(stores.chains.heads([lane])[lane], state)
+    behind = arguments.to == "target" and gone is None
+    if behind:
+        to = behind_target(deployment, lane, state.stop, head.position if head.expired else 0)
+    else:
+        to = 0 if gone is not None else _resolved(arguments.to, lane, source)
+    replicated: ReplicatedRanges = ()
+    if gone is None:
+        stop, ordered = state.stop, arguments.until
+        replicated = _replicated(deployment, stores, source, lane, head, stop=stop, to=to, ordered=ordered)
     try:
-        plan = plan_reset(lane, head, state, to, reason=arguments.reason, now=now_ms())
+        plan = plan_reset(
+            lane,
+            head,
+            state,
+            to,
+            reason=arguments.reason,
+            now=now_ms(),
+            behind_target=behind,
+            replicated=replicated,
+        )
     except NotAllowed as exc:
         raise BadInput(exc.what, where=exc.where, hint=exc.hint) from exc
     if gone is not None:
         steps = _closing_steps(plan, head, gone)
     else:
-        group = deployment.flow(lane.flow).group_name(lane.topic)
-        steps = _reset_steps(plan, head) + source.reset_advice(lane, group, to)
+        group = deployment.mapping_group(lane)
+        steps = _reset_steps(plan, head, behind=behind) + source.place_advice(lane, group, to)
     return _ResetOrder(lane=lane, head=head, to=to, plan=plan, steps=steps, gone=gone)
+
+
+def _replicated(
+    deployment: DeployedFlows,
+    stores: Stores,
+    source: SourceView,
+    lane: Lane,
+    head: Head,
+    *,
+    stop: Stop | None,
+    to: int,
+    ordered: int | None,
+) -> ReplicatedRanges:
+    """What a lane has already of the topic as it is, behind the offset to which it is reset: see `Stop.replicated`.
+
+    Warm functions go on for a minute behind a stop, so it is looked for anew. The lane stands still before it, behind a
+    record. `ordered` is where it begins, if an operator names it.
+    """
+    of_another_log = stop is not None and stop.reason in {"recreated", "truncated"}
+    left = tuple(each for each in stop.replicated if each[0] > to) if stop is not None else ()
+    if not (left if to >= head.position else of_another_log or ordered is not None):
+        return ()
+    from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog  # noqa: PLC0415 -- commands without Kafka start sooner
+    from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs  # noqa: PLC0415 -- same
+
+    cluster, flow = deployment.settings(lane.flow).source, str(lane.flow)
+    logs = LogComparison(
+        chains=stores.chains, epochs=KafkaLogEpochs(cluster, flow=flow), log=KafkaCommittedLog(cluster, flow=flow)
+    )
+    soon = deadline(SOURCE_SECONDS)
+
+    def look() -> ReplicatedRanges:
+        found = left
+        if to < head.position:
+            # Below the place where a log parts its runs are of the log as it is, too.
+            above = max(to, stop.upstream_offset) if stop is not None and stop.reason == "truncated" else to
+            found = logs.replicated(lane, head, above, soon, known=ordered)
+        if not found or found[0][0] <= to:
+            return found
+        return ((logs.stands_at(lane, to, found[0][0], soon), found[0][1]), *found[1:])
+
+    found = source.read(look)
+    if found is None:
+        raise BadInput(
+            f"it is not known whether records of the topic as it is were replicated already: {source.trouble}",
+            where=str(lane),
+            hint="let the source answer",
+        )
+    if ordered is not None and not found:
+        raise BadInput(
+            f"nothing that was replicated already begins at {ordered}",
+            where=lane.at(head.position),
+            hint="--until names the offset from which the source's present records were replicated already",
+        )
+    return found
 
 
 def _answer_all(
@@ -171,6 +305,11 @@ def _show_all(orders: Sequence[_ResetOrder]) -> None:
     steps = [f"A new generation of each lane begins: {first.plan.link.reason}", _ANEW]
     if any(order.plan.repeated for order in orders if order.gone is None):
         steps.append("Where the source topic still holds the records that were replicated before, they come twice.")
+    if any(order.plan.stop for order in orders):
+        steps.append(
+            "What was replicated of the topic as it is does not come twice: lanes stand still before it, and "
+            "`mirrorless lanes stopped` has the command that goes on behind it."
+        )
     if any(order.plan.loss for order in orders):
         steps.append("What is skipped is noted in the loss ledger.")
     if any(order.plan.given_up for order in orders):
@@ -201,13 +340,19 @@ def _carry_out(plan: ResetPlan, stores: Stores) -> None:
             where=exc.where,
             hint="look at the new plan, and run the command again if it still makes sense",
         ) from exc
-    stores.states.begin_anew(plan.link.lane)
+    stores.states.begin_anew(plan.link.lane, plan.stop)
 
 
-def _reset_steps(plan: ResetPlan, head: Head) -> list[str]:
+def _stands(head: Head) -> str:
+    least = ", or further on: the end of its map has expired" if head.expired else ""
+    return f"The lane stands at upstream offset {head.position}, generation {head.generation}{least}."
+
+
+def _reset_steps(plan: ResetPlan, head: Head, *, behind: bool) -> list[str]:
     link = plan.link
     steps = [
-        f"The lane stands at upstream offset {head.position}, generation {head.generation}.",
+        _stands(head),
+        *([f"What the target has ends before upstream offset {link.next}."] if behind else []),
         f"Close this chain, and begin generation {link.to_generation} at upstream offset {link.next}: {link.reason}",
     ]
     if plan.loss is not None:
@@ -219,6 +364,8 @@ def _reset_steps(plan: ResetPlan, head: Head) -> list[str]:
             f"Upstream offsets {first} to {after - 1} were replicated before. If the source topic still holds those "
             "same records, they will be on the target twice."
         )
+    if plan.stop is not None:
+        steps.append(f"Stand still at {plan.stop.upstream_offset}: {plan.stop.detail}")
     if plan.given_up is not None:
         steps.append(
             f"Give up the run in doubt [{plan.given_up.position}, {plan.given_up.next}): it can no longer be known "
@@ -233,7 +380,7 @@ def _closing_steps(plan: ResetPlan, head: Head, partitions: int) -> list[str]:
     lane = plan.link.lane
     generation = plan.link.to_generation
     return [
-        f"The lane stands at upstream offset {head.position}, generation {head.generation}.",
+        _stands(head),
         f"{lane.topic} has {numbered(partitions, 'partition')} on the source now, so this closes the lane.",
         "The target keeps its records; status and verify leave it out.",
         f"Should the source get partition {lane.partition} again, generation {generation} begins at its first record.",
@@ -241,8 +388,8 @@ def _closing_steps(plan: ResetPlan, head: Head, partitions: int) -> list[str]:
 
 
 def destination(text: str) -> str | int:
-    """An upstream offset, `earliest` or `latest`."""
-    return text if text in {"earliest", "latest"} else offset(text)
+    """An upstream offset, `earliest`, `latest` or `target`."""
+    return text if text in {"earliest", "latest", "target"} else offset(text)
 
 
 def _resolved(to: str | int, lane: Lane, source: SourceView) -> int:

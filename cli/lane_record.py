@@ -10,7 +10,7 @@ from typing import Any
 from cli.args import BadInput
 from cli.deployment import DeployedFlows
 from cli.output import lane_as_json, moment, print_json
-from mirrorless.record import Record, size_of
+from mirrorless.records.record import Record, size_of
 
 SHOWN_BYTES = 256
 """Of a key, a value or a header; `--to` writes a whole value."""

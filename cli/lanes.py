@@ -15,12 +15,12 @@ from typing import Any
 from cli.args import BadInput, add_deployment, add_flow, add_lane, add_lanes, add_order, offset, partition
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
-from cli.lane_orders import destination, run_quarantine, run_reset
+from cli.lane_orders import destination, foreign_notes, run_quarantine, run_reset
 from cli.lane_record import run_show
 from cli.output import PLAN_ONLY, lane_as_json, moment, print_json, sentence
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import NEW_LANE, RUNNING, LaneState, Stop
 from mirrorless.clock import now_ms
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import NEW_LANE, RUNNING, LaneState, Stop
 from mirrorless.lanes.operator_actions import NotAllowed, advice, given_up, plan_hold, resumption
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.positions import STATES_MS
@@ -51,7 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
     quarantine = commands.add_parser(
         "quarantine",
-        help="leave out exactly the record that the target refused, and go on",
+        help="leave out the record that the target refused, or a range from there, and go on",
         epilog="Example: mirrorless lanes quarantine 'us-east->eu-west' orders 3 1234 --execute",
     )
     reset = commands.add_parser(
@@ -70,9 +70,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             add_lane(parser)
         if parser is quarantine:
             parser.add_argument("offset", metavar="OFFSET", type=offset, help="upstream offset of the refused record")
+            help_ = "leave out a range, up to before this upstream offset (default with --alike: the source's end)"
+            parser.add_argument("--to", metavar="OFFSET", type=offset, help=help_)
+            help_ = "of the range only what is refused for the same cause"
+            parser.add_argument("--alike", action="store_true", help=help_)
         if parser is reset:
             parser.add_argument(
-                "--to", required=True, metavar="OFFSET", type=destination, help="upstream offset, earliest or latest"
+                "--to",
+                required=True,
+                metavar="OFFSET",
+                type=destination,
+                help="upstream offset, earliest, latest, or target: behind the last record that the target has",
+            )
+            parser.add_argument(
+                "--until",
+                metavar="OFFSET",
+                type=offset,
+                help="stand still there: what the source has from this upstream offset on was replicated already",
             )
             parser.add_argument("--reason", required=True, metavar="TEXT", help="kept in the chain and the ledger")
         add_order(parser)
@@ -230,7 +244,14 @@ def run_resume(arguments: argparse.Namespace) -> int:
 
         return _LaneOrder(lane=lane, plan=why + plan, carry_out=carry_out)
 
-    return _answer(arguments, [order(lane) for lane in lanes], [])
+    notes = foreign_notes(deployment, stores, lanes)
+    for lane in lanes:
+        stop = states.get(lane, RUNNING).stop
+        # Its mapping delivers from where its group stands, and so comes to the same stop again.
+        if stop is not None and stop.reason == "contradiction" and (group := deployment.mapping_group(lane)):
+            source = SourceView.of(deployment, lane.flow)
+            notes += source.place_advice(lane, group, heads[lane].position, reset=False)
+    return _answer(arguments, [order(lane) for lane in lanes], notes)
 
 
 def run_release(arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import argparse
 from cli.args import add_deployment, add_flow
 from cli.deployment import DeployedFlows
 from cli.output import lane_as_json, moment, print_json
-from mirrorless.losses import GapSummary, Loss
+from mirrorless.chain.losses import GapSummary, Loss
 from mirrorless.reports.format import numbered
 
 

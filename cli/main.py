@@ -4,6 +4,7 @@
     1  something needs the operator, or did not answer
     2  bad input: nothing was changed, and the same words will not work later either
     3  a job ended, and found something to look at
+    130, 143  ended by Ctrl-C, by SIGTERM
 
 A command is a file with `add_parser(subparsers)` and `run(arguments) -> int`. Only the file of the command that is run
 is imported, because start-up is part of the product.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -22,7 +24,7 @@ from cli.args import BadInput
 from cli.lab_state import choose_lab, without_credentials
 from cli.output import print_json
 from mirrorless.errors import ConfigurationError, MirrorlessError
-from mirrorless.naming import CLIENT_LOG_VARIABLE
+from mirrorless.flow.naming import CLIENT_LOG_VARIABLE
 
 COMMANDS = {
     "config": "cli.config",
@@ -44,19 +46,33 @@ COMMANDS = {
 }
 """The module of each command."""
 
-NEEDS_OPERATOR, BAD_INPUT = 1, 2
+NEEDS_OPERATOR, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. A `MirrorlessError` becomes one line or one JSON object, not a traceback."""
     words = list(sys.argv[1:] if argv is None else argv)
     arguments = build_parser(words[:1]).parse_args(words)
+    terminated = Terminated()
     if argv is None:  # a process of its own: what the Kafka client has to say would stand between the answers
         os.environ.setdefault(CLIENT_LOG_VARIABLE, "0")
+        signal.signal(signal.SIGTERM, terminated)
     lab, config = getattr(arguments, "lab", None), getattr(arguments, "config", None)
     named = options(lab, config) if isinstance(lab, str | None) and arguments.run.__module__ != "cli.config" else ""
     with completing(named, as_json=bool(getattr(arguments, "json", False))):
-        return _run(arguments)
+        code = _run(arguments)
+    return 128 + signal.SIGTERM if terminated.seen else code
+
+
+class Terminated:
+    """What becomes of SIGTERM: a command ends as it does by Ctrl-C."""
+
+    seen = False
+
+    def __call__(self, *_: object) -> None:
+        """End it. Raises: KeyboardInterrupt."""
+        self.seen = True
+        raise KeyboardInterrupt
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -72,6 +88,8 @@ def _run(arguments: argparse.Namespace) -> int:
         # `mirrorless losses | head`: the reader has closed the pipe. Python's flush at exit must not fail either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return code
 
 
@@ -80,7 +98,8 @@ def build_parser(first_words: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mirrorless",
         description="Look at replication flows, plan them, translate offsets, bring lanes back, and run jobs.",
-        epilog="Exit codes: 0 fine, 1 something needs you, 2 bad input, 3 a job found something to look at. "
+        epilog="Exit codes: 0 fine, 1 something needs you, 2 bad input, 3 a job or a failover found something to look "
+        "at, 4 a failover without its source cannot say what was written last. "
         "A first flow, step by step: docs/tutorial.md. All pages: docs/README.md; alarms: docs/how-to/on-call.md.",
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")

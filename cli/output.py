@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.lane import Lane
+from mirrorless.chain.lane import Lane
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +26,12 @@ PIPE_WIDTH = 120
 
 WIDE_PIPE_WIDTH = 160
 """The same, for a table with long names."""
+
+NAME_WIDTH = 50
+"""Columns of a name in a table, at most. Kafka's topics have up to 249 characters, and its groups many more."""
+
+_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != ord("\n")}
+"""A group's name may hold what a terminal obeys."""
 
 PLAN_ONLY = "Nothing was changed: this was the plan. Add --execute to carry it out."
 
@@ -47,11 +54,17 @@ def console(width: int = PIPE_WIDTH, *, markup: bool = True, soft_wrap: bool = T
         markup: whether text in brackets is rich's markup.
         soft_wrap: whether long lines are left to the terminal.
     """
-    from rich.console import Console  # noqa: PLC0415 -- programs need no tables
+    from rich.console import Console, ConsoleOptions, RenderableType  # noqa: PLC0415 -- programs need no tables
+    from rich.segment import Segment  # noqa: PLC0415 -- same
+
+    class Plain(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else text.translate(_VISIBLE), style, control)
 
     columns = width_of_terminal(width)
     wide = max(width, columns) if soft_wrap else columns
-    return Console(highlight=False, markup=markup, soft_wrap=soft_wrap, width=wide)
+    return Plain(highlight=False, markup=markup, soft_wrap=soft_wrap, width=wide)
 
 
 def width_of_terminal(otherwise: int = PIPE_WIDTH) -> int:
@@ -60,13 +73,23 @@ def width_of_terminal(otherwise: int = PIPE_WIDTH) -> int:
 
 
 def table(title: str | None = None, *, spaced: bool = False) -> Table:
-    """An empty table. Args: spaced: whether empty lines set it apart, where an answer has several tables."""
+    """An empty table. Args: spaced: whether empty lines set it apart, where an answer has several tables.
+
+    A name that is longer than `NAME_WIDTH` is folded: whole, it would leave the other columns no room.
+    """
     from rich import box  # noqa: PLC0415 -- programs need no tables
     from rich.table import Table  # noqa: PLC0415 -- same
 
+    class Folding(Table):
+        def add_row(self, *cells: Any, **how: Any) -> None:
+            for column, cell in zip(self.columns, cells, strict=False):
+                if column.no_wrap and len(str(cell)) > NAME_WIDTH:
+                    column.no_wrap, column.max_width, column.overflow = False, NAME_WIDTH, "fold"
+            super().add_row(*cells, **how)
+
     if spaced:
-        return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE)
-    return Table(
+        return Folding(title=title, title_justify="left", title_style="bold", box=box.SIMPLE)
+    return Folding(
         title=title,
         title_justify="left",
         title_style="bold",

@@ -18,21 +18,22 @@ from cli.assumptions import assumptions_of
 from cli.clusters import ClusterReads
 from cli.deployment import DeployedFlows
 from cli.output import print_json
-from cli.plan_tables import KnownRates, PlanView, plan_as_json, show
+from cli.plan_tables import KnownRates, PlanView, TargetNow, plan_as_json, show
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import NEW_LANE
 from mirrorless.cost.pull import ShardSettings
-from mirrorless.errors import ConfigurationError
-from mirrorless.filters import should_replicate
-from mirrorless.lane import FlowName
-from mirrorless.planning.flow_plan import FlowPlan, configured, plan_flow
-from mirrorless.planning.keys import PlannedKeys, TriggersNow, planned_keys
+from mirrorless.errors import ConfigurationError, MirrorlessError
+from mirrorless.flow.filters import should_replicate
+from mirrorless.flow.policy import HEARTBEATS_TOPIC
+from mirrorless.flow.triggers import SCHEDULE
+from mirrorless.lanes.check_state import LaneNotes
+from mirrorless.lanes.foreign import sentences
+from mirrorless.planning.flow_plan import FlowPlan, PlannedKeys, TriggersNow, configured, plan_flow, planned_keys
 from mirrorless.planning.options import BatchingWindow, Goal, MappingSettings, Option
-from mirrorless.planning.rates import read_rates
-from mirrorless.planning.sampling import sample_rates
-from mirrorless.policy import HEARTBEATS_TOPIC
+from mirrorless.planning.rates import read_rates, sample_rates
 from mirrorless.reports.format import numbered
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import discover
-from mirrorless.triggers import SCHEDULE
 
 if TYPE_CHECKING:
     from mirrorless.config import Flow
@@ -67,12 +68,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--write", metavar="FILE", help="write the configuration with the recommended triggers into a new file"
     )
+    parser.add_argument(
+        "--beside", action="store_true", help="begin behind records on the target that the flow has not written"
+    )
     add_deployment(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the plan. Exit code 1 where no trigger keeps the latency."""
+    """Show the plan. Exit code 1 where no trigger keeps the latency, or where the flow would begin beside others."""
     if arguments.write is not None and Path(arguments.write).exists():
         raise BadInput("this file exists already, and is not overwritten", where=arguments.write, hint="name a new one")
     deployment = DeployedFlows.of(arguments)
@@ -90,9 +94,10 @@ def run(arguments: argparse.Namespace) -> int:
         plan=plan,
         known=known,
         configured=_configured(flow, known, goal),
-        new_partitions=_new_partitions(settings, known),
+        target=_target(deployment, settings, known),
+        beside=arguments.beside,
     )
-    if arguments.write is not None:
+    if arguments.write is not None and not view.refused:
         keys = planned_keys(plan, _now(flow, settings, plan))
         _write(Path(arguments.write), Path(deployment.configuration.origin), name, keys)
         view = replace(view, written=arguments.write)
@@ -100,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(plan_as_json(view))
     else:
         show(view)
-    return int(not plan.recommended.meets)
+    return int(view.refused or not plan.recommended.meets)
 
 
 def _from_file(path: Path, settings: ControlSettings) -> KnownRates:
@@ -176,18 +181,43 @@ def progress(what: str, seconds: float) -> Callable[[float], None]:
     return wait
 
 
-def _new_partitions(settings: ControlSettings, known: KnownRates) -> int | None:
-    """Partitions of remote topics that are still to be created; unknown where rates come from a file."""
+def _target(deployment: DeployedFlows, settings: ControlSettings, known: KnownRates) -> TargetNow | None:
+    """The target before the plan; None where rates come from a file, or it does not answer."""
     if known.seconds is None:
         return None
     from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- same
 
+    flow, offsets = settings.name, KafkaOffsets(settings.flow.target, flow=str(settings.name))
     target = ClusterReads()
-    there = target.read(lambda: KafkaOffsets(settings.flow.target, flow=str(settings.name)).partitions())
+    there = target.read(offsets.partitions)
     if there is None:
         return None
-    remote = {rate.topic: settings.policy.remote_topic(settings.name.source, rate.topic) for rate in known.rates}
-    return sum(max(0, rate.partitions - there.get(remote[rate.topic], 0)) for rate in known.rates)
+    remote = {rate.topic: settings.policy.remote_topic(flow.source, rate.topic) for rate in known.rates}
+    # Where both clusters produce to a topic, its records are meant to be there.
+    places = {
+        (remote[topic], partition): Lane(flow, topic, partition)
+        for topic in remote
+        if settings.flow.origin_rule(topic) is None
+        for partition in range(there.get(remote[topic], 0))
+    }
+    extents = target.read(lambda: offsets.extents(places)) or {}
+    begins = {places[place]: each.start for place, each in extents.items() if each.start < each.end}
+    unknown = ""
+    try:
+        heads = deployment.stores(flow).chains.heads(begins) if begins else {}
+    except MirrorlessError as exc:  # before the first deployment there is no map
+        heads, unknown = {}, str(exc)
+    new = {lane: at for lane, at in begins.items() if heads.get(lane, NEW_LANE) == NEW_LANE}
+    wanted = {(remote[lane.topic], lane.partition): at for lane, at in new.items()}
+    seen = target.read(lambda: offsets.oldest_waiting(wanted)) or {}
+    notes = {
+        places[place]: LaneNotes(foreign=wanted[place]) for place, timestamp in seen.items() if timestamp is not None
+    }
+    return TargetNow(
+        new_partitions=sum(max(0, rate.partitions - there.get(remote[rate.topic], 0)) for rate in known.rates),
+        foreign=tuple(sentences(flow, notes, remote.__getitem__, begun=False)),
+        unknown=unknown or target.trouble,
+    )
 
 
 def _now(flow: Flow, settings: ControlSettings, plan: FlowPlan) -> TriggersNow:
@@ -217,7 +247,7 @@ def _configured(flow: Flow, known: KnownRates, goal: Goal) -> Option:
 
 def _write(path: Path, origin: Path, flow: FlowName, keys: PlannedKeys) -> None:
     """Write the configuration with these keys into a new file."""
-    from mirrorless.config.planned import with_plan  # noqa: PLC0415 -- YAML costs a tenth of a second
+    from mirrorless.config.key_edits import with_plan  # noqa: PLC0415 -- YAML costs a tenth of a second
 
     after = with_plan(origin.read_bytes().decode("utf-8"), flow, keys, origin=str(origin))
     try:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, console, duration, size, table
 from mirrorless.cost.prices import PRICES
+from mirrorless.flow.triggers import MAPPING, SCHEDULE
 from mirrorless.planning.flow_plan import FlowPlan, TopicPlan
 from mirrorless.planning.options import MappingSettings, Option
 from mirrorless.planning.rates import TopicRate
 from mirrorless.protocol.copy_choice import LARGE_BATCH_BYTES, cpu_beside_large
 from mirrorless.reports.format import numbered
-from mirrorless.triggers import MAPPING, SCHEDULE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,6 +44,18 @@ class KnownRates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TargetNow:
+    """The target before the plan."""
+
+    new_partitions: int
+    """That it does not have yet."""
+    foreign: Sequence[str] = ()
+    """A sentence for each remote topic with records, to which this flow has not written anything."""
+    unknown: str = ""
+    """Why it is not known whether the flow has written what stands there, or whether anything does; empty if it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanView:
     """A plan, as it is shown."""
 
@@ -52,9 +64,16 @@ class PlanView:
     known: KnownRates
     configured: Option
     """The flow as it is now."""
-    new_partitions: int | None
-    """That the target does not have yet; None where that is not known."""
+    target: TargetNow | None
+    """None where nothing is known of it."""
+    beside: bool
+    """Whether the flow may begin behind records that it has not written."""
     written: str | None = None
+
+    @property
+    def refused(self) -> bool:
+        """Whether the flow would begin behind records that it has not written, and must not."""
+        return self.target is not None and bool(self.target.foreign) and not self.beside
 
     def notes(self) -> list[str]:
         """What a reader must know of the figures, one sentence each."""
@@ -73,6 +92,12 @@ class PlanView:
                 "translated more often than records may take"
             )
         notes += small_batches(plan.topics)
+        if self.target is not None:
+            notes += [f"! {each}" if self.refused else each for each in self.target.foreign]
+            if self.target.unknown:
+                notes.append(
+                    f"whether the flow has written what stands on the target is not known: {self.target.unknown}"
+                )
         notes.append("MSK Replicator charges for compressed bytes; the rates here are uncompressed")
         notes.append(f"list prices of {PRICES.region} as of {PRICES.as_of}, without Kafka and bytes between regions")
         return notes
@@ -189,7 +214,7 @@ def _topics(plan: FlowPlan) -> Table:
 
 def _target(view: PlanView) -> str:
     target = view.plan.target
-    new = "" if view.new_partitions is None else f", {view.new_partitions:,} of them new"
+    new = "" if view.target is None else f", {view.target.new_partitions:,} of them new"
     return (
         f"{size(target.bytes_per_second)}/s and {size(target.peak_bytes_per_second)}/s at the peak before compression "
         f"and replicas, {target.records_per_second:,.0f} records/s, {numbered(target.partitions, 'partition')}{new}, "
@@ -230,7 +255,7 @@ def plan_as_json(view: PlanView) -> dict[str, Any]:
             "peak_bytes_per_second": plan.target.peak_bytes_per_second,
             "records_per_second": plan.target.records_per_second,
             "partitions": plan.target.partitions,
-            "new_partitions": view.new_partitions,
+            "new_partitions": None if view.target is None else view.target.new_partitions,
             "transactions_per_second": plan.target.transactions_per_second,
             "partitions_of_transactions_per_second": plan.target.partitions_of_transactions_per_second,
         },

@@ -10,14 +10,21 @@ from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
 from cli.groups_view import in_words, need_operator
 from cli.output import UNKNOWN, ago, moment
 from cli.tasks import TaskStatus
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Stop
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Stop
 from mirrorless.lanes.operator_actions import advice
 from mirrorless.reports.format import numbered
 from mirrorless.topics.topic_state import awaits_reset
 
 if TYPE_CHECKING:
+    from mirrorless.adapters.kafka.offsets import OpenTransaction
     from mirrorless.scheduled.standby import RegionRuns
+
+OPEN_MS = 10_000
+"""From this age on an open transaction is named; most end within milliseconds."""
+
+OLD_MS = 120_000
+"""From this age on a report's troubles have it beside them: what they name may be over until the next round."""
 
 NAMED = 10
 """Groups, lanes and troubles that are named one by one; the others are counted, and `--json` has all."""
@@ -47,10 +54,11 @@ def notes(flow: FlowStatus) -> Iterator[str]:
             )
         yield from _stop_notes(topic, flow)
         for lane in topic.lanes:
-            yield from _lane_notes(lane)
+            yield from _lane_notes(lane, flow.at)
         yield from _job_notes(topic, flow.at)
         if topic.mapping_is_off and topic.mapping is not None and not flow.pause.paused:
             yield f"! {topic.topic}: its mapping is {topic.mapping.state}, nothing is polled. Enable it."
+    yield from _quota_notes(flow)
     for task in (*flow.tasks, *flow.shards):
         yield from _task_notes(task, flow)
     yield from _group_notes(flow)
@@ -87,12 +95,19 @@ def _task_notes(task: TaskStatus, flow: FlowStatus) -> Iterator[str]:
         yield f"! task {task.task} has not been done {since}: {why}"
     elif last.error:
         yield f"task {task.task} failed {ago(last.at, now=now)}, and will be retried: {last.error}"
-    mark = "! " if task.stuck_partitions else ""
-    troubles = [trouble for trouble in last.troubles if not _is_reset(trouble, flow)]
+    if last.figures.get("pull-limited-ms"):
+        seconds = last.figures["pull-limited-ms"] // 1000
+        yield f"{task.task}: limited, for {seconds:,} s of its last run, by `maximum.bytes.per.second` of `schedule`."
+    mark = "! " if task.needs_operator else ""
+    of_shard = task in flow.shards
+    troubles = [
+        trouble for trouble in last.troubles if not (_is_reset(trouble, flow) or (of_shard and _goes_on(trouble, flow)))
+    ]
+    said = task.task if now - last.at < OLD_MS else f"{task.task}, {ago(last.at, now=now)}"
     for trouble in troubles[:NAMED]:
-        yield f"{'! ' if awaits_reset(flow.flow, trouble) else mark}{task.task}: {trouble}"
+        yield f"{'! ' if awaits_reset(flow.flow, trouble) else mark}{said}: {trouble}"
     if len(troubles) > NAMED:
-        yield f"{mark}{task.task}: {numbered(len(troubles) - NAMED, 'more trouble')}, see --json"
+        yield f"{mark}{said}: {numbered(len(troubles) - NAMED, 'more trouble')}, see --json"
 
 
 def _is_reset(trouble: str, flow: FlowStatus) -> bool:
@@ -100,6 +115,17 @@ def _is_reset(trouble: str, flow: FlowStatus) -> bool:
     topic = awaits_reset(flow.flow, trouble)
     lanes = [lane for each in flow.topics if each.topic == topic for lane in each.lanes]
     return topic is not None and not any(lane.stop is not None or lane.head.in_doubt for lane in lanes)
+
+
+def _goes_on(trouble: str, flow: FlowStatus) -> bool:
+    """Whether a trouble is that of a lane which has been let go on since: nothing stops it, and no job has it."""
+    place = trouble.partition(" @ ")[0]
+    return flow.fence is None and any(
+        lane.stop is None and lane.lease is None and lane.waiting is None
+        for topic in flow.topics
+        for lane in topic.lanes
+        if str(lane.lane) == place
+    )
 
 
 def _group_notes(flow: FlowStatus) -> Iterator[str]:
@@ -111,9 +137,13 @@ def _group_notes(flow: FlowStatus) -> Iterator[str]:
         match group.readiness:
             case "before_map":
                 yield f"! group {group.group} stands before the map: {see}"
+            case "map_lost":
+                yield f"! group {group.group} stands on a stopped lane whose map describes records that are gone: {see}"
             case "ahead_of_replication":
                 records = numbered(group.ahead, "upstream offset")
                 yield f"group {group.group} is ahead of replication by {records}: they would come again."
+            case "out_of_range":
+                yield f"group {group.group} is out of range on {flow.flow.source}: {see}"
             case "ahead_on_target":
                 records = numbered(group.skip, "record")
                 mark, name = "! " if group.group in urgent else "", group.group
@@ -175,8 +205,8 @@ def _last_done(task: TaskStatus, now: int) -> str:
 _ANEW = frozenset({"contradiction", "recreated"})
 """Reasons of stops after a topic was made anew; the task that looks at topics has one sentence for all of them."""
 
-_TOGETHER = _ANEW | {"broken"}
-"""Reasons of stops that one reset of the topic ends."""
+_TOGETHER = _ANEW | {"remote_recreated"}, frozenset({"broken", "expired"})
+"""Reasons of stops that one reset of the topic ends: from its first record on, or behind what the target has."""
 
 
 def _stop_notes(topic: TopicStatus, flow: FlowStatus) -> Iterator[str]:
@@ -190,7 +220,7 @@ def _stop_notes(topic: TopicStatus, flow: FlowStatus) -> Iterator[str]:
         for task in flow.tasks
         for trouble in (task.last.troubles if task.last is not None else ())
     )
-    together = {"held"} | (_TOGETHER if stopped.keys() - {"held"} <= _TOGETHER else set())
+    together = {"held"} | next((some for some in _TOGETHER if stopped.keys() - {"held"} <= some), frozenset())
     for reason, lanes in stopped.items():
         if known and reason in _ANEW and reason in together:
             continue
@@ -211,8 +241,17 @@ def _stop_notes(topic: TopicStatus, flow: FlowStatus) -> Iterator[str]:
             yield f"! {topic.topic}: {numbered(len(lanes) - NAMED, 'more lane')} stopped ({reason}): see --json."
 
 
-def _lane_notes(status: LaneStatus) -> Iterator[str]:
+def _lane_notes(status: LaneStatus, now: int) -> Iterator[str]:
     lane = status.lane
+    if (hidden := status.hidden_by) is not None and now - (hidden.since or 0) >= OPEN_MS:
+        since = "" if hidden.since is None else f", open since {moment(hidden.since)}"
+        yield (
+            f"{'! ' if status.hangs(now) else ''}{lane}: {numbered(status.lag or 0, 'upstream offset')} from "
+            f"{hidden.offset} on wait for a transaction of {_producer(hidden)}{since}: no reader sees past it. Wait "
+            "until it ends, or stop its producer; if that is gone for good, `kafka-transactions.sh --bootstrap-server "
+            f"{lane.flow.source.upper()} abort --topic {lane.topic} --partition {lane.partition} --start-offset "
+            f"{hidden.offset}` ends it."
+        )
     if status.overtaken and status.source is not None:
         yield (
             f"! {lane}: {numbered(status.overtaken, 'upstream offset')} from {status.head.position} on were removed by "
@@ -227,6 +266,25 @@ def _lane_notes(status: LaneStatus) -> Iterator[str]:
     if status.head.in_doubt and status.head.run is not None and status.lease is None:
         run = status.head.run
         yield f"{lane}: the run [{run.position}, {run.next}) is in doubt; the next delivery settles it."
+
+
+def _producer(hidden: OpenTransaction) -> str:
+    if hidden.producer is None:
+        return "a producer that the brokers do not name"
+    named = f", `{hidden.producer.transactional_id}`" if hidden.producer.transactional_id else ""
+    return f"producer {hidden.producer.producer_id} (epoch {hidden.producer.epoch}{named})"
+
+
+def _quota_notes(flow: FlowStatus) -> Iterator[str]:
+    """A sentence on lanes that the target's brokers have told to pause, in their newest runs."""
+    lanes = [lane for topic in flow.topics for lane in topic.lanes]
+    pauses = [lane.head.run.throttled_ms for lane in lanes if lane.head.run is not None and lane.lag]
+    if throttled := [each for each in pauses if each]:
+        yield (
+            f"{numbered(len(throttled), 'lane')} throttled: a quota of {flow.flow.target} holds this flow back, its "
+            f"brokers asked for pauses of up to {max(throttled) / 1000:.1f} s. Where the lag grows, raise the quota "
+            "(`producer_byte_rate` of the flow's user or client ids)."
+        )
 
 
 def _job_notes(topic: TopicStatus, now: int) -> Iterator[str]:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from cli.flow_status import FlowStatus, LaneStatus
 from cli.output import ago, duration, moment
 from cli.status_notes import notes
-from mirrorless.journal.chains import JournalChains
-from mirrorless.losses import Loss
+from mirrorless.chain.chains import JournalChains
+from mirrorless.chain.losses import Loss
+from mirrorless.chain.run import Run
 from mirrorless.reports.format import numbered
 from mirrorless.reports.report import Figure, Line, LinePlot, Report, ReportSection, Table, Tone
-from mirrorless.run import Run
 
 READS = 3_000
 """Runs that a page reads of the map, at most; each lane gets its share."""

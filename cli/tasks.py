@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mirrorless.lane import FlowName
+from mirrorless.chain.lane import FlowName
 from mirrorless.ports.stores import StateStore
-from mirrorless.scheduled.functions import shard_task, task_intervals
-from mirrorless.scheduled.overdue import is_overdue
+from mirrorless.scheduled.functions import is_overdue, shard_task, task_intervals
 from mirrorless.scheduled.runner import MINUTE, TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 
 if TYPE_CHECKING:
     from mirrorless.config import Flow
 
-STUCK = "stuck-partitions"
-"""The figure of the task `lanes` that counts target partitions with a transaction that does not end."""
+URGENT = ("stuck-partitions", "lanes-foreign", "topics-rewriting")
+"""Figures of tasks whose troubles need the operator: target partitions with a transaction that does not end, lanes to
+whose remote partitions another producer writes, remote topics that replace the times of records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,9 @@ class TaskStatus:
         return is_overdue(self.task, self.every_seconds, self.last.ok_at, now)
 
     @property
-    def stuck_partitions(self) -> int:
-        """Target partitions whose readers wait behind a transaction that does not end."""
-        return self.last.figures.get(STUCK, 0) if self.last is not None else 0
+    def needs_operator(self) -> bool:
+        """Whether what its last round has found will not pass by itself."""
+        return self.last is not None and any(self.last.figures.get(name, 0) for name in URGENT)
 
 
 def tasks_of(documents: StateStore, settings: ControlSettings) -> list[TaskStatus]:

@@ -16,20 +16,20 @@ from cli.deployment import DeployedFlows
 from cli.output import UNKNOWN, console, print_json, table
 from cli.tasks import tasks_of
 from cli.triggers import FlowTriggers, TopicTrigger
+from mirrorless.flow.triggers import SCHEDULE
 from mirrorless.reports.format import numbered
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.configs import drift
 from mirrorless.topics.discovery import Discovery, discover
 from mirrorless.topics.topic_state import StoredTopics, TopicState
-from mirrorless.triggers import SCHEDULE
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from mirrorless.adapters.kafka.offsets import KafkaOffsets
     from mirrorless.adapters.kafka.topics import KafkaTopics
+    from mirrorless.flow.settings import ClusterSettings
     from mirrorless.ports.topics import ConfigEntry
-    from mirrorless.settings import ClusterSettings
 
 ANSWER_SECONDS = 10.0
 """Limit for the configs of a flow's topics on one cluster."""

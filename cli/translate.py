@@ -9,9 +9,10 @@ from cli.args import BadInput, add_deployment, add_lane, offset
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
 from cli.output import print_json
-from mirrorless.filters import should_replicate
-from mirrorless.lane import Lane
-from mirrorless.lane_state import NEW_LANE, Head
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import NEW_LANE, Head
+from mirrorless.flow.filters import should_replicate
+from mirrorless.protocol.map_reads import MapReads
 from mirrorless.protocol.translate import OffsetMap, Translation
 
 
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if head == NEW_LANE:
         _check_that_it_exists(lane, deployment)
 
-    offsets = OffsetMap(stores.chains)
+    offsets = OffsetMap(MapReads(chains=stores.chains, stops=stores.states.read))
     found = (offsets.upstream if arguments.reverse else offsets.downstream)(lane, arguments.offset)
 
     if arguments.json:
@@ -111,3 +112,8 @@ def _sentence(lane: Lane, given: int, found: Translation, *, reverse: bool) -> s
             return f"{lane}: {here} {given} is before the map; its oldest record is at {there} {found.offset}."
         case "no_map":
             return f"{lane}: nothing of this lane has been replicated, so there is no offset to go to."
+        case "map_lost":
+            return (
+                f"{lane}: the lane is stopped, and its map describes records that are gone: there is no offset to go "
+                f"to until it is reset. `mirrorless lanes stopped '{lane.flow}'` has the reason."
+            )

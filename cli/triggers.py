@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from mirrorless.flow.triggers import MAPPING, SCHEDULE, Trigger
 from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
-from mirrorless.triggers import MAPPING, SCHEDULE, Trigger
 
 
 @dataclass(frozen=True, slots=True)

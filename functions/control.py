@@ -7,7 +7,7 @@ configuration, see mirrorless.scheduled.settings.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,34 +22,38 @@ from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog
 from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.adapters.replicator import copying_replicator
-from mirrorless.clock import now_ms
+from mirrorless.clock import Deadline, now_ms
+from mirrorless.flow.naming import LOOK_GROUP
+from mirrorless.flow.triggers import MAPPING
 from mirrorless.groups.checkpoints import Direction
 from mirrorless.groups.clusters import GroupSide
 from mirrorless.groups.round import CheckpointRound
+from mirrorless.lanes.foreign import ForeignCheck
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.lane_check import LaneCheck
+from mirrorless.lanes.log_comparison import LogComparison
 from mirrorless.lanes.log_ends import LogEndCopy, LogEndMemory
 from mirrorless.mm2.heartbeats import Heartbeats
-from mirrorless.mm2.internal_topics import EnsuredTopics
+from mirrorless.mm2.internal_records import EnsuredTopics
 from mirrorless.mm2.offset_syncs import OffsetSyncs
-from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
+from mirrorless.protocol.map_reads import MapReads, StopMemory
 from mirrorless.protocol.replicate import Replicator
-from mirrorless.scheduled.functions import CONTROL, IDLE_SECONDS, task_intervals
-from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
-from mirrorless.scheduled.overdue import overdue_tasks
-from mirrorless.scheduled.runner import Task, TaskRunner
+from mirrorless.scheduled.functions import CONTROL, IDLE_SECONDS, overdue_tasks, task_intervals
+from mirrorless.scheduled.runner import HeldLease, LeasedDocuments, Task, TaskRunner
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings, control_settings
 from mirrorless.scheduled.standby import RegionClock
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
-from mirrorless.triggers import MAPPING
+from mirrorless.topics.topic_state import StoredTopics
 
 
 @dataclass(slots=True)
@@ -165,6 +169,7 @@ class ControlWiring:
             source=self.source,
             target=self.target,
             chains=self.chains,
+            states=self.states,
             source_log=self.source_log,
             counterpart=self.counterpart,
             target_log=self.target_log,
@@ -183,13 +188,38 @@ class ControlWiring:
             gaps=GapCheck(
                 source=KafkaSourceLog(flow.source, flow=flow.flow), ledger=self.ledger, states=self.states, clock=now_ms
             ),
+            logs=LogComparison(
+                chains=self.chains,
+                epochs=KafkaLogEpochs(flow.source, flow=flow.flow),
+                log=KafkaCommittedLog(flow.source, flow=flow.flow),
+            ),
             chains=self.chains,
             states=self.states,
             target=KafkaTarget(flow, environment=f"lanes.{uuid4().hex}"),
             documents=documents,
+            foreign=self.foreign() if flow.delivery == "exactly_once" else None,
             clock=now_ms,
             transaction_timeout_ms=flow.transaction_timeout_ms,
             map_retention_days=flow.map_retention_days,
+        )
+
+    def foreign(self) -> ForeignCheck:
+        """The look for records that the flow has not written, of a flow that writes in transactions."""
+        flow = self.settings.flow
+
+        def alone(topics: Collection[str]) -> Collection[str]:
+            """Without those that both clusters produce to under one name, and those that the source does not have."""
+            known = set(self.settings.topic_filter.literals)
+            if self.settings.refresh_topics_seconds is not None:
+                stored = StoredTopics.of(self.documents.read(self.settings.name, "topic/")).topics.values()
+                known = {each.topic for each in stored if each.gone_at is None}
+            return {topic for topic in topics if topic in known and flow.origin_rule(topic) is None}
+
+        return ForeignCheck(
+            remote_topic=self.scope.remote_topic,
+            target=KafkaSourceLog(flow.target, flow=flow.flow, group=LOOK_GROUP),
+            states=self.states,
+            alone=alone,
         )
 
     def _oversize(self) -> LogEndCopy:
@@ -213,7 +243,7 @@ class ControlWiring:
             scope=self.scope,
             partitions=self.partitions,
             target=self.target.topics,
-            chains=self.chains,
+            chains=MapReads(chains=self.chains, stops=StopMemory(flow=self.settings.name, lanes=self.states).read),
             documents=documents,
             replication_factor=self.settings.offset_syncs_replication_factor,
             clock=now_ms,

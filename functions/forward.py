@@ -2,7 +2,7 @@
 
 Variables:
 
-    MIRRORLESS_FLOW               the flow: mirrorless.settings
+    MIRRORLESS_FLOW               the flow: mirrorless.flow.settings
     MIRRORLESS_PARTIAL_RESPONSES  `true` where the mapping has ReportBatchItemFailures
     MIRRORLESS_METRICS_PER_TOPIC  `true` emits metrics by topic beside the flow's
     MIRRORLESS_PROFILE            `true` prints a stage profile of each event
@@ -21,18 +21,18 @@ from mirrorless.adapters.aws.runtime import fetch_events_directly, hand_events_o
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.replicator import copying_replicator, flow_replicator
 from mirrorless.clock import now_ms
-from mirrorless.naming import (
+from mirrorless.flow.naming import (
     FLOW_VARIABLE,
     METRICS_PER_TOPIC_VARIABLE,
     PARTIAL_RESPONSES_VARIABLE,
     PROFILE_VARIABLE,
 )
+from mirrorless.flow.settings import FlowSettings, decode_settings
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import decode_event
 from mirrorless.protocol.hooks import StageProfile
 from mirrorless.protocol.lambda_response import lanes_stopped, lanes_wait, partial_batch_response
 from mirrorless.protocol.replicate import Replicator
-from mirrorless.settings import FlowSettings, decode_settings
 
 WARM_UP_SECONDS = 8.0
 """Lambda allows a function 10 s to initialise."""

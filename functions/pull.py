@@ -23,27 +23,28 @@ from mirrorless.adapters.aws.metrics import BatchMetrics, emit_report
 from mirrorless.adapters.aws.runtime import keep_memory
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
-from mirrorless.adapters.kafka.batch_log import KafkaBatchLog
 from mirrorless.adapters.kafka.groups import KafkaGroups
-from mirrorless.adapters.kafka.pulled_log import KafkaPulledLog
+from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs
+from mirrorless.adapters.kafka.pulled_log import KafkaBatchLog, KafkaPulledLog
 from mirrorless.adapters.replicator import LARGEST_RECORD, flow_replicator
 from mirrorless.clock import now_ms
-from mirrorless.naming import METRICS_PER_TOPIC_VARIABLE
+from mirrorless.flow.naming import METRICS_PER_TOPIC_VARIABLE
+from mirrorless.flow.rate_limit import ByteRateLimit
+from mirrorless.flow.settings import FlowSettings
+from mirrorless.flow.triggers import WINDOW_SECONDS
 from mirrorless.protocol.copy_choice import BatchTally, Engine, engine_of
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
+from mirrorless.pull.followed_lanes import PullReport
 from mirrorless.pull.log import PulledLog
 from mirrorless.pull.readings import Readings
-from mirrorless.pull.report import PullReport
 from mirrorless.pull.run import PullRun
-from mirrorless.pull.shard_lease import ShardLease
+from mirrorless.pull.shards import ShardLease
 from mirrorless.scheduled.functions import shard_task
 from mirrorless.scheduled.runner import TROUBLES, TaskReport
 from mirrorless.scheduled.settings import PullSettings, pull_settings
-from mirrorless.settings import FlowSettings
 from mirrorless.topics.pause import read_pause
-from mirrorless.topics.scheduled_topics import read_scheduled_topics
-from mirrorless.triggers import WINDOW_SECONDS
+from mirrorless.topics.scheduled_topics import read_scheduled_ids, read_scheduled_topics
 
 CONTINUOUS_SECONDS = 13 * 60.0
 """After which a continuous run gives way: Lambda ends it after 15 minutes, and its successor is started in between."""
@@ -74,14 +75,19 @@ class PullWiring:
     copies: dict[Engine, tuple[Replicator, PulledLog]] = field(default_factory=dict)
     """The clients of each engine that a run has had."""
     groups: KafkaGroups = field(init=False)
+    epochs: KafkaLogEpochs = field(init=False)
     metrics: BatchMetrics = field(init=False)
+    limit: ByteRateLimit | None = None
 
     def __post_init__(self) -> None:
         """Make the clients; none of them connects here."""
         flow = self.settings.control.flow
+        if cap := self.settings.maximum_bytes_per_second:
+            self.limit = ByteRateLimit(cap / self.settings.shards)
         self.dynamodb = dynamodb_client(flow.target.region, flow.tables_role, direct=True)
         self.documents = DynamoDbDocuments(self.dynamodb, flow.tables.control)
         self.groups = KafkaGroups(flow.source, flow=flow.flow)
+        self.epochs = KafkaLogEpochs(flow.source, flow=flow.flow)
         per_topic = flow.remote_topic if os.environ.get(METRICS_PER_TOPIC_VARIABLE) == "true" else None
         self.metrics = BatchMetrics(flow.name, per_topic=per_topic)
 
@@ -113,27 +119,36 @@ class PullWiring:
             self.readings.found_at = None  # the other engine's memory of positions is old
         return engine
 
-    def run(self, lease: ShardLease, request: str, began: int) -> PullRun:
-        """A run under this lease, which began at that time, ms since the epoch."""
+    def run(self, lease: ShardLease, request: str, began: int, report: PullReport) -> PullRun:
+        """A run under this lease, by the engine of now.
+
+        Args:
+            lease: of the shard.
+            request: id of the Lambda request.
+            began: when the function did, ms since the epoch.
+            report: of the runs of this request.
+        """
         settings, flow = self.settings, self.settings.control.flow
-        limit = settings.maximum_bytes_per_second
         replicator, log = self.clients(self.choose_engine())
         return PullRun(
             replicator=replicator,
             log=log,
             groups=self.groups,
+            epochs=self.epochs,
             lease=lease,
             topics=self._topics,
+            topic_ids=lambda: read_scheduled_ids(self.documents, self.settings.control.name),
             consumer_group=flow.consumer_group,
             shard=settings.shard,
             shards=settings.shards,
             continuous=settings.continuous,
-            max_bytes_per_second=limit / settings.shards if limit else None,
+            limit=self.limit,
             window_seconds=settings.window_seconds if settings.continuous else WINDOW_SECONDS,
             request=request,
             on_batch=self._measured,
             on_minute=lambda report: self.note(report, began),
             readings=self.readings,
+            report=report,
         )
 
     def note(self, report: PullReport, began: int) -> None:
@@ -145,6 +160,7 @@ class PullWiring:
             "pull-bytes-passed": report.passed_bytes,
             "pull-transactions": report.transactions,
             "pull-failures": report.failures,
+            "pull-limited-ms": report.limited_ms,
             "pull-lanes": report.lanes,
         }
         troubles = tuple(report.troubles[:TROUBLES])
@@ -196,19 +212,21 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
     began = now_ms()
     left = context.get_remaining_time_in_millis() / 1000
     lasts = min(left, CONTINUOUS_SECONDS) if settings.continuous else left
-    lease = ShardLease(
-        flow=flow,
-        shard=settings.shard,
-        holder=f"{wiring.environment}/{context.aws_request_id}",
-        ends_at=began + int(lasts * 1000),
-        documents=wiring.documents,
-        clock=now_ms,
-    )
-    run = wiring.run(lease, context.aws_request_id, began)
-    ends = time.monotonic() + lasts
-    if not _take(lease, run, ends):
-        return {"ended": "held"}
-    report = run.run(lambda: ends - time.monotonic())
+    ends, report = time.monotonic() + lasts, PullReport()
+    while True:
+        lease = ShardLease(
+            flow=flow,
+            shard=settings.shard,
+            holder=f"{wiring.environment}/{context.aws_request_id}",
+            ends_at=began + int(lasts * 1000),
+            documents=wiring.documents,
+            clock=now_ms,
+        )
+        run = wiring.run(lease, context.aws_request_id, began, report)
+        if not _take(lease, run, ends):
+            return {"ended": "held"}
+        if run.run(lambda: ends - time.monotonic()).ended != "old format":
+            break
     wiring.note(report, began)
     return msgspec.to_builtins(report)  # type: ignore[no-any-return]  # a dataclass becomes a dict
 

@@ -21,23 +21,21 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.acls import KafkaAcls
 from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.clock import now_ms
+from mirrorless.flow.rate_limit import RateLimit
 from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.functions import REFRESH_TOPICS, task_intervals
-from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
-from mirrorless.scheduled.rate_limit import RateLimit
-from mirrorless.scheduled.runner import Task, TaskRunner
+from mirrorless.scheduled.runner import HeldLease, LeasedDocuments, Task, TaskRunner
 from mirrorless.scheduled.settings import ControlSettings, control_settings
 from mirrorless.topics.acl_sync import AclSync
-from mirrorless.topics.change_detection import ChangeDetector
+from mirrorless.topics.change_detection import ChangeDetector, RemoteChangeDetector
 from mirrorless.topics.group_start import GroupStart
-from mirrorless.topics.mapping_refusals import MappingRefusals
-from mirrorless.topics.mapping_sync import MappingSync
+from mirrorless.topics.mapping_sync import MappingRefusals, MappingSync
 from mirrorless.topics.pause import MappingPause
-from mirrorless.topics.refresh import TopicRefresh
-from mirrorless.topics.remote_changes import RemoteChangeDetector
-from mirrorless.topics.remote_topics import RemoteTopicSync
+from mirrorless.topics.refresh import RemoteTopicSync, TopicRefresh
+from mirrorless.topics.refused_lanes import RefusedLanes
 from mirrorless.topics.scheduled_topics import ScheduledTopicSync
 
 LEASE_MS = 60_000
@@ -67,10 +65,17 @@ def wire(settings: ControlSettings, lease: HeldLease | None = None) -> list[Task
     control = store if lease is None else LeasedDocuments(store, lease, now_ms)
     source = KafkaTopics(flow.source, flow=flow.flow, role="refresh-source")
     target = KafkaTopics(flow.target, flow=flow.flow, role="refresh-target")
-    remote_topics = RemoteTopicSync(settings=settings, source=source, target=target)
     chains, states = DynamoDbChains(client, tables.offset_map), DynamoDbLaneStates(client, tables.lanes)
+    refused = RefusedLanes(settings=settings, target=target, documents=control, states=states, clock=now_ms)
+    remote_topics = RemoteTopicSync(settings=settings, source=source, target=target, refused=refused)
     changes = ChangeDetector(
-        settings=settings, source=source, documents=control, chains=chains, states=states, clock=now_ms
+        settings=settings,
+        source=source,
+        epochs=KafkaLogEpochs(flow.source, flow=flow.flow),
+        documents=control,
+        chains=chains,
+        states=states,
+        clock=now_ms,
     )
     remote_changes = RemoteChangeDetector(
         settings=settings, target=target, documents=control, chains=chains, states=states, clock=now_ms
@@ -89,6 +94,7 @@ def wire(settings: ControlSettings, lease: HeldLease | None = None) -> list[Task
         changes=changes,
         remote_topics=remote_topics,
         remote_changes=remote_changes,
+        refused=refused,
         scheduled=ScheduledTopicSync(flow=settings.name, documents=control, start=start),
         mappings=mappings,
         pause=None

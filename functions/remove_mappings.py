@@ -15,12 +15,11 @@ from mirrorless.adapters.aws.cloudformation import answer
 from mirrorless.adapters.aws.event_source_mappings import LambdaMappings, lambda_client
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
-from mirrorless.clock import now_ms
-from mirrorless.naming import CONTROL_CALLS_VARIABLE, FLOW_VARIABLE
-from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.rate_limit import RateLimit
+from mirrorless.clock import Deadline, now_ms
+from mirrorless.flow.naming import CONTROL_CALLS_VARIABLE, FLOW_VARIABLE
+from mirrorless.flow.rate_limit import RateLimit
+from mirrorless.flow.settings import FlowSettings, decode_settings
 from mirrorless.scheduled.settings import CALLS_PER_SECOND
-from mirrorless.settings import FlowSettings, decode_settings
 from mirrorless.topics.mapping_removal import MappingRemoval, Removal
 
 ANSWER_SECONDS: Final = 60.0

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
+from infra.stacks.function_stack import PullStack, StandbyStack
 from infra.stacks.home import ControlStack, MappingsStack, MonitoringStack, ReplicationStack
-from infra.stacks.pull import PullStack
 from infra.stacks.spark import SparkStack
-from infra.stacks.standby import StandbyStack
 from infra.stacks.state import StateStack
 from infra.validation import validated
 from mirrorless.errors import MirrorlessError

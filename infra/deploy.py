@@ -3,14 +3,16 @@
     python -m infra.deploy replication.yaml                    all stacks
     python -m infra.deploy replication.yaml --stacks 'mirrorless-state-*' --accept LOGICAL_ID
 
-What is deployed is read by the lookup role that `cdk bootstrap` made: templates, applications that would have to be
-stopped first, and the networks that pollers, functions and jobs reach brokers from. What the guard refuses is not
-deployed. Exit codes: 1 refused, or nothing was synthesized; else the CDK's own.
+What is deployed is read by the lookup role that `cdk bootstrap` made: templates, stacks that the configuration has no
+longer, applications that would have to be stopped first, and the networks that pollers, functions and jobs reach
+brokers from. What the guard refuses is not deployed. Stacks that have left are deleted first, whatever `--stacks` says.
+Exit codes: 1 refused, not deleted, or nothing was synthesized; else the CDK's own.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Mapping
@@ -18,19 +20,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from infra import cdk
-from infra.deployed.lookups import Lookups
-from infra.deployed.networks import Networks, network_findings
+from infra.deployed import DeployedStack, Lookups, Networks, StackLookups, left_stacks, network_findings
 from infra.deployment import Location
-from infra.guard.application_rules import ApplicationState, running_applications, updated_applications
 from infra.guard.change_rules import findings
-from infra.guard.diff_guard import report, templates_of
-from infra.guard.templates import watched
-from infra.guard.verdict import ChangeFinding, accepted
+from infra.guard.diff_guard import report
+from infra.guard.verdict import ApplicationState, ChangeFinding, accepted, running_applications, updated_applications
 from infra.synth import REPOSITORY, SynthesizedStack, stacks_in, synth
 from mirrorless.errors import MirrorlessError
 
 
-class Deployed(Protocol):
+class Deployed(StackLookups, Protocol):
     """What AWS has already; each method raises Retriable where it cannot be read."""
 
     def template(self, stack: str, place: Location) -> Mapping[str, Any] | None:
@@ -39,14 +38,22 @@ class Deployed(Protocol):
     def application(self, name: str, place: Location) -> ApplicationState | None:
         """The state of an application in a place; None where there is none of this name."""
 
+    def destroy(self, stack: DeployedStack) -> None:
+        """Delete a stack, and wait until it is gone; raises Retriable where it stays."""
 
-def may_deploy(out: Path, stacks: Collection[SynthesizedStack], accept: Collection[str], deployed: Deployed) -> bool:
-    """Compare a folder with what is deployed, print what changes, and say whether nothing of it is refused.
+
+def may_deploy(
+    stacks: Collection[SynthesizedStack],
+    left: Collection[DeployedStack],
+    accept: Collection[str],
+    deployed: Deployed,
+) -> bool:
+    """Compare stacks with what is deployed, print what changes, and say whether nothing of it is refused.
 
     Args:
-        out: the folder.
-        stacks: those in it.
-        accept: logical ids of refusals that are meant.
+        stacks: those of the configuration.
+        left: those that are deployed and that it has no longer.
+        accept: logical ids of refusals that are meant, and names of stacks.
         deployed: what AWS has.
 
     Raises:
@@ -54,18 +61,21 @@ def may_deploy(out: Path, stacks: Collection[SynthesizedStack], accept: Collecti
     """
     places = {each.id: each.place for each in stacks}
     old = {each.id: body for each in stacks if (body := deployed.template(each.name, each.place)) is not None}
+    for each in left:
+        known = {*places, *old}
+        name = each.name if each.name not in known else f"{each.name}-{each.place.account}"
+        old[name] = deployed.template(each.name, each.place) or {}
     if not old:
         print("nothing is deployed yet")
         return True
-    new = templates_of(out)
+    new = {each.id: json.loads(each.template.read_text()) for each in stacks}
     states = {
         each.name: state
         for each in updated_applications(old, new)
         if (state := deployed.application(each.name, places[each.stack])) is not None
     }
     found = accepted([*running_applications(old, new, states), *findings(old, new)], accept)
-    touched = {(each.stack, each.id) for each in found}
-    print(report(found, unchanged=len(watched(old).keys() - touched)), flush=True)
+    print(report(found, old, new), flush=True)
     return not any(each.refused for each in found)
 
 
@@ -89,15 +99,26 @@ def main() -> int:
         cdk.install()
         deployment = synth(given.config, given.out)
         lookups = Lookups()
-        allowed = may_deploy(given.out, list(stacks_in(given.out, deployment)), given.accept, lookups)
-        allowed &= may_connect(network_findings(deployment, Networks(lookups)), given.accept)
+        stacks = list(stacks_in(given.out, deployment))
+        left = left_stacks(deployment, [(each.name, each.place) for each in stacks], lookups)
+        allowed = may_deploy(stacks, left.stacks, given.accept, lookups)
+        closed = network_findings(deployment, Networks(lookups))
+        allowed &= may_connect([*left.findings(), *closed], given.accept)
+        for each in left.stacks if allowed else ():
+            print(f"deleting the stack {each.name} in {each.place}: some minutes", flush=True)
+            lookups.destroy(each)
     except MirrorlessError as error:
         print(f"deploy: {error}", file=sys.stderr)
         return 1
     if not allowed:
         print("deploy: nothing was deployed; the guard refuses what is named above", file=sys.stderr)
         return 1
-    argv = cdk.argv("deploy", *(given.stacks or ["--all"]), "--app", str(given.out.resolve()))
+    if not stacks:
+        print("no flow is enabled: there is nothing to deploy")
+        return 0
+    # Tables and a bucket that a flow left behind are taken back by their names; what does not exist is made.
+    argv = cdk.argv("deploy", *(given.stacks or ["--all"]), "--import-existing-resources")
+    argv += ["--app", str(given.out.resolve())]
     return subprocess.run(argv, cwd=REPOSITORY, env=cdk.environment(), check=False).returncode
 
 

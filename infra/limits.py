@@ -16,8 +16,8 @@ from infra.iam.kafka_names import fewest_prefixes
 from infra.iam.policies import are_too_many, characters, divided
 from infra.iam.statements import log_rights, rights
 from infra.schedule_inputs import longest_input
-from mirrorless.config.messages import Problem
-from mirrorless.naming import PULL, STANDBY
+from mirrorless.config.problems import Problem
+from mirrorless.flow.naming import PULL, STANDBY
 from mirrorless.scheduled.functions import LONGEST_INPUT
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from infra.deployment import ALIAS
-from mirrorless.naming import FORWARD, PULL, STANDBY
+from mirrorless.flow.naming import FORWARD, PULL, STANDBY
 from mirrorless.scheduled.settings import CALLS_PER_SECOND
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from infra import cdk
 from infra.deployment import Deployment, Location
-from infra.synth_cases import cases
 from infra.validation import validated
+from mirrorless.config import yaml_source
 from mirrorless.errors import MirrorlessError
 
 REPOSITORY = Path(__file__).parent.parent
@@ -59,7 +59,11 @@ def synth(config: Path, out: Path) -> Deployment:
     """
     deployment = validated(config)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "validation-report.json").unlink(missing_ok=True)
+    for former in (out / "validation-report.json", out / "manifest.json", *out.glob("*.template.json")):
+        former.unlink(missing_ok=True)  # the CDK leaves the template of a stack that the app has no longer
+    if not deployment.flows:  # the CDK takes an app without stacks for a mistake
+        (out / "manifest.json").write_text(json.dumps({"artifacts": {}}))
+        return deployment
     argv = cdk.argv("synth", "--quiet", "--context", f"config={config.resolve()}", "--output", str(out.resolve()))
     done = subprocess.run(argv, cwd=REPOSITORY, env=cdk.environment(), capture_output=True, text=True, check=False)
     if done.returncode:
@@ -156,9 +160,10 @@ def main() -> None:
         for config, out in wanted.items():
             deployment = synth(config, out)
             stacks = inventory(out, deployment)
-            lint((out / f"{name}.template.json" for name, _, _ in stacks), (place.region for _, place, _ in stacks))
-            print(f"{config} -> {out}")
-            width = max(len(name) for name, _, _ in stacks)
+            if stacks:
+                lint((out / f"{name}.template.json" for name, _, _ in stacks), (place.region for _, place, _ in stacks))
+            print(f"{config} -> {out}" if stacks else f"{config}: no flow is enabled, and there are no stacks")
+            width = max((len(name) for name, _, _ in stacks), default=0)
             for name, place, contents in stacks:
                 print(f"  {name:<{width}}  {place}  {contents}", flush=True)
     except MirrorlessError as error:
@@ -167,3 +172,23 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+TOPICS: Final = 2_000
+STACKS: Final = 8
+
+
+def cases(example: Path) -> Mapping[str, str]:
+    """Configurations beside the examples, their texts by name. Args: example: what they are made from."""
+    document = yaml_source.read(example.read_text(encoding="utf-8"), origin=str(example)).data
+    flow = next(iter(document["flows"]))
+    names = [f"team-{number % 20:02}.service-{number % 31:02}.event-{number:04}" for number in range(TOPICS)]
+    many = {flow: {**document["flows"][flow], "topics": names}}
+    return {
+        "many-topics": _text({**document, "flows": many, "deployment": {"mapping.stacks": STACKS}}),
+        "second-deployment": _text({**document, "deployment": {"name": "second"}}),
+    }
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return f"{json.dumps(document, indent=1)}\n"

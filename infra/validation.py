@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from infra.deployment import Deployment, plan
 from infra.limits import limit_problems
 from mirrorless.config.loading import examine
-from mirrorless.config.messages import InvalidConfiguration
+from mirrorless.config.problems import InvalidConfiguration
 
 if TYPE_CHECKING:
     from pathlib import Path

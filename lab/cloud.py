@@ -2,7 +2,7 @@
 
     Lab(configuration)  start_servers()  ->  create_topics()  ->  start_flows()  ...  stop()
 
-Servers that die are restarted at their address, as a managed cluster's would be (`lab.servers.supervisor`). Function
+Servers that die are restarted at their address, as a managed cluster's would be (`lab.servers.process`). Function
 environments that die are Lambda's everyday life: the next event starts another.
 """
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -31,17 +32,17 @@ from lab.servers.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from lab.servers.kafka_broker import REPLICAS
-from lab.servers.server import Server
+from lab.servers.process import Server
 from lab.servers.supervisor import Supervisor
 from mirrorless.config.cluster import Cluster
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import Configuration
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.naming import FLOW_VARIABLE, FORWARD, FORWARD_HANDLER, PARTIAL_RESPONSES_VARIABLE, PULL
-from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS, REFRESH_TOPICS
+from mirrorless.flow.naming import FLOW_VARIABLE, FORWARD, FORWARD_HANDLER, PARTIAL_RESPONSES_VARIABLE, PULL
+from mirrorless.flow.settings import Tables, decode_settings
+from mirrorless.flow.tables import definitions
+from mirrorless.scheduled.functions import CONTROL, PULL_TIMEOUT_SECONDS, REFRESH_TOPICS
 from mirrorless.scheduled.runner import MINUTE
-from mirrorless.settings import Tables, decode_settings
-from mirrorless.tables import definitions
 
 Say = Callable[[str], None]
 
@@ -274,6 +275,31 @@ class Lab:
         error = outcome.status != "success" or json.loads(outcome.payload).get("topics", {"error": "no round"})["error"]
         if error:
             raise Retriable(f"{name} failed: {outcome.payload.decode(errors='replace')}", where=str(flow.name))
+
+    def check_lanes(self, flow: Flow, topics: Sequence[str]) -> None:
+        """Run the lane check once more than its schedule does; without schedules, of these topics.
+
+        Raises:
+            Retriable: a cluster or a store does not answer, or another run of `control` is active.
+        """
+        name = control_name(flow, CONTROL.name)
+        if name not in self.functions:
+            variables = {**self._endpoints, **self.variables}
+            self.functions[name] = scheduled_function(flow, CONTROL, variables, self.folder)
+        settings = flow.control_settings("") | {"topics": list(topics)}
+        if self.control:
+            settings = json.loads(self.scheduled.timers[name].event)
+        alone = dict.fromkeys(("heartbeats_seconds", "checkpoints_seconds")) | {"window_seconds": 0.0}
+        report = {"flow": {"S": str(flow.name)}, "key": {"S": "task/lanes"}}
+        try:
+            self.dynamodb.client().delete_item(TableName=self.tables.control, Key=report)  # so it is due
+        except (BotoCoreError, ClientError) as exc:
+            raise Retriable(str(exc), where=name) from exc
+        outcome = self.functions[name].invoke(json.dumps(settings | alone).encode())
+        found = json.loads(outcome.payload).get("lanes", {"error": "no round"}) if outcome.status == "success" else {}
+        waits = [each for each in found.get("troubles", ()) if each.startswith("logs wait")]
+        if found.get("error", "it failed") or waits:
+            raise Retriable(f"{name}: {outcome.payload.decode(errors='replace')}", where=str(flow.name))
 
     def map_topic(self, flow: Flow, topic: str, **options: Any) -> FlowMapping:
         """Create the mapping of one topic, with the options that the deployment would give it, or others."""

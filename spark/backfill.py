@@ -17,6 +17,8 @@ from mirrorless.backfill.checks import BACKFILLED, worst
 from mirrorless.backfill.handover import MappingHandover
 from mirrorless.backfill.outcome import report_of, totals_of
 from mirrorless.backfill.plan import copy_order
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import RUNNING, Stop
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
@@ -24,14 +26,12 @@ from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.progress import LaneProgress
 from mirrorless.jobs.request import PLAN, BackfillOptions, lane_file
-from mirrorless.lane import Lane
-from mirrorless.lane_state import RUNNING, Stop
 from spark.jobs.backfill.archive_survey import surveyor
 from spark.jobs.backfill.plan import plan_backfill
 from spark.jobs.clients import warm_tables
 from spark.jobs.context import lanes_at_a_time
 from spark.jobs.driver import JobOutcome, JobRun, drive
-from spark.jobs.lane_groups import copy_all, copy_group, together
+from spark.jobs.lane_copies import copy_all, copy_group
 from spark.jobs.lane_tasks import TaskAttempt, Work
 from spark.jobs.leases import KeptLeases, side_by_side
 
@@ -69,9 +69,6 @@ def backfill(run: JobRun) -> JobOutcome:
         results = copy_lanes(run, plan, options, backfill_lanes)
         seconds = time.monotonic() - began
         held.finished(lane for lane, result in zip(plan.lanes, results, strict=True) if result.state == "done")
-    except BaseException:
-        run.cancel_tasks()
-        raise
     finally:
         held.let_go()
     run.phase = "report"
@@ -94,11 +91,8 @@ def copy_lanes(run: JobRun, plan: JobPlan, options: BackfillOptions, work: Work)
     tasks = [_task(run, plan, options, lane) for lane in lanes]
     if options.max_mb_per_second:
         cap = options.max_mb_per_second * 1e6
-        at_a_time = min(len(tasks), plan.lanes_at_a_time * together(tasks))
-        tasks = [
-            msgspec.structs.replace(task, max_bytes_per_second=cap / at_a_time, job_bytes_per_second=cap)
-            for task in tasks
-        ]
+        share = cap / plan.lanes_at_a_time  # of each Spark task, whose lanes share it
+        tasks = [msgspec.structs.replace(task, max_bytes_per_second=share, job_bytes_per_second=cap) for task in tasks]
     run.expect(
         {
             lane_file(lane.lane_topic, lane.partition): _waiting(lane, task)

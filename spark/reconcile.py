@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
@@ -23,31 +23,30 @@ from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.clock import now_ms
+from mirrorless.flow.naming import OWN_GROUPS
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.jobs.copy_task import CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.jobs.topic_ids import ids_of_run, made_anew
-from mirrorless.naming import OWN_GROUPS
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.positions import ORDERED_MS
 from mirrorless.reconcile.conflicts import reads_of, refuse_live_replay
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task, refuse_marked
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader, forecast, readers_of
-from mirrorless.reconcile.inspect import counts_orphans, orphans_ahead, still_written
-from mirrorless.reconcile.orphans import Stretch, lane_of, to_do, withheld, withholding
-from mirrorless.reconcile.ranges import united, without
+from mirrorless.reconcile.inspect import counts_orphans, left_to_watch, orphans_ahead, still_written
+from mirrorless.reconcile.orphans import Stretch, lane_of, to_do, united, withheld, withholding, without
 from mirrorless.reconcile.returning_groups import GroupsBack, ReturningGroup
-from mirrorless.settings import FlowSettings
 from spark.jobs.context import lanes_at_a_time
 from spark.jobs.driver import JobOutcome, JobRun, drive
-from spark.jobs.lane_groups import TOGETHER, copy_all
+from spark.jobs.lane_copies import TOGETHER, copy_all
 from spark.jobs.lane_tasks import run_lanes
 from spark.jobs.leases import HeldLanes, KeptLeases
 from spark.jobs.reconcile.conflicts import find_conflicts
-from spark.jobs.reconcile.joining import join_all, tallies
 from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
-from spark.jobs.reconcile.tasks import find_orphans, inspect_lane
+from spark.jobs.reconcile.tasks import find_orphans, inspect_lane, join_all, tallies
 from spark.jobs.reconcile.topics import ReconciledTopics
 
 ReconcileStep = Literal["looked", "copied", "found", "joined", "compared", "carried out", "groups"]
@@ -113,19 +112,24 @@ class Reconciliation:
         self._ids = ids_of_run(self.run.files, self._topics.ids())
         tasks, left_alone = self._topics.tasks(self._ids, files=self._files, count=self.options.look_only)
         refuse_live_replay(self.options, tasks)
-        forward = [task.lane for task in tasks]
+        forward = [task.lane for task in tasks if task.source_partitions is None]
         request = self.run.request
         held = HeldLanes(states=self._states, run_id=request.run_id, settle_ms=self.settle_ms)
         leases = KeptLeases(self._states, holder=request.run_id, seconds=request.lease_seconds, throughout=True)
         with nullcontext() if self.options.look_only else leases.of(forward):
             held_at, look = held.since(forward), None
+            watched_since = time.monotonic()
+            before = self._topics.source_ends([(each.topic, each.partition) for each in tasks])
+            self.run.start_spark()
             if not self.options.look_only:
                 self.run.phase = "hold"
                 self.troubles += filter(None, [held.hold(forward)])
             lanes = [self._lane(each) for each in [*self._inspect(tasks), *left_alone]]
+            nothing_beyond = {task.lane for task in tasks if task.source_partitions is not None}
+            lanes = [each for each in lanes if not each.going or each.lane.forward not in nothing_beyond]
             self._leave_made_anew(lanes)
             self.on_step("looked")
-            self._leave_live(lanes)
+            self._leave_live(lanes, before, since=watched_since)
             if self.options.look_only:
                 look = self._look(lanes)
                 groups: list[ReturningGroup] = []
@@ -170,15 +174,23 @@ class Reconciliation:
         self._looked_seconds = time.monotonic() - began
         return [msgspec.json.decode(each, type=LaneInspection) for each in found]
 
-    def _leave_live(self, lanes: Sequence[LaneUnderWay]) -> None:
-        """Leave those alone whose source is still written to, unless the operator takes that upon himself."""
+    def _leave_live(self, lanes: Sequence[LaneUnderWay], before: Mapping[TopicPartition, int], *, since: float) -> None:
+        """Leave those alone whose source is still written to, unless the operator takes that upon himself.
+
+        Args:
+            lanes: all of them.
+            before: the source's ends when the run began.
+            since: when that was, by the monotonic clock.
+        """
         watched = [each for each in lanes if each.going and counts_orphans(each.inspection)]
         if self.options.live_source or not watched:
             return
         self.run.phase = "watch the source"
-        time.sleep(self.still_seconds)
-        for each, end in self._topics.source_ends(watched):
-            if reason := still_written(each.inspection, end):
+        inspected = {each.place: each.inspection.source.next for each in watched}
+        time.sleep(left_to_watch(inspected, before, seconds=time.monotonic() - since, still=self.still_seconds))
+        now = self._topics.source_ends(list(inspected))
+        for each in watched:
+            if each.place in now and (reason := still_written(each.inspection, now[each.place])):
                 each.inspection = replace(each.inspection, differs=reason)
 
     def _leave_made_anew(self, lanes: Sequence[LaneUnderWay]) -> None:

@@ -14,11 +14,11 @@ import msgspec
 
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
+from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import PLAN, JobRequest, VerifyOptions
-from mirrorless.lane import FlowName, Lane
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.verify.compacted_keys import Expiry, take_key
 from mirrorless.verify.findings import LaneVerdict
@@ -45,8 +45,8 @@ def verify(run: JobRun) -> JobOutcome:
     """
     began = time.monotonic()
     run.phase = "plan"
-    target, source = _cleanups(run.request)
-    tasks, gone = _tasks(run, target, source)
+    target, source, silent = _cleanups(run.request)
+    tasks, gone = _tasks(run, target, source, silent)
     run.files.write(PLAN, msgspec.json.encode({"lanes": [str(task.lane) for task in tasks]}))
     verdicts = verdicts_of(run, tasks)
 
@@ -65,8 +65,8 @@ def verify(run: JobRun) -> JobOutcome:
     )
 
 
-def _cleanups(request: JobRequest) -> tuple[Mapping[str, Cleanup], Mapping[str, Cleanup]]:
-    """The cleanup of each topic, by its name on the source: on the target, and on the source."""
+def _cleanups(request: JobRequest) -> tuple[Mapping[str, Cleanup], Mapping[str, Cleanup], str]:
+    """The cleanup of each topic, by its name on the source: on the target, and on the source; why that is silent."""
     flow, topics = request.flow, request.topics
     remote = {flow.remote_topic(topic): topic for topic in topics}
     cleanups = KafkaSourceLog(flow.target, flow=flow.flow).cleanup(list(remote), deadline_in(ANSWER_SECONDS))
@@ -80,15 +80,15 @@ def _cleanups(request: JobRequest) -> tuple[Mapping[str, Cleanup], Mapping[str, 
         )
     try:
         source = KafkaSourceLog(flow.source, flow=flow.flow).cleanup(topics, deadline_in(ANSWER_SECONDS))
-    except Retriable:
+    except Retriable as exc:
         if _options(request).against_source:
             raise
-        source = {}  # it explains less then
-    return target, source
+        return target, {}, exc.what  # it explains less then
+    return target, source, ""
 
 
 def _tasks(
-    run: JobRun, target: Mapping[str, Cleanup], source: Mapping[str, Cleanup]
+    run: JobRun, target: Mapping[str, Cleanup], source: Mapping[str, Cleanup], silent: str
 ) -> tuple[list[VerifyTask], list[LaneVerdict]]:
     """The lanes to verify; and the verdicts on those whose partition is gone with an older topic on the source."""
     request, options = run.request, _options(run.request)
@@ -124,6 +124,7 @@ def _tasks(
                 against_source=options.against_source,
                 target_compacts=target[topic].compacts,
                 source_compacts=source[topic].compacts if topic in source else True,
+                source_silent=silent,
                 files=run.files.place,
             )
             for partition in partitions

@@ -22,8 +22,8 @@ import infra  # noqa: F401 -- it chooses the Node that jsii starts on, before an
 from lab.servers.artifacts import DEFAULT_KAFKA
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
-from mirrorless.settings import Tables
-from mirrorless.tables import definitions
+from mirrorless.flow.settings import Tables
+from mirrorless.flow.tables import definitions
 from tests.support.running_servers import running_clusters, running_dynamodb
 
 # Both limits are in seconds of the clock, and would fail a test for a machine that is busy.

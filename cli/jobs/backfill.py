@@ -30,6 +30,7 @@ def options(arguments: argparse.Namespace) -> BackfillOptions:
         max_mb_per_second=arguments.max_mb_per_second,
         free_gb=arguments.free_gb,
         force=arguments.force,
+        beside=arguments.beside,
     )
 
 
@@ -39,4 +40,7 @@ def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--into", metavar="TOPIC", help="write to this topic of the target, beside the live one")
     parser.add_argument("--max-mb-per-second", metavar="MB", type=float, help="cap, all lanes together")
     parser.add_argument("--free-gb", metavar="GB", type=float, help="what the target's disks have left, to be checked")
+    parser.add_argument(
+        "--beside", action="store_true", help="write behind records on the target that the flow has not written"
+    )
     parser.add_argument("--force", action="store_true", help="start although a check warns")

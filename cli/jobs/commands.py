@@ -19,13 +19,16 @@ from cli.deployment import DeployedFlows
 from cli.jobs.request import FORMS, bound, job_request
 from cli.jobs.runs import CLEAN, FAILED, Runs, RunView, as_json
 from cli.output import WIDE_PIPE_WIDTH, console, print_json
+from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
 from mirrorless.cost.jobs import EXECUTOR
 from mirrorless.jobs.request import JobKind, Options
-from mirrorless.lane import FlowName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+import json
+import time
+from collections.abc import Iterator
 
 LOCAL_SECONDS, REMOTE_SECONDS = 1.0, 4.0
 """Between two reads of a run on this machine, and of one on EMR Serverless, whose API limits calls."""
@@ -151,7 +154,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     elif not found:
         print(f"No {arguments.kind} is known.")
     else:
-        from cli.jobs.table import runs_table  # noqa: PLC0415 -- programs need no tables
+        from cli.jobs.runs import runs_table  # noqa: PLC0415 -- programs need no tables
 
         console(WIDE_PIPE_WIDTH, soft_wrap=False).print(runs_table(found, now=now_ms()))
     return CLEAN
@@ -181,8 +184,6 @@ def _runs(arguments: argparse.Namespace) -> Runs:
 
 
 def _watch(runs: Runs, run_id: str, arguments: argparse.Namespace) -> int:
-    from cli.jobs.follow import follow  # noqa: PLC0415 -- not needed with --detach
-
     local = arguments.local or arguments.lab is not None
     try:
         return follow(
@@ -222,3 +223,66 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= LARGEST_COUNT:
         raise argparse.ArgumentTypeError(f"{text!r} is not a count: write a whole number from 1")
     return int(text)
+
+
+LINES_SECONDS = 2.0
+"""Between two lines, where the output is no terminal."""
+
+
+def views(look: Callable[[], RunView], *, every_seconds: float, sleep: Callable[[float], None]) -> Iterator[RunView]:
+    """Read the run again and again, until it is over."""
+    while True:
+        view = look()
+        yield view
+        if view.over:
+            return
+        sleep(every_seconds)
+
+
+def follow(look: Callable[[], RunView], *, as_lines: bool, every_seconds: float) -> int:
+    """Show a run until it is over, and return the command's exit code.
+
+    Ctrl-C ends the view only: the run continues, and a line states that.
+
+    Args:
+        look: reads the run.
+        as_lines: JSON lines, for programs.
+        every_seconds: between two looks.
+    """
+    found = views(look, every_seconds=every_seconds, sleep=time.sleep)
+    if as_lines:
+        return _json_lines(found)
+    if sys.stdout.isatty():
+        from cli.jobs.runs import live  # noqa: PLC0415 -- programs and pipes need no tables
+
+        last = live(found)
+    else:
+        last = _lines(found)
+    from cli.jobs.runs import ending  # noqa: PLC0415 -- same
+
+    print("\n".join(ending(last)))
+    return last.exit_code
+
+
+def _json_lines(found: Iterator[RunView]) -> int:
+    """Print a line after each change; the last one has `over` and `exit_code`."""
+    last_line, code = None, CLEAN
+    for view in found:
+        line = json.dumps(as_json(view) | {"over": view.over} | ({"exit_code": view.exit_code} if view.over else {}))
+        if line != last_line:
+            print(line, flush=True)
+        last_line, code = line, view.exit_code
+    return code
+
+
+def _lines(found: Iterator[RunView]) -> RunView:
+    from cli.jobs.runs import sentence  # noqa: PLC0415 -- same
+
+    shown_at, shown_state, last = 0.0, "", None
+    for view in found:
+        if view.state != shown_state or time.monotonic() - shown_at >= LINES_SECONDS:
+            print(sentence(view), flush=True)
+            shown_at, shown_state = time.monotonic(), view.state
+        last = view
+    assert last is not None  # noqa: S101 -- there is always a first look
+    return last

@@ -19,11 +19,11 @@ from cli.jobs.request import started_at
 from cli.jobs.runs import RunView, read_ending, read_progress, read_request
 from mirrorless.adapters.aws.emr_serverless import EmrServerless, JobRunThere
 from mirrorless.adapters.aws.job_files import S3JobFiles
+from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.progress import JobProgress, JobState
 from mirrorless.jobs.request import REQUEST, JobKind, JobRequest, encode_request
 from mirrorless.jobs.submission import Submission
-from mirrorless.lane import FlowName
 
 JOB_RUN_FILE = "emr.json"
 """The file with the service's id of a run. Where it is missing, the run is searched by its name."""
@@ -165,5 +165,7 @@ def state_of(job_run: JobRunThere | None, progress: JobProgress | None) -> tuple
         return "failed", (progress.error if progress is not None else "") or job_run.details
     if job_run.state == "CANCELLED":
         return "cancelled", "ended by the operator"
+    if job_run.state == "CANCELLING":
+        return "cancelling", ""
     # The driver's last state may be of an attempt that another one follows.
-    return ("running" if job_run.state in {"RUNNING", "CANCELLING"} else "starting"), ""
+    return ("running" if job_run.state == "RUNNING" else "starting"), ""

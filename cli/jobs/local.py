@@ -5,26 +5,29 @@ A run's folder is on disk. Its process is identified by its command line, becaus
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
 from cli.args import BadInput
-from cli.jobs.runs import RunView, read_ending, read_progress, read_request
+from cli.jobs.runs import OVER, RunView, read_ending, read_progress, read_request
 from mirrorless.adapters.aws.job_files import LocalJobFiles
+from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError
+from mirrorless.flow.naming import CLIENT_LOG_VARIABLE, SPARK_MASTER_VARIABLE
 from mirrorless.jobs.progress import JobProgress, JobState
 from mirrorless.jobs.request import REQUEST, JobKind, JobRequest, encode_request
-from mirrorless.lane import FlowName
-from mirrorless.naming import CLIENT_LOG_VARIABLE, SPARK_MASTER_VARIABLE
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "spark"
+CHECKOUT = Path(__file__).resolve().parents[2]
+SCRIPTS = CHECKOUT / "spark"
 
 FOLDER = ".lab/jobs"
 """The folder of runs, below the current folder."""
@@ -43,6 +46,26 @@ that has just begun."""
 
 class _Process(msgspec.Struct, frozen=True):
     pid: int
+    cancelled: bool = False
+    """Whether it was ordered to end."""
+
+
+def bring_spark() -> None:
+    """Bring Spark into the checkout's own environment, which `make lab` has made without it.
+
+    Raises:
+        ConfigurationError: there is no Spark, and this is another environment, or it could not be brought.
+    """
+    if find_spec("pyspark") is not None:
+        return
+    if Path(sys.prefix).resolve() != CHECKOUT / ".venv":
+        raise ConfigurationError(
+            "Spark is not installed here, and jobs need it", where=sys.prefix, hint="install mirrorless[spark]"
+        )
+    made = subprocess.run(["make", "--no-print-directory", "spark"], cwd=CHECKOUT, stdout=sys.stderr, check=False)
+    if made.returncode:
+        raise ConfigurationError("Spark could not be brought", where=sys.prefix, hint="try `make spark` again")
+    importlib.invalidate_caches()
 
 
 class LocalRuns:
@@ -54,7 +77,8 @@ class LocalRuns:
         self._variables = variables
 
     def start(self, request: JobRequest, *, size: int | None) -> RunView:
-        """See `Runs.start`."""
+        """See `Runs.start`. Brings Spark first, where there is none."""
+        bring_spark()
         script = SCRIPTS / f"{request.kind}.py"
         if not script.exists():
             raise ConfigurationError(
@@ -80,7 +104,8 @@ class LocalRuns:
             )
         alive = self._pid(run_id) is not None  # first, so that the files of a run that ends meanwhile are complete
         progress = read_progress(files)
-        state, error = _state(progress, alive=alive, log=f"{files.place}/{LOG}")
+        cancelled = (process := self._process_of(run_id)) is not None and process.cancelled
+        state, error = _state(progress, alive=alive, cancelled=cancelled, log=f"{files.place}/{LOG}")
         clean, verdict = read_ending(files) if state == "succeeded" else (None, "")
         return RunView(
             run_id=run_id,
@@ -99,9 +124,11 @@ class LocalRuns:
         """See `Runs.cancel`."""
         view = self.inspect(run_id)
         pid = self._pid(run_id)
-        if pid is not None and not view.over:
-            os.kill(pid, signal.SIGTERM)
-        return view
+        if pid is None or view.over:
+            return view
+        self._files(run_id).write(PROCESS, msgspec.json.encode(_Process(pid, cancelled=True)))
+        os.kill(pid, signal.SIGTERM)
+        return self.inspect(run_id)
 
     def every(self, kind: JobKind, flows: Sequence[FlowName]) -> list[RunView]:
         """See `Runs.every`."""
@@ -134,18 +161,22 @@ class LocalRuns:
         """The pid of the run's driver; None where it has ended."""
         if (started := _STARTED.get(run_id)) is not None:
             return started.pid if started.poll() is None else None
-        files = self._files(run_id)
-        known = files.read(PROCESS)
-        if known is None:
+        process = self._process_of(run_id)
+        if process is None:
             return None
-        pid = msgspec.json.decode(known, type=_Process).pid
-        return pid if files.place in _command_line(pid) else None
+        return process.pid if self._files(run_id).place in _command_line(process.pid) else None
+
+    def _process_of(self, run_id: str) -> _Process | None:
+        known = self._files(run_id).read(PROCESS)
+        return None if known is None else msgspec.json.decode(known, type=_Process)
 
 
-def _state(progress: JobProgress | None, *, alive: bool, log: str) -> tuple[JobState, str]:
+def _state(progress: JobProgress | None, *, alive: bool, cancelled: bool, log: str) -> tuple[JobState, str]:
     """The state of a run, and why it did not succeed."""
-    if progress is not None and progress.state in {"succeeded", "failed", "cancelled"}:
+    if progress is not None and progress.state in OVER:
         return progress.state, progress.error
+    if cancelled:  # before it could listen to that, it just ended
+        return ("cancelling", "") if alive else ("cancelled", "ended by the operator")
     if alive:
         return ("starting" if progress is None else progress.state), ""
     return "failed", f"its driver ended without a result: see {log}"

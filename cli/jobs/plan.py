@@ -10,24 +10,24 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.output import duration, size
+from cli.jobs.local import bring_spark
+from cli.output import duration, size, table
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Head
 from mirrorless.cost.jobs import EXECUTOR, START_SECONDS, dollars, executors_for
 from mirrorless.cost.prices import PRICES, Architecture
+from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.request import BackfillOptions, JobRequest, VerifyOptions
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Head
 from mirrorless.reports.format import numbered
-from mirrorless.settings import ClusterSettings
 
 READ_PER_SECOND = 100_000
 """Records that a core reads and proves, about."""
@@ -45,6 +45,7 @@ def plan_of(request: JobRequest, *, cores: int, architecture: Architecture) -> J
         Retriable: a cluster or the store does not answer.
     """
     if request.kind == "backfill":
+        bring_spark()
         from spark.jobs.backfill.plan import plan_backfill  # noqa: PLC0415 -- it imports Spark
 
         return plan_backfill(request, at_a_time=lambda: cores)
@@ -172,11 +173,11 @@ def _extents(cluster: ClusterSettings, flow: str, topics: Iterable[str]) -> dict
 
 
 def _table(lanes: Sequence[PlannedLane]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column("lane", no_wrap=True)
-    table.add_column("what is read")
+    made = table()
+    made.add_column("lane", no_wrap=True)
+    made.add_column("what is read")
     for heading in ("records, at most", "bytes, about"):
-        table.add_column(heading, justify="right")
+        made.add_column(heading, justify="right")
     for each in lanes:
         row: list[Any] = [
             Text(_name(each)),
@@ -184,5 +185,5 @@ def _table(lanes: Sequence[PlannedLane]) -> Table:
             f"{each.offsets:,}",
             "" if each.bytes is None else size(each.bytes),
         ]
-        table.add_row(*row)
-    return table
+        made.add_row(*row)
+    return made

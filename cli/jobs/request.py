@@ -17,6 +17,7 @@ from cli.args import BadInput, offset
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows
 from cli.output import moment
+from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.request import (
     BackfillOptions,
@@ -27,7 +28,6 @@ from mirrorless.jobs.request import (
     ReconcileOptions,
     VerifyOptions,
 )
-from mirrorless.lane import FlowName
 from mirrorless.reconcile.copy_tasks import refuse_marked
 from mirrorless.topics.discovery import Discovery, discover
 

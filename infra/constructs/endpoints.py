@@ -24,7 +24,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from mirrorless.config.cluster import secrets_of
-from mirrorless.naming import PULL, STANDBY
+from mirrorless.flow.naming import PULL, STANDBY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

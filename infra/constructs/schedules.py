@@ -19,7 +19,7 @@ from infra.constructs.annotations import show_in_diff
 from infra.constructs.forwarder import settings
 from infra.deployment import ALIAS
 from infra.schedule_inputs import pull_input_text, schedule_input_text, standby_input_text
-from mirrorless.naming import PULL, STANDBY, pull_schedule
+from mirrorless.flow.naming import PULL, STANDBY, pull_schedule
 from mirrorless.scheduled.functions import SCHEDULED
 from mirrorless.scheduled.runner import MINUTE
 from mirrorless.scheduled.settings import control_settings

@@ -1,6 +1,6 @@
 """DynamoDB tables of a flow: retained with their stack gone, written in one home region.
 
-Schemas are those of `mirrorless.tables`, which the lab and the tests use too. Where the plan has it, each table
+Schemas are those of `mirrorless.flow.tables`, which the lab and the tests use too. Where the plan has it, each table
 has a copy in the source's region: a global table of two, which DynamoDB keeps equal within seconds. All writes go home,
 since a condition holds within one region only; nothing of ours has a right on the copy.
 
@@ -23,8 +23,8 @@ from constructs import Construct
 from infra.constructs.annotations import acknowledge
 from infra.iam import Part
 from infra.iam.tables import rights, tables_role_rights
-from mirrorless.settings import Tables
-from mirrorless.tables import definitions
+from mirrorless.flow.settings import Tables
+from mirrorless.flow.tables import definitions
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment

@@ -33,7 +33,8 @@ def findings(old: Templates, new: Templates) -> list[ChangeFinding]:
     """Everything that changes, what is refused first."""
     before, after = watched(old), watched(new)
     change = _Change(before, after, {each.identity: each for each in after.values() if each.identity})
-    found = [*change.findings(), *mapping_findings(old, new, before, after)]
+    left = [_left(stack, before) for stack in old if stack not in new]
+    found = [*left, *change.findings(new), *mapping_findings(old, new, before, after)]
     return sorted(found, key=lambda finding: (not finding.refused, finding.stack, finding.id))
 
 
@@ -43,9 +44,11 @@ class _Change:
     after: Mapping[tuple[str, str], Resource]
     named: Mapping[str, Resource]
 
-    def findings(self) -> Iterator[ChangeFinding]:
+    def findings(self, new: Templates) -> Iterator[ChangeFinding]:
         for key, was in self.before.items():
             now = self.after.get(key)
+            if was.stack not in new:
+                continue  # it goes as a whole, before anything else is made
             if now is not None and now.type == was.type:
                 yield from _kept(was, now)
             elif (moved := self.named.get(was.identity)) is not None:
@@ -176,11 +179,33 @@ _WITH_MAPPINGS: Final = re.compile(r"(?P<name>.+)-(replication|mappings-(?P<numb
 """The names of stacks with mappings, which are deployed by their numbers; the replication stack is the first."""
 
 
+def _left(stack: str, before: Mapping[tuple[str, str], Resource]) -> ChangeFinding:
+    """A stack that leaves the configuration: with it goes what runs in it."""
+    data = [each for each in before.values() if each.stack == stack and each.type in DATA]
+    lost = [str(each) for each in data if not each.retained]
+    why = "its functions, mappings and schedules go; jobs on its application end"
+    if data:
+        why = "tables and buckets in it stay in the account; a deployment that has them again takes them back"
+    if lost:
+        why = f"deleted with it, for good: {', '.join(lost)}"
+    return ChangeFinding(
+        refused=True,
+        stack=stack,
+        id=stack,
+        subject=f"stack {stack}",
+        what="has left the configuration, and is deleted before anything is deployed",
+        why=why,
+        instead="to end what runs in it, accept it by its name. The CDK's own commands leave it where it is, and it "
+        "goes on running",
+    )
+
+
 def _gone(was: Resource) -> Iterator[ChangeFinding]:
     if was.type in DATA:
-        fate = "it stays in the account, and no template has it" if was.retained else "it is deleted"
-        why = f"{fate}: without it the flow has no positions and no map; a flow of that name cannot be made again"
-        yield refused(was, "is not in the templates any more", why, "to end the flow for good, accept it")
+        fate = "it is deleted: without it the flow has no positions and no map"
+        if was.retained:
+            fate = "it stays in the account, and no template has it; a flow of that name takes it back"
+        yield refused(was, "is not in the templates any more", fate, "to end the flow, accept it")
     elif was.type == APPLICATION:
         yield noted(was, "is removed", "jobs that run on it end", "wait until none runs")
     elif was.type == FOUND:

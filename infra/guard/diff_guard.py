@@ -43,7 +43,7 @@ def templates_of(given: Path) -> Templates:
             found[path.name.removesuffix(SUFFIX)] = json.loads(path.read_text())
         except ValueError as exc:
             raise ConfigurationError(f"not JSON: {exc}", where=str(path), hint="download it as JSON") from exc
-    if not found:
+    if not found and not (given / "manifest.json").is_file():  # an app without stacks: no flow is enabled
         hint = f"name a folder with *{SUFFIX}, or a configuration file"
         raise ConfigurationError("there are no templates", where=str(given), hint=hint)
     return found
@@ -64,8 +64,10 @@ def synthesized(config: Path) -> Templates:
         return templates_of(Path(folder))
 
 
-def report(found: Sequence[ChangeFinding], *, unchanged: int) -> str:
+def report(found: Sequence[ChangeFinding], old: Templates, new: Templates) -> str:
     """The findings for people."""
+    kept = {key for key in watched(old) if key[0] in new}
+    unchanged = len(kept - {(each.stack, each.id) for each in found})
     counts = {
         "refused": sum(each.refused for each in found),
         "accepted": sum(each.accepted for each in found),
@@ -96,8 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.json:
         print(json.dumps({"findings": [each.json() for each in found]}, indent=2))
     else:
-        touched = {(each.stack, each.id) for each in found}
-        print(report(found, unchanged=len(watched(old).keys() - touched)))
+        print(report(found, old, new))
     return REFUSED if any(each.refused for each in found) else 0
 
 

@@ -33,9 +33,9 @@ from infra.guard.templates import (
     watched,
 )
 from infra.guard.verdict import ChangeFinding, noted, refused
-from mirrorless.lane import FlowName
-from mirrorless.naming import PARTIAL_RESPONSES_VARIABLE, flow_prefix
-from mirrorless.policy import HEARTBEATS_TOPIC
+from mirrorless.chain.lane import FlowName
+from mirrorless.flow.naming import PARTIAL_RESPONSES_VARIABLE, flow_prefix
+from mirrorless.flow.policy import HEARTBEATS_TOPIC
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import discover, some
 from mirrorless.topics.mapping_plan import source_of

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mirrorless.lane import FlowName
-from mirrorless.naming import FLOW_VARIABLE, FORWARD_HANDLER
+from mirrorless.chain.lane import FlowName
+from mirrorless.flow.naming import FLOW_VARIABLE, FORWARD_HANDLER
 from mirrorless.scheduled.settings import ControlSettings
 
 TABLE: Final = "AWS::DynamoDB::GlobalTable"

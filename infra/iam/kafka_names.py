@@ -12,9 +12,9 @@ from itertools import pairwise
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Final
 
-from mirrorless.filters import NameFilter, is_literal
-from mirrorless.policy import HEARTBEATS_TOPIC
-from mirrorless.triggers import SCHEDULE
+from mirrorless.flow.filters import NameFilter, is_literal
+from mirrorless.flow.policy import HEARTBEATS_TOPIC
+from mirrorless.flow.triggers import SCHEDULE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

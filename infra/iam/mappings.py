@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from infra.deployment import ALIAS
 from infra.iam import Right
-from mirrorless.naming import flow_tags
+from mirrorless.flow.naming import flow_tags
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment

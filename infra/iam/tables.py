@@ -26,7 +26,7 @@ _JOURNALS: Final = ("Query", "BatchGetItem", "PutItem", "UpdateItem")
 
 _CONTROL: Final[Mapping[str, tuple[str, ...]]] = {
     "offset_map": ("Query", "BatchGetItem", "UpdateItem"),
-    "lanes": ("BatchGetItem", "UpdateItem"),
+    "lanes": ("BatchGetItem", "Scan", "UpdateItem"),
     "loss_ledger": ("GetItem", "PutItem"),
     "checkpoints": (*_DOCUMENTS, "DeleteItem"),
     "control": _DOCUMENTS + _LEASE,
@@ -48,7 +48,7 @@ ACTIONS: Final[Mapping[Part, Mapping[str, tuple[str, ...]]]] = {
     "standby": _CONTROL,
     "refresh_topics": {
         "offset_map": ("Query", "BatchGetItem"),
-        "lanes": ("BatchGetItem", "UpdateItem"),
+        "lanes": ("BatchGetItem", "Scan", "UpdateItem"),
         "control": _DOCUMENTS + _LEASE,
     },
     "remove_mappings": {"control": _LEASE},

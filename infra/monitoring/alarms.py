@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from infra.monitoring import metrics
 from infra.monitoring.metrics import MINUTE
-from mirrorless.naming import FORWARD
+from mirrorless.flow.naming import FORWARD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,6 +122,16 @@ def _of_lanes(flow: FlowDeployment) -> list[Alarm]:
             metric=metrics.of_flow(flow, "stuck-partitions", "Maximum"),
             above=0,
             # The lane check has waited for the transaction's timeout already, once a minute.
+            evaluation_periods=5,
+            datapoints_to_alarm=3,
+        ),
+        Alarm(
+            id="foreign-records",
+            means=f"Another producer writes to a remote topic of {flow.name}, or did before: readers get both.",
+            first=f"mirrorless status '{flow.name}' names the topic, the partitions and where it begins.",
+            metric=metrics.of_flow(flow, "lanes-foreign", "Maximum"),
+            above=0,
+            # The lane check has read the records. It ends an hour after the last that was seen.
             evaluation_periods=5,
             datapoints_to_alarm=3,
         ),

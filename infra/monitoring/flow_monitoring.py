@@ -17,7 +17,7 @@ from constructs import Construct
 
 from infra.monitoring.alarms import Alarm, alarms, flow_alarm
 from infra.monitoring.dashboard import dashboard_body
-from infra.monitoring.pull_alarms import pull_alarms
+from infra.monitoring.function_alarms import pull_alarms
 
 if TYPE_CHECKING:
     from infra.deployment import Deployment, FlowDeployment, Location

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mirrorless.naming import FORWARD, PULL
-from mirrorless.policy import HEARTBEATS_TOPIC
-from mirrorless.triggers import SCHEDULE
+from mirrorless.flow.naming import FORWARD, PULL
+from mirrorless.flow.policy import HEARTBEATS_TOPIC
+from mirrorless.flow.triggers import SCHEDULE
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment

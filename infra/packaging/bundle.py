@@ -23,9 +23,9 @@ RUNTIME = "3.13"
 """Lambda's Python: docs/decisions/0020-python-3-13.md."""
 
 _NOT_OF_FUNCTIONS: Final = frozenset(
-    {"adapters/archive", "backfill", "config", "cost", "jobs", "reconcile", "reports", "verify"}
+    {"adapters/archive.py", "backfill", "config", "cost", "jobs", "reconcile", "reports", "verify"}
 )
-"""Packages that only jobs and commands import: a change of them changes no function."""
+"""Packages and modules that only jobs and commands import: a change of them changes no function."""
 
 _NOT_NEEDED: Final[Mapping[str, frozenset[str]]] = {
     "remove_mappings": frozenset({"aws_lambda_powertools", "confluent_kafka", "cramjam", "crc32c", "pybase64"})
@@ -83,7 +83,7 @@ def _modules() -> list[Path]:
     return [
         PACKAGE.name / file
         for file in files
-        if _NOT_OF_FUNCTIONS.isdisjoint(parent.as_posix() for parent in file.parents)
+        if _NOT_OF_FUNCTIONS.isdisjoint(part.as_posix() for part in (file, *file.parents))
     ]
 
 

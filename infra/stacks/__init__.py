@@ -29,6 +29,7 @@ class PlacedStack(Stack):
             deployment.artifact_id(kind, place),
             stack_name=deployment.stack_name(kind, place),
             env=Environment(account=place.account, region=place.region),
+            tags=deployment.place_tags,  # of the stack alone: the templates stay as they are
             description=f"Mirrorless: {description}",
         )
         self.deployment = deployment

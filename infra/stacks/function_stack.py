@@ -1,4 +1,8 @@
-"""A stack of one function for each flow, with the schedules that start it and the alarms about it."""
+"""Stacks of one function for each flow, with the schedules that start it and the alarms about it.
+
+`pull` reads scheduled topics, where the flows say. The standby is the function `control` of flows at home in another
+region, beside their tables.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,13 @@ from constructs import Construct
 
 from infra.constructs.endpoints import add_endpoints
 from infra.constructs.flow_function import FlowFunction
-from infra.constructs.schedules import FlowSchedules
+from infra.constructs.schedules import FlowSchedules, pull_starts, standby_starts
 from infra.iam.statements import rights
 from infra.monitoring.flow_monitoring import OnCallTopic, add_alarm
+from infra.monitoring.function_alarms import pull_alarms, standby_alarms
 from infra.stacks import PlacedStack
+from mirrorless.flow.naming import METRICS_PER_TOPIC_VARIABLE, PULL, STANDBY
+from mirrorless.scheduled.functions import CONTROL, PULL_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -83,3 +90,54 @@ class FunctionStack(PlacedStack):
         for schedule in schedules.schedules.values():
             for needed in self._endpoints:
                 schedule.node.add_dependency(needed)
+
+
+class PullStack(FunctionStack):
+    """The pull stack of one place."""
+
+    def __init__(self, scope: Construct, *, deployment: Deployment, place: Location) -> None:
+        """Args: place: where scheduled topics of flows are read."""
+        super().__init__(
+            scope,
+            PULL,
+            deployment=deployment,
+            place=place,
+            description="reads scheduled topics",
+            has_topic=deployment.homes,
+        )
+        settings = deployment.settings
+        for flow in deployment.pulling_at(place):
+            self.add(
+                flow,
+                description="reads scheduled topics",
+                memory_mb=flow.flow.settings.schedule.memory_mb,
+                timeout_seconds=PULL_TIMEOUT_SECONDS,
+                variables={METRICS_PER_TOPIC_VARIABLE: str(settings.metrics_per_topic).lower()},
+                starts=pull_starts(flow),
+                alarms=pull_alarms(flow, record_age_seconds=settings.alarms.record_age_seconds),
+            )
+
+
+class StandbyStack(FunctionStack):
+    """The standby stack of one place."""
+
+    def __init__(self, scope: Construct, *, deployment: Deployment, place: Location) -> None:
+        """Args: place: the target of flows at home in other regions."""
+        super().__init__(
+            scope,
+            STANDBY,
+            deployment=deployment,
+            place=place,
+            description="checkpoints and group offsets while a flow's home is silent",
+            has_topic={*deployment.homes, *deployment.pulls},
+        )
+        for flow in deployment.standing_by_at(place):
+            self.add(
+                flow,
+                description=f"{CONTROL.description}, while {flow.home.region} is silent",
+                memory_mb=CONTROL.memory_mb,
+                timeout_seconds=CONTROL.timeout_seconds,
+                variables={},
+                starts=standby_starts(flow),
+                alarms=standby_alarms(flow),
+            )

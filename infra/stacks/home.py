@@ -9,14 +9,13 @@ from constructs import Construct
 
 from infra.constructs.endpoints import add_endpoints
 from infra.constructs.flow_function import FlowFunction
-from infra.constructs.forwarder import Forwarder, map_topics
-from infra.constructs.mappings import FoundMappings
+from infra.constructs.forwarder import Forwarder, FoundMappings, map_topics
 from infra.constructs.schedules import FlowSchedules, control_starts
 from infra.deployment import ALIAS
 from infra.iam.statements import rights
 from infra.monitoring.flow_monitoring import FlowMonitoring, OnCallTopic
 from infra.stacks import PlacedStack
-from mirrorless.naming import FORWARD
+from mirrorless.flow.naming import FORWARD
 from mirrorless.scheduled.functions import CONTROL, COPY_MB, SCHEDULED
 
 if TYPE_CHECKING:

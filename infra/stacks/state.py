@@ -1,7 +1,7 @@
 """The state stack, which outlives all others: the flows' tables, and a bucket for job files.
 
 The stack is protected, and what is in it stays when it goes. Taken down and deployed again, it takes its tables and its
-bucket back: `deploy --import-existing-resources`, which finds them by their names.
+bucket back by their names: `deploy --import-existing-resources`, as `make deploy` calls it.
 https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/import-resources-automatically.html
 """
 

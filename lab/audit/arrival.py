@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from lab.audit.topic_reader import read_topic, stable_ends
 from lab.cloud import Lab, addresses
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.chain.lane import Lane
 from mirrorless.config.flow import Flow
 from mirrorless.errors import Retriable
-from mirrorless.lane import Lane
 
 LOOK_EVERY_SECONDS = 0.2
 

@@ -29,8 +29,8 @@ from lab.audit.topic_reader import read_topic, stable_ends
 from lab.audit.translations import count_mistranslated
 from lab.cloud import FlowMapping, Lab, addresses
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.chain.lane import Lane
 from mirrorless.config.flow import Flow
-from mirrorless.lane import Lane
 from mirrorless.ports.stores import Chains
 
 FINDINGS = ("lost", "duplicated", "reordered", "different", "mistranslated")
@@ -77,7 +77,7 @@ def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0, changes: Log
         topic: its name on the source.
         chains: the store of the offset map.
         seed: of the sample of offsets that is translated through the store.
-        changes: what an outsider did to the remote topic.
+        changes: what outsiders did to the remote topic, and what the source has lost.
 
     Raises:
         Retriable: a cluster or the store fails, or an open transaction hides records.
@@ -95,7 +95,7 @@ def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0, changes: Log
     for partition in sorted(written.keys() | arrived.keys()):
         upstream, point = written.get(partition, []), changes.resets.get(partition)
         downstream = changes.arrived(partition, arrived.get(partition, []))
-        found = compare_lane(upstream, downstream, point)
+        found = compare_lane(upstream, downstream, point, changes.lost.get(partition, ()))
         first = 0 if point is None else point.upstream
         originals[partition] = {target.offset: source.offset for source, target in found.pairs}
         mistranslated = count_mistranslated(

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from lab.audit.audit import TopicAudit
 from lab.audit.topic_reader import read_topic, stable_ends
 from lab.audit.translations import count_mistranslated
+from mirrorless.chain.lane import Lane
 from mirrorless.config.flow import Flow
 from mirrorless.jobs.request import Policy
-from mirrorless.lane import Lane
 from mirrorless.ports.stores import Chains
 from mirrorless.reconcile.copy_tasks import ORPHANS_SUFFIX
 from mirrorless.verify.comparison import Comparison, RecordAt, compare

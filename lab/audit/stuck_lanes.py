@@ -24,8 +24,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from lab.cloud import Lab
 from lab.faults.schedule import FaultSpan
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import Retriable
-from mirrorless.lane import FlowName, Lane
 
 LOOK_EVERY_SECONDS = 0.5
 AFTERMATH_SECONDS = 1.0

@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from mirrorless.adapters.kafka.client import answer
 from mirrorless.errors import Retriable
 from mirrorless.verify.comparison import RecordAt, content
 
@@ -131,4 +132,4 @@ def _ends(admin: AdminClient, topic: str, partitions: list[int], level: Isolatio
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client ships no type
     wanted = {TopicPartition(topic, partition): latest for partition in partitions}
     futures = admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_SECONDS)
-    return {place.partition: future.result(ANSWER_SECONDS).offset for place, future in futures.items()}
+    return {place.partition: answer(future, lambda: ANSWER_SECONDS).offset for place, future in futures.items()}

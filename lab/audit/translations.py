@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Literal, NamedTuple, cast
 
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Head
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Head
+from mirrorless.chain.run import Link
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap, Translation
-from mirrorless.run import Link
 
 PAGE = 500
 """Links read at a time."""

@@ -17,8 +17,8 @@ from typing import Literal
 from lab.audit.audit import TopicAudit
 from lab.audit.topic_reader import stable_ends
 from lab.drills.application import Application, PartitionKey
+from mirrorless.chain.lane import Lane
 from mirrorless.config.flow import Flow
-from mirrorless.lane import Lane
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap
 

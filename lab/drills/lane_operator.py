@@ -7,53 +7,72 @@
     4. Enable the mapping.
 
 A topic that `pull` reads has no mapping: there the plan is read and executed, and nothing else.
+
+Where the source has lost its end, the lane check comes by too, and the commands that `mirrorless lanes stopped` prints
+are executed as they are: of two, the second one once the lane stands where it is to stand still.
 Any other stop is a finding, and ends the run. A step that a killed server interrupts is repeated with all before it.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any, TypeVar
-
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 import cli.main
 from lab.audit.log_changes import LogChanges, ResetPoint
 from lab.audit.topic_reader import ends
 from lab.cloud import FlowMapping, Lab
 from lab.esm.mapping_api import ResourceInUseError
-from lab.faults.schedule import PlannedFault
+from lab.faults.schedule import DESTRUCTIVE, OF_SOURCE, PlannedFault
 from lab.faults.topic_changes import INTERRUPTIONS, ChangedTopic, insist
 from lab.state import describe
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Stop
 from mirrorless.config.flow import Flow
 from mirrorless.errors import MirrorlessError, Retriable
-from mirrorless.lane_state import Stop
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.ports.kafka import GroupIsActive, OffsetAndMetadata
 
 T = TypeVar("T")
 
 LOOK_EVERY_SECONDS = 0.2
 ANSWER_SECONDS = 10.0
+NAMED_WITHIN_SECONDS = 60.0
+"""For which a lane of a source that has lost its end may be stopped without the place; it is said to take two minutes,
+of which the lane check is the first."""
+STOPPED_WITHIN_SECONDS = 90.0
+"""For which a lane may go on whose source has lost its end: what holds up the checks ends by then."""
 SETTLED_WITHIN_SECONDS = 120.0
 """Longer than a DynamoDB that fails, and after it the lease of a refresh whose last answer was lost."""
 
 _PRINTING = threading.Lock()
 """Of all operators: where a command prints to is a matter of the whole process."""
 
-DOCUMENTED_REASON = "broken"
-"""Of the stops after a remote topic has lost records; other faults cause none."""
+DOCUMENTED_REASONS: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(OF_SOURCE, frozenset(("truncated",))),
+    **dict.fromkeys(DESTRUCTIVE - {*OF_SOURCE}, frozenset(("broken", "remote_recreated"))),
+}
+"""Of the stops after a topic has lost records, by the fault; other faults cause none."""
 
 
 class UndocumentedStop(MirrorlessError):
     """A lane stopped for another reason than the documented one."""
+
+
+class UnnoticedLoss(MirrorlessError):
+    """Lanes whose source has lost records that were copied do not stop."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,6 +91,10 @@ class LaneOperator:
     resets: dict[int, ResetPoint] = field(default_factory=dict)
     stops: list[Stop] = field(default_factory=list)
     """Every stop that was attended to."""
+    _attended: int = 0
+    """Of `stops`, those that were answered for."""
+    _unnamed: dict[int, float] = field(default_factory=dict)
+    """Since when a lane is stopped without the place at which its source has lost its end."""
     _busy: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -87,7 +110,7 @@ class LaneOperator:
 
         Raises:
             UndocumentedStop: a lane stopped for another reason.
-            MirrorlessError, KafkaException: a step could not be carried out in time.
+            MirrorlessError: a step could not be carried out in time.
         """
         self._over.set()
         if self._thread is not None:
@@ -100,24 +123,59 @@ class LaneOperator:
         """For the audit."""
         return LogChanges(removed=self.remote_topic.removed, resets=self.resets)
 
+    @property
+    def of_source(self) -> bool:
+        """Whether the source has lost records, not the remote topic."""
+        return self.fault.kind in OF_SOURCE
+
     def refresh(self) -> None:
         """Let the refresh of topics come by."""
         self._insist(lambda: self.lab.refresh_topics(self.flow, [self.topic]))
 
+    def look(self) -> None:
+        """Let the refresh of topics and the lane check come by."""
+        self.refresh()
+        self._insist(lambda: self.lab.check_lanes(self.flow, [self.topic]))
+
     def attend(self) -> bool:
-        """Let the refresh come by, and reset the lanes that are stopped; whether there were any."""
+        """Let the checks come by, and reset the lanes that are stopped; whether any were, since this was last asked.
+
+        A lane that stands beyond its source's end counts as replicated until it is reset, by the watch perhaps.
+        """
+        stopped = self._attend()
+        attended, self._attended = self._attended, len(self.stops)
+        return stopped or attended < len(self.stops)
+
+    def _attend(self) -> bool:
         with self._busy:
-            self.refresh()
+            if self.of_source:
+                self.look()
+            else:
+                self.refresh()
             return self._insist(self._reset_stopped)
 
+    def await_stopped(self, lanes: Iterable[int]) -> None:
+        """Wait until each of these lanes was stopped.
+
+        Raises:
+            UnnoticedLoss: one was not.
+        """
+        deadline, left = time.monotonic() + STOPPED_WITHIN_SECONDS, set(lanes)
+        while self._error is None and (left := left - self.resets.keys() - self._stopped().keys()):
+            if time.monotonic() > deadline:
+                raise UnnoticedLoss(f"partitions {sorted(left)} go on", where=f"{self.flow.name} {self.topic}")
+            self.attend()
+
     def _insist(self, step: Callable[[], T]) -> T:
-        return insist(step, interruptions=(*INTERRUPTIONS, ResourceInUseError), seconds=SETTLED_WITHIN_SECONDS)
+        return insist(
+            step, interruptions=(*INTERRUPTIONS, ResourceInUseError, GroupIsActive), seconds=SETTLED_WITHIN_SECONDS
+        )
 
     def _watch(self) -> None:
         try:
             while not self._over.wait(LOOK_EVERY_SECONDS):
                 if self._stopped():
-                    self.attend()
+                    self._attend()
         except Exception as exc:  # noqa: BLE001 -- raised by finish(), in the thread that can report it
             self._error = exc
 
@@ -125,16 +183,32 @@ class LaneOperator:
         stopped = self._stopped()
         if not stopped:
             return False
+        if self.of_source:
+            stopped = {partition: stop for partition, stop in stopped.items() if not self._waits(partition, stop)}
         for partition, stop in stopped.items():
-            if stop.reason != DOCUMENTED_REASON:
+            if stop.reason not in DOCUMENTED_REASONS[self.fault.kind]:
                 raise UndocumentedStop(
                     f"after {self.fault.kind!r} it stopped as {stop.reason!r}: {stop.detail}",
                     where=f"{self.topic}-{partition}",
                 )
-        with nullcontext() if self.mapping is None else self._disabled(self.mapping):
-            for partition, stop in stopped.items():
-                self._reset(partition, stop)
+        if stopped:
+            with self.disabled(self.mapping):
+                for partition, stop in stopped.items():
+                    self._reset(partition, stop)
         return True
+
+    def _waits(self, partition: int, stop: Stop) -> bool:
+        """Whether a stop is not to be attended to yet."""
+        if stop.reason == "contradiction":
+            since = self._unnamed.setdefault(partition, time.monotonic())
+            return time.monotonic() - since < NAMED_WITHIN_SECONDS
+        self._unnamed.pop(partition, None)
+        return stop.begins_replicated and self._position(partition) < stop.upstream_offset
+
+    def _position(self, partition: int) -> int:
+        lane = Lane(self.flow.name, self.topic, partition)
+        chains = DynamoDbChains(self.lab.dynamodb.client(), self.lab.tables.offset_map)
+        return chains.heads([lane])[lane].position
 
     def _stopped(self) -> dict[int, Stop]:
         try:
@@ -148,8 +222,11 @@ class LaneOperator:
         }
 
     @contextmanager
-    def _disabled(self, mapping: FlowMapping) -> Iterator[None]:
-        """The mapping, disabled meanwhile."""
+    def disabled(self, mapping: FlowMapping | None) -> Iterator[None]:
+        """The mapping, disabled meanwhile, where there is one."""
+        if mapping is None:
+            yield
+            return
         self._switch(mapping, enabled=False)
         try:
             yield
@@ -165,6 +242,9 @@ class LaneOperator:
             time.sleep(LOOK_EVERY_SECONDS)  # between two looks at a condition with a deadline
 
     def _reset(self, partition: int, stop: Stop) -> None:
+        if self.of_source:
+            self._follow(partition, stop)
+            return
         plan = self._command(partition, "earliest")
         if self.fault.kind == "truncate remote topic":
             to = stop.upstream_offset  # the run in doubt, whose witness was removed
@@ -179,15 +259,42 @@ class LaneOperator:
         self.resets[partition] = ResetPoint(upstream=to, downstream=downstream, kept=kept)
         self.stops.append(stop)
 
+    def _follow(self, partition: int, stop: Stop) -> None:
+        """Execute the first command that is printed for a lane, as it is."""
+        answer = self._run("lanes", "stopped", str(self.flow.name), codes=(0, 1))
+        if "stopped" not in answer:
+            raise Retriable(f"mirrorless lanes stopped: {answer}", where=self.topic)  # a store is down just now
+        lanes = answer["stopped"]
+        shown = {"reason": "", "what_to_do": ""}
+        shown = next((each for each in lanes if (each["topic"], each["partition"]) == (self.topic, partition)), shown)
+        if shown["reason"] != stop.reason:
+            return  # another one since it was looked at, which the next look attends to
+        advice = shown["what_to_do"]
+        commands = [shlex.split(each)[1:] for each in re.findall(r"`(mirrorless lanes reset [^`]*)`", advice)]
+        if not commands:
+            raise UndocumentedStop(f"its advice has no command: {advice}", where=f"{self.topic}-{partition}")
+        words = commands[0]
+        to = int(words[words.index("--to") + 1])
+        if self.mapping is not None:
+            self._set_offset(self.mapping, partition, to)
+        downstream = ends(self.remote_topic.bootstrap, self.remote_topic.topic).get(partition, 0)
+        self._run(*words)
+        before = self.resets.get(partition)
+        self.resets[partition] = ResetPoint(
+            upstream=to,
+            downstream=downstream,
+            kept=True,
+            earlier=() if before is None else (*before.earlier, before.downstream),
+        )
+        self.stops.append(stop)
+
     def _set_offset(self, mapping: FlowMapping, partition: int, to: int) -> None:
-        place = TopicPartition(self.topic, partition, to)
-        admin = AdminClient({"bootstrap.servers": self.lab.clusters[self.flow.name.source].direct, "log_level": 0})
-        (altered,) = admin.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(mapping.group_id, [place])], request_timeout=ANSWER_SECONDS
-        ).values()
-        for answer in altered.result(ANSWER_SECONDS).topic_partitions:
-            if answer.error is not None:
-                raise KafkaException(answer.error)
+        name = self.flow.name
+        source = ClusterSettings(alias=name.source, bootstrap=self.lab.clusters[name.source].direct)
+        until = time.monotonic() + ANSWER_SECONDS
+        KafkaGroups(source, flow=str(name)).commit(
+            mapping.group_id, {(self.topic, partition): OffsetAndMetadata(to)}, lambda: until - time.monotonic()
+        )
 
     def _command(self, partition: int, to: str, *more: str) -> dict[str, Any]:
         """`mirrorless lanes reset`, and its answer.
@@ -195,14 +302,16 @@ class LaneOperator:
         Raises:
             Retriable: it could not be carried out now.
         """
+        words = ["lanes", "reset", str(self.flow.name), self.topic, str(partition), "--to", to]
+        return self._run(*words, "--reason", self.fault.kind, *more)
+
+    def _run(self, *words: str, codes: Collection[int] = (0,)) -> dict[str, Any]:
         state = self.folder / f"state-{self.topic}.json"
         state.write_text(json.dumps(describe(self.lab, ready=True)))
-        words = ["lanes", "reset", str(self.flow.name), self.topic, str(partition), "--to", to]
-        words += ["--reason", self.fault.kind, "--lab", str(state), "--json", *more]
         said = StringIO()
         with _PRINTING, redirect_stdout(said):
-            code = cli.main.main(words)
+            code = cli.main.main([*words, "--lab", str(state), "--json"])
         answer = json.loads(said.getvalue())
-        if code:
-            raise Retriable(f"mirrorless {' '.join(words)}: {answer}", where=f"{self.topic}-{partition}")
+        if code not in codes:
+            raise Retriable(f"mirrorless {' '.join(words)}: {answer}", where=self.topic)
         return dict(answer)

@@ -5,6 +5,7 @@
     python -m lab soak --count 8     the first eight
     python -m lab soak --brokers 3   on clusters of three brokers; brokers are among the faults
     python -m lab soak --trigger schedule    with topics that `pull` reads, whatever the seed's turn is
+    python -m lab soak --always 'foreign producer'    with this fault in each schedule, and a few others beside it
 
 One lab serves all runs; each run has its own topics and lanes. A topic is read by a mapping, by a schedule, or by one
 after the other, or two are read by both: seeds take turns. A minute of `pull` lasts PULL_MINUTE_SECONDS here, and its
@@ -32,13 +33,13 @@ from lab.cloud import Lab, function_name
 from lab.drills.soak_results import RunResult, add_result, read_results, report, summary
 from lab.drills.soak_topic import SoakTopic
 from lab.esm.behaviour import LabBehaviour
-from lab.faults.schedule import RunTrigger, Schedule, draw_run
+from lab.faults.schedule import FaultKind, RunTrigger, Schedule, draw_run
 from lab.faults.trigger_changes import change_triggers
 from lab.functions.control import control_name
 from lab.servers.artifacts import DEFAULT_KAFKA
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
-from mirrorless.naming import PULL
+from mirrorless.flow.naming import PULL
 
 REPOSITORY = Path(__file__).parents[2]
 SEEDS = 64
@@ -83,6 +84,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--count", type=int, default=SEEDS, help="how many seeds")
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first of them")
     parser.add_argument("--trigger", choices=get_args(RunTrigger), help="of all seeds; left out, they take turns")
+    help_ = "faults that each schedule has, and a few others beside them; destructive ones take turns"
+    parser.add_argument("--always", nargs="+", choices=get_args(FaultKind), default=(), metavar="FAULT", help=help_)
     parser.add_argument("--records", type=int, default=RECORDS, help="per seed")
     parser.add_argument(
         "--brokers", type=int, choices=(1, 3), default=1, help="of each cluster; 3 adds the faults of brokers"
@@ -103,7 +106,13 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.progress.unlink(missing_ok=True)
     results = {} if alone else read_results(arguments.progress)
     runs = [
-        draw_run(seed, records=arguments.records, brokers=arguments.brokers, trigger=arguments.trigger)
+        draw_run(
+            seed,
+            records=arguments.records,
+            brokers=arguments.brokers,
+            trigger=arguments.trigger,
+            always=arguments.always,
+        )
         for seed in seeds
         if seed not in results
     ]
@@ -118,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(summary(found))
     clean = all(result.clean for result in found)
     if arguments.report and clean:
-        arguments.report.write_text(report(found, arguments.kafka))
+        arguments.report.write_text(report(found, arguments.kafka, always=arguments.always))
     return 0 if clean else 1
 
 
@@ -201,6 +210,7 @@ class Soak:
             faults={topic.schedule.trigger: topic.faults for topic in topics},
             stuck_seconds={topic.schedule.trigger: topic.stuck_seconds for topic in topics},
             lanes_reset=sum(len(topic.changes.resets) for topic in topics),
+            resets=sum(1 + len(point.earlier) for topic in topics for point in topic.changes.resets.values()),
             broker_restarts=lab.supervisor.restarts - restarts,
             cold_starts=self._cold_starts - cold_starts,
             seconds=round(time.monotonic() - began, 1),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 from lab.audit.audit import FINDINGS
-from lab.faults.schedule import DrawnTrigger, RunTrigger
+from lab.faults.schedule import DrawnTrigger, FaultKind, RunTrigger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,8 @@ class RunResult:
     broker_restarts: int
     cold_starts: int
     seconds: float
+    resets: int = 0
+    """Commands that were carried out for them: two for a lane whose mapping had brought records of a changed source."""
 
     @property
     def clean(self) -> bool:
@@ -57,7 +59,7 @@ class RunResult:
             )
             for trigger, faults in self.faults.items()
         ]
-        resets = [f"{self.lanes_reset} lanes reset"] if self.lanes_reset else []
+        resets = [f"{self.lanes_reset} lanes reset by {self.resets} commands"] if self.lanes_reset else []
         said = "; ".join([verdict, f"{self.records:,} records, {self.seconds:.0f} s", *by_topic, *resets])
         return f"seed {self.seed:3} {self.trigger:8}: {said}"
 
@@ -87,11 +89,13 @@ def summary(results: Iterable[RunResult]) -> str:
     totals = ", ".join(f"{sum(getattr(each, finding) for each in results)} {finding}" for finding in FINDINGS)
     records = sum(each.records for each in results)
     faults = sum(each.count() for each in results)
-    return f"{len(results)} schedules, {records:,} records, {faults} faults: {totals}"
+    lanes, commands = sum(each.lanes_reset for each in results), sum(each.resets for each in results)
+    reset = f", {lanes} lanes reset by {commands} commands" if lanes else ""
+    return f"{len(results)} schedules, {records:,} records, {faults} faults{reset}: {totals}"
 
 
-def report(results: Iterable[RunResult], kafka_version: str) -> str:
-    """The page of a complete soak."""
+def report(results: Iterable[RunResult], kafka_version: str, *, always: Sequence[FaultKind] = ()) -> str:
+    """The page of a soak. Args: always: faults that each of its schedules had."""
     results = list(results)
     day = time.strftime("%Y-%m-%d", time.gmtime())
     restarts, cold_starts = sum(each.broker_restarts for each in results), sum(each.cold_starts for each in results)
@@ -99,13 +103,22 @@ def report(results: Iterable[RunResult], kafka_version: str) -> str:
     runs = Counter(each.trigger for each in results)
     triggers = [each for each in get_args(DrawnTrigger) if any(each in result.faults for result in results)]
     kinds = sorted({kind for each in results for faults in each.faults.values() for kind in faults})
+    replay = "python -m lab soak --seed 7" if always else "make soak SEED=7"
     lines = [
-        "# The last complete soak",
+        f"# {'The last soak with certain faults' if always else 'The last complete soak'}",
         "",
-        f"`make soak` on Kafka {kafka_version}, {day}, two cores: {summary(results)}.",
+        (
+            f"`{'python -m lab soak --always' if always else 'make soak'}` on Kafka {kafka_version}, {day}, two cores: "
+            f"{summary(results)}."
+        ),
+        *(
+            [f"Each schedule had {_all_of(always)}, and few others beside; destructive ones took turns."]
+            if always
+            else []
+        ),
         f"Servers were restarted {restarts} times, execution environments started {cold_starts} times.",
-        f"{resets} lanes stopped because their remote topic was deleted or truncated, each for the documented reason,",
-        "and went on by the documented command.",
+        f"{resets} lanes stopped because their remote topic was deleted or truncated, or their source lost its end,",
+        "each for the documented reason, and went on by the documented command.",
         "Lab brokers look for timed-out transactions every second, Kafka's default is 10 s",
         "(`transaction.abort.timed.out.transaction.cleanup.interval.ms`): most of a run would be waiting for them.",
         "",
@@ -116,7 +129,7 @@ def report(results: Iterable[RunResult], kafka_version: str) -> str:
         "A minute of `pull` lasts 10 s here: the lease of a run that was killed, the time between two looks at topics.",
         "Its schedule starts a run every 3 s, and a run that reads continuously hands over after 15 to 25 s.",
         "",
-        "Each schedule is drawn from its seed (`make soak SEED=7` replays one).",
+        f"Each schedule is drawn from its seed: `{replay}` with the same options replays one.",
         "What is counted is defined in `lab/audit/audit.py`, and for changed topics in `lab/audit/log_changes.py`.",
         "",
         "By the topic's trigger, the table has how often a fault was carried out, and the longest time in seconds for",
@@ -132,6 +145,10 @@ def report(results: Iterable[RunResult], kafka_version: str) -> str:
         *map(_row, results),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _all_of(kinds: Sequence[FaultKind]) -> str:
+    return " and ".join(filter(None, (", ".join(f"`{each}`" for each in kinds[:-1]), f"`{kinds[-1]}`")))
 
 
 _TOPICS = {

@@ -23,8 +23,8 @@ from lab.faults.topic_changes import insist
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.config.flow import Flow
 from mirrorless.errors import Retriable
+from mirrorless.flow.triggers import MAPPING, SCHEDULE, Trigger
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
-from mirrorless.triggers import MAPPING, SCHEDULE, Trigger
 
 LOOK_EVERY_SECONDS = 0.2
 CHANGED_WITHIN_SECONDS = 20.0

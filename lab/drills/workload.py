@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
@@ -218,6 +219,8 @@ class Workload:
 BURST = 250
 """Records between two looks at the clock."""
 BURSTS_PER_SECOND = 8
+ENOUGH_LEFT = 0.8
+"""The part of the records before which a source that loses its end is written on for a while."""
 
 
 class RecordStream:
@@ -235,10 +238,42 @@ class RecordStream:
         self.written: dict[int, int] = {}
         """The offset behind the last record that is acknowledged, and in no open transaction, by partition."""
         self._pause = threading.Event()
+        self._writing = threading.Lock()
+        self._anew = False
+        """Whether the next burst needs producers of its own: brokers have lost what they knew of the old ones."""
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        """Nothing is written inside the block, and what is written behind it comes from other producers.
+
+        The block gets whether enough is left to be written behind it.
+        """
+        with self._writing:
+            yield self.progress() < ENOUGH_LEFT
+            self._anew = True
+
+    def write_on(self, count: int) -> None:
+        """Write so many records in the block of `held`.
+
+        Raises:
+            TimeoutError: the cluster takes none.
+        """
+        producer = self._producer({"enable.idempotence": True})
+        self._burst(producer, self._partitions, count)
+        self._flush(producer)
+
+    def lose(self, ends: Mapping[int, int]) -> None:
+        """Records from these offsets on are gone, by partition."""
+        self.written = {partition: min(end, ends.get(partition, end)) for partition, end in self.written.items()}
 
     def create_topic(self) -> None:
         """Create the source topic."""
         create_topics(self._bootstrap, [NewTopic(self._topic, self._partitions)])
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions are written to."""
+        return self._partitions
 
     def spread(self, partitions: int) -> None:
         """Write to so many partitions from now on; they exist."""
@@ -254,19 +289,18 @@ class RecordStream:
         transactional: Producer | None = None
         partitions = self._partitions
         while self._produced < self._schedule.records:
-            if partitions != self._partitions:
-                # Another client: this one sees new partitions minutes later.
-                plain, transactional = self._producer({"enable.idempotence": True}), None
-                partitions = self._partitions
-            kind = self._random.random()
-            if kind < 0.6:  # noqa: PLR2004 -- most bursts are plain
-                self._burst(plain, partitions)
-                if plain.flush(TIMEOUT_SECONDS):
-                    raise TimeoutError(f"{self._topic}: the source took no records for {TIMEOUT_SECONDS:.0f} s")
-                self.written = self.written | self._acknowledged
-            else:
-                commit = kind < 0.85  # noqa: PLR2004 -- the rest aborts
-                transactional = self._transaction(transactional, partitions, commit=commit)
+            with self._writing:
+                if partitions != self._partitions or self._anew:
+                    # Another client: this one sees new partitions minutes later.
+                    plain, transactional = self._producer({"enable.idempotence": True}), None
+                    partitions, self._anew = self._partitions, False
+                kind = self._random.random()
+                if kind < 0.6:  # noqa: PLR2004 -- most bursts are plain
+                    self._burst(plain, partitions)
+                    self._flush(plain)
+                else:
+                    commit = kind < 0.85  # noqa: PLR2004 -- the rest aborts
+                    transactional = self._transaction(transactional, partitions, commit=commit)
             self._pause.wait(self._random.random() * 2 / BURSTS_PER_SECOND * self._schedule.pace)
 
     def _transaction(self, producer: Producer | None, partitions: int, *, commit: bool) -> Producer | None:
@@ -288,9 +322,14 @@ class RecordStream:
             return None
         return producer
 
-    def _burst(self, producer: Producer, partitions: int) -> None:
+    def _flush(self, producer: Producer) -> None:
+        if producer.flush(TIMEOUT_SECONDS):
+            raise TimeoutError(f"{self._topic}: the source took no records for {TIMEOUT_SECONDS:.0f} s")
+        self.written = self.written | self._acknowledged
+
+    def _burst(self, producer: Producer, partitions: int, count: int | None = None) -> None:
         self._acknowledged = {}
-        for _ in range(self._random.randint(1, BURST)):
+        for _ in range(count or self._random.randint(1, BURST)):
             value, key, headers = self._record()
             # One draw whatever the count is: what is written next stays that of the seed.
             partition = int(self._random.random() * partitions)

@@ -1,1 +1,1 @@
-"""Kafka event source mappings: pollers, batches, retries, destinations, and the API that manages them."""
+"""Kafka event source mappings: pollers, batches, retries, and the API that manages them."""

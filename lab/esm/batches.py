@@ -1,8 +1,14 @@
-"""Decisions after an invocation: which records are done, retried or given up. Pure.
+"""Decisions after an invocation: which records are done, and which are delivered again, for ever. Pure.
 
 A *flight* is one batch under way, and its partitions wait for it. It consists of *pieces*, invoked one after the
-other: one at first, more after a bisect. The position that may be committed for a partition is its lowest
-unresolved offset, because Kafka keeps one offset per partition and nothing else.
+other. The position that may be committed for a partition is its lowest unresolved offset, because Kafka keeps one
+offset per partition and nothing else.
+
+Buffers of one poller: which fetched records make the next payload, and when it is due. No clock, no socket.
+
+A payload is due when its first record has waited for the batching window, when BatchSize records are there, or when
+6 MB of JSON are. A partition whose last batch is still under way is *busy*: its records wait, so that there is never
+more than one batch in flight per partition.
 """
 
 from __future__ import annotations
@@ -12,34 +18,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lab.esm.event import PAYLOAD_LIMIT, EventDraft
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lab.esm.event import EncodedRecord
+    from lab.esm.event import EncodedRecord, EventSource
     from lab.functions.invocation import Invocation
 
-RETRIES_EXHAUSTED = "RetryAttemptsExhausted"
 PAYLOAD_TOO_LARGE = "MaximumPayloadSizeExceeded"
-RECORD_TOO_OLD = "RecordAgeExceeded"  # AWS shows no record of this kind; the name is the lab's.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
-    """What a mapping does about failures.
-
-    Attributes:
-        maximum_retries: not counting the first attempt; -1 for ever.
-        maximum_age_s: older records are given up; -1 never.
-        bisect: a failed batch is split in two, each half invoked alone.
-        partial_response: the function may name the records that failed.
-        bisect_consumes_retry: whether a split counts as a retry.
-    """
-
-    maximum_retries: int = -1
-    maximum_age_s: int = -1
-    bisect: bool = False
-    partial_response: bool = False
-    bisect_consumes_retry: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +35,10 @@ class BatchPart:
 
     Attributes:
         records: in order of partition arrival and offset.
-        failures: how many attempts counted against the retries so far.
-        condition: why the piece is given up without being invoked; empty when it is to be invoked.
+        condition: why the piece cannot be invoked; empty when it is to be invoked.
     """
 
     records: tuple[EncodedRecord, ...]
-    failures: int = 0
     condition: str = ""
 
 
@@ -62,35 +47,29 @@ class Verdict:
     """What one invocation of a piece came to.
 
     Attributes:
-        resolved: records that need no further delivery (done, or given up).
+        resolved: records that need no further delivery.
         again: pieces to invoke later, in this order, before anything else of the flight.
-        given_up: records among `resolved` that the function never accepted.
-        condition: why they were given up, in AWS's word.
         problem: LastProcessingResult in AWS's words; `OK` when nothing failed.
     """
 
     resolved: tuple[EncodedRecord, ...] = ()
     again: tuple[BatchPart, ...] = ()
-    given_up: tuple[EncodedRecord, ...] = ()
-    condition: str = ""
     problem: str = "OK"
 
 
-def judge(piece: BatchPart, invocation: Invocation, policy: RetryPolicy, *, topic: str) -> Verdict:
-    """Decide about a piece from its invocation's outcome."""
+def judge(piece: BatchPart, invocation: Invocation, *, partial_response: bool, topic: str) -> Verdict:
+    """Decide about a piece from its invocation's outcome. Args: partial_response: it may name records that failed."""
     if invocation.status != "success":
         throttled = invocation.status == "throttled"
         problem = "PROBLEM: Function call throttled" if throttled else "PROBLEM: Function call failed"
-        # A throttled call says nothing about the records: splitting them would not help.
-        if policy.bisect and not throttled and len(piece.records) > 1:
-            return Verdict(again=_halves(piece, policy), problem=problem)
-        return _after_failure(piece, piece.records, policy, problem)
-    if not policy.partial_response:
-        return Verdict(resolved=piece.records)
-    failed = failed_records(piece.records, invocation.payload, topic=topic)
+        return Verdict(again=(piece,), problem=problem)
+    failed = failed_records(piece.records, invocation.payload, topic=topic) if partial_response else ()
     if not failed:
         return Verdict(resolved=piece.records)
-    return _after_failure(piece, failed, policy, "PROBLEM: Function returned batch item failures")
+    again = set(map(id, failed))
+    done = tuple(record for record in piece.records if id(record) not in again)
+    problem = "PROBLEM: Function returned batch item failures"
+    return Verdict(resolved=done, again=(BatchPart(records=failed),), problem=problem)
 
 
 def failed_records(records: Sequence[EncodedRecord], answer: bytes, *, topic: str) -> tuple[EncodedRecord, ...]:
@@ -117,35 +96,6 @@ def _place(failure: Any) -> tuple[str, int]:
     if not isinstance(partition, str) or type(offset) is not int:
         raise TypeError("an identifier is a partition's name and an offset's number")
     return partition, offset
-
-
-def too_old(piece: BatchPart, *, now_ms: int, maximum_age_s: int) -> tuple[BatchPart | None, BatchPart | None]:
-    """Split a piece into what is given up for its age and what remains."""
-    if maximum_age_s < 0 or piece.condition:
-        return None, piece
-    oldest_ms = now_ms - maximum_age_s * 1000
-    old = tuple(record for record in piece.records if record.timestamp_ms < oldest_ms)
-    if not old:
-        return None, piece
-    young = tuple(record for record in piece.records if record.timestamp_ms >= oldest_ms)
-    given_up = BatchPart(records=old, failures=piece.failures, condition=RECORD_TOO_OLD)
-    return given_up, BatchPart(records=young, failures=piece.failures) if young else None
-
-
-def _after_failure(piece: BatchPart, failed: tuple[EncodedRecord, ...], policy: RetryPolicy, problem: str) -> Verdict:
-    failures = piece.failures + 1
-    if 0 <= policy.maximum_retries < failures:
-        return Verdict(resolved=piece.records, given_up=failed, condition=RETRIES_EXHAUSTED, problem=problem)
-    accepted = set(map(id, piece.records)) - set(map(id, failed))
-    done = tuple(record for record in piece.records if id(record) in accepted)
-    return Verdict(resolved=done, again=(BatchPart(records=failed, failures=failures),), problem=problem)
-
-
-def _halves(piece: BatchPart, policy: RetryPolicy) -> tuple[BatchPart, BatchPart]:
-    middle = len(piece.records) // 2
-    failures = piece.failures + (1 if policy.bisect_consumes_retry else 0)
-    first, second = piece.records[:middle], piece.records[middle:]
-    return BatchPart(records=first, failures=failures), BatchPart(records=second, failures=failures)
 
 
 @dataclass(slots=True)
@@ -201,9 +151,124 @@ class Flight:
         kept = [
             BatchPart(
                 records=tuple(record for record in piece.records if record.partition in self._ends),
-                failures=piece.failures,
                 condition=piece.condition,
             )
             for piece in (*again, *self.pieces)
         ]
         self.pieces = deque(piece for piece in kept if piece.records)
+
+
+@dataclass(slots=True)
+class LaneBuffer:
+    """The records of one partition that wait for their payload, with their arrival times."""
+
+    records: deque[tuple[float, EncodedRecord]] = field(default_factory=deque)
+    size: int = 0
+    busy: bool = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether a batch may be taken from here now."""
+        return bool(self.records) and not self.busy
+
+    def take(self) -> EncodedRecord:
+        """Remove the oldest record."""
+        _, record = self.records.popleft()
+        self.size -= len(record.body) + 1
+        return record
+
+
+@dataclass(slots=True, kw_only=True)
+class Buffers:
+    """A poller's assigned partitions and what was fetched of them.
+
+    Attributes:
+        source: where events of these records say they come from.
+        batch_size: records per payload, at most.
+        window_s: how long a payload waits for more after its first record arrived.
+        mixed: whether a payload may hold several partitions.
+        limit: bytes of one serialized event, at most.
+    """
+
+    source: EventSource
+    batch_size: int
+    window_s: float
+    mixed: bool
+    limit: int = PAYLOAD_LIMIT
+    lanes: dict[int, LaneBuffer] = field(default_factory=dict)
+
+    def assign(self, partitions: Iterable[int]) -> None:
+        """These partitions are ours now; their buffers are empty."""
+        for partition in partitions:
+            self.lanes[partition] = LaneBuffer()
+
+    def revoke(self, partitions: Iterable[int]) -> None:
+        """These partitions are ours no longer; what was buffered of them is forgotten."""
+        for partition in partitions:
+            self.lanes.pop(partition, None)
+
+    def put(self, record: EncodedRecord, arrived: float) -> None:
+        """Keep a fetched record; one of a partition that is not ours is forgotten."""
+        lane = self.lanes.get(record.partition)
+        if lane is not None:
+            lane.records.append((arrived, record))
+            lane.size += len(record.body) + 1
+
+    def waiting(self, partition: int) -> float:
+        """How many whole payloads wait in this partition."""
+        lane = self.lanes[partition]
+        return max(len(lane.records) / self.batch_size, lane.size / self.limit)
+
+    def due_at(self) -> float | None:
+        """When the next payload is due (a past moment means now); None when nothing waits."""
+        return min((self._due_at(group) for group in self._groups()), default=None)
+
+    def take(self, now: float) -> Flight | None:
+        """The next payload that is due, as a flight; its partitions are busy until `release`."""
+        for group in self._groups():
+            if self._due_at(group) <= now:
+                flight = self._draw(group)
+                for partition in flight.partitions:
+                    self.lanes[partition].busy = True
+                return flight
+        return None
+
+    def release(self, partitions: Iterable[int]) -> None:
+        """The flight of these partitions has landed."""
+        for partition in partitions:
+            if partition in self.lanes:
+                self.lanes[partition].busy = False
+
+    def _groups(self) -> list[list[int]]:
+        """Ready partitions that may share a payload, longest waiting first."""
+        ready = [partition for partition, lane in self.lanes.items() if lane.ready]
+        ready.sort(key=lambda partition: self.lanes[partition].records[0][0])
+        if not ready:
+            return []
+        return [ready] if self.mixed else [[partition] for partition in ready]
+
+    def _due_at(self, group: Sequence[int]) -> float:
+        lanes = [self.lanes[partition] for partition in group]
+        if sum(len(lane.records) for lane in lanes) >= self.batch_size or self._event_size(group) >= self.limit:
+            return 0.0
+        return lanes[0].records[0][0] + self.window_s
+
+    def _event_size(self, group: Sequence[int]) -> int:
+        """The exact size of one event with all that these partitions have waiting."""
+        brackets = sum(len(self.source.lane_opening(partition)) + 1 for partition in group)
+        return EventDraft(source=self.source).size + brackets + sum(self.lanes[it].size for it in group) - 1
+
+    def _draw(self, group: Sequence[int]) -> Flight:
+        draft = EventDraft(source=self.source)
+        taken: list[EncodedRecord] = []
+        for partition in group:
+            lane = self.lanes[partition]
+            while lane.records and draft.count < self.batch_size:
+                if draft.size_with(lane.records[0][1]) > self.limit:
+                    break
+                taken.append(lane.take())
+                draft.add(taken[-1])
+        if not taken:
+            # Not even alone: this record can never be delivered to a function.
+            return Flight.of([self.lanes[group[0]].take()], condition=PAYLOAD_TOO_LARGE)
+        return Flight.of(taken)

@@ -16,17 +16,15 @@ class LabBehaviour:
     Attributes:
         mixed_partitions: a payload may hold several partitions of the topic; otherwise one partition per payload.
         isolation_level: what the poller's consumer reads; AWS does not say.
-        oversize: what becomes of a record that fits into no event: the mapping gives it up and goes on, or stands
-            before it for ever. AWS documents what it writes to a destination, and not what it does without one.
+        oversize: what becomes of a record that fits into no event: the mapping passes it over, or stands before it for
+            ever. AWS documents what it writes to a destination, and not what it does without one.
         null_header_value: how a header without a value is written in the event.
         assignor: librdkafka's `partition.assignment.strategy`; eager `range` is the Java client's default.
         on_demand_pollers: pollers that an on-demand mapping has at first, and at least.
         scaling_interval_s: between two looks at the lag, after which pollers come or go; 0 for never. A minute at AWS.
         poller_bytes_per_second: of records that one provisioned poller delivers; 0 for no limit. 5 MB at AWS.
-        on_demand_retries_with_destination: retries of an on-demand mapping that has a destination; -1 is for ever.
         retry_initial_s: pause before the first retry of a batch; doubled for each further one.
         retry_max_s: the longest such pause.
-        bisect_consumes_retry: whether splitting a failed batch counts as a retry of its halves (for Kinesis: no).
         unreadable: what becomes of a mapping whose role may not read or decrypt its secret: it is not made, or it
             is made and ends disabled, with a reason. AWS documents both the error and the reasons.
         creation_delay_s: from creation to the first poll; minutes at AWS.
@@ -50,10 +48,8 @@ class LabBehaviour:
     scaling_interval_s: float = 0.0
     poller_bytes_per_second: float = 0.0
     unreadable: Literal["not made", "disabled"] = "not made"
-    on_demand_retries_with_destination: int = -1
     retry_initial_s: float = 0.2
     retry_max_s: float = 5.0
-    bisect_consumes_retry: bool = False
     creation_delay_s: float = 0.0
     update_delay_s: float = 0.0
     stop_grace_s: float = 5.0

@@ -38,7 +38,7 @@ class Journal(logging.Handler):
         self._file = path.open("a", encoding="utf-8")
 
     def count(self, metric: str, by: int = 1) -> None:
-        """Add to a metric: Polled, Invoked, FailedInvoke, Dropped, OnFailureDestinationDelivered, Committed, …Error."""
+        """Add to a metric: Polled, Invoked, FailedInvoke, Dropped, Committed, …Error."""
         with self._locked():
             self._counts[metric] += by
 

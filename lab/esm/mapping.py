@@ -13,15 +13,14 @@ from lab.esm.attempts import MappingParts
 from lab.esm.event import EventSource
 from lab.esm.journal import Journal, PendingFaults
 from lab.esm.mapping_api import PollingOptions
+from lab.esm.membership import wanted_pollers
 from lab.esm.poller import Poller
-from lab.esm.scaling import wanted_pollers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from lab.esm.behaviour import LabBehaviour
-    from lab.esm.destinations import Destinations
     from lab.esm.mapping_api import FunctionName, Settings
     from lab.esm.poller import Progress
     from lab.functions.invocation import Invoker
@@ -54,7 +53,6 @@ class Mapping:
         function: tuple[FunctionName, Invoker],
         folder: Path,
         behaviour: LabBehaviour,
-        destinations: Destinations,
         allows: Callable[[str], bool],
     ) -> None:
         """Args: allows: whether the function's role allows an action."""
@@ -68,7 +66,6 @@ class Mapping:
         self.faults = PendingFaults()
         self.journal = Journal(folder / f"{uuid}.jsonl", uuid=uuid)
         self._behaviour = behaviour
-        self._destinations = destinations
         self._modified = dt.datetime.now(dt.UTC)
         self._pollers: list[Poller] = []
         self._allows = allows
@@ -239,7 +236,7 @@ class Mapping:
                 self._pollers.append(poller)
 
     def _wiring(self) -> MappingParts:
-        name, invoker = self.function
+        _, invoker = self.function
         options = PollingOptions.of(self.settings, group_id=self.group_id, behaviour=self._behaviour)
         return MappingParts(
             uuid=self.uuid,
@@ -250,8 +247,6 @@ class Mapping:
                 topic=options.topic, bootstrap_servers=self.bootstrap, arn=self.settings.get("EventSourceArn")
             ),
             function=invoker,
-            function_arn=f"{_ACCOUNT}:function:{name}",
-            destinations=self._destinations,
             behaviour=self._behaviour,
             journal=self.journal,
             faults=self.faults,

@@ -1,7 +1,8 @@
 """Rules and defaults of the Lambda API for Kafka event source mappings, in AWS's names.
 
 What one field may be is the API's own model (`lab.esm.api_model`); here are the rules between fields. What the lab does
-not emulate (queue mode, filters, schema registries) it refuses, rather than ignoring it.
+not emulate (queue mode, filters, schema registries, destinations, retries with an end, batches that are split) it
+refuses, rather than ignoring it: each would drop records of a replica, change their bytes or give up their order.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lab.esm.api_model import members, violations
-from lab.esm.batches import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -100,8 +100,6 @@ DEFAULT_WINDOW_S = 0.5
 MAXIMUM_POLLERS = 2_000
 """Of one mapping, and of all mappings of a poller group."""
 MAPPINGS_OF_A_GROUP = 100
-RETRIES_WITH_DESTINATION = 10
-_YOUNGEST_AGE_S = 60
 
 _PROVISIONED_ONLY = {
     "MaximumRetryAttempts": -1,
@@ -199,8 +197,7 @@ class PollingOptions:
         window_s: how long to wait for more after a batch's first record arrived.
         starting_position: where partitions without a committed offset begin.
         starting_timestamp_ms: for AT_TIMESTAMP.
-        retries: what to do about failures.
-        destination: where given-up records go; empty for nowhere.
+        partial_response: the function may name the records that failed.
         pollers: how many consumers share the partitions at first, and at least.
         maximum_pollers: how many at most; no more than there are partitions.
         bytes_per_second: of one poller; 0 for no limit.
@@ -212,8 +209,7 @@ class PollingOptions:
     window_s: float
     starting_position: str
     starting_timestamp_ms: int | None
-    retries: RetryPolicy
-    destination: str
+    partial_response: bool
     pollers: int
     maximum_pollers: int
     bytes_per_second: float
@@ -222,8 +218,6 @@ class PollingOptions:
     def of(cls, settings: Settings, *, group_id: str, behaviour: LabBehaviour) -> PollingOptions:
         """Read validated settings."""
         provisioned = settings.get("ProvisionedPollerConfig")
-        destination = _destination(settings)
-        on_demand_retries = behaviour.on_demand_retries_with_destination if destination else -1
         start = settings.get("StartingPositionTimestamp")
         return cls(
             topic=settings["Topics"][0],
@@ -232,14 +226,7 @@ class PollingOptions:
             window_s=float(settings.get("MaximumBatchingWindowInSeconds", DEFAULT_WINDOW_S)),
             starting_position=settings["StartingPosition"],
             starting_timestamp_ms=None if start is None else int(_moment(start).timestamp() * 1000),
-            retries=RetryPolicy(
-                maximum_retries=settings["MaximumRetryAttempts"] if provisioned else on_demand_retries,
-                maximum_age_s=settings.get("MaximumRecordAgeInSeconds", -1),
-                bisect=settings.get("BisectBatchOnFunctionError", False),
-                partial_response=bool(settings.get("FunctionResponseTypes")),
-                bisect_consumes_retry=behaviour.bisect_consumes_retry,
-            ),
-            destination=destination,
+            partial_response=bool(settings.get("FunctionResponseTypes")),
             pollers=provisioned["MinimumPollers"] if provisioned else behaviour.on_demand_pollers,
             maximum_pollers=provisioned["MaximumPollers"] if provisioned else MAXIMUM_POLLERS,
             bytes_per_second=behaviour.poller_bytes_per_second if provisioned else 0.0,
@@ -288,6 +275,8 @@ def _refuse_not_for_kafka(request: Mapping[str, Any]) -> None:
             raise InvalidParameterValueError(f"Unsupported '{name}' parameter for given event source mapping type")
     if (request.get("FilterCriteria") or {}).get("Filters"):
         raise InvalidParameterValueError("The lab does not filter: FilterCriteria would drop records from a replica")
+    if ((request.get("DestinationConfig") or {}).get("OnFailure") or {}).get("Destination"):
+        raise InvalidParameterValueError("The lab has no destinations: DestinationConfig would end the retries")
     for config in _CONFIGS:
         given = request.get(config) or {}
         if given.get("SchemaRegistryConfig"):
@@ -308,16 +297,8 @@ def _settled(settings: Settings) -> Settings:
     """Check the rules that hold for every mapping, and fill in what follows from them."""
     if settings.get("ProvisionedPollerConfig") == {}:
         del settings["ProvisionedPollerConfig"]  # AWS: an empty configuration turns provisioned mode off
-    destination = _destination(settings)
-    age = settings.get("MaximumRecordAgeInSeconds", -1)
-    if 0 <= age < _YOUNGEST_AGE_S:
-        raise InvalidParameterValueError("MaximumRecordAgeInSeconds is -1 or at least 60")
-    if destination == f"kafka://{settings['Topics'][0]}":
-        raise InvalidParameterValueError("The on-failure topic cannot be the source topic")
     provisioned = settings.get("ProvisionedPollerConfig")
     if provisioned is None:
-        if destination.startswith("kafka://"):
-            raise InvalidParameterValueError("An on-failure topic needs ProvisionedPollerConfig")
         left = {name: settings.pop(name) for name in _PROVISIONED_ONLY if name in settings}
         _refuse_provisioned_only([name for name, value in left.items() if value != _PROVISIONED_ONLY[name]])
         return settings
@@ -329,10 +310,8 @@ def _settled(settings: Settings) -> Settings:
     if pollers["MinimumPollers"] > pollers["MaximumPollers"]:
         raise InvalidParameterValueError("MinimumPollers is greater than MaximumPollers")
     defaults = {name: _PROVISIONED_ONLY[name] for name in ("MaximumRetryAttempts", "MaximumRecordAgeInSeconds")}
-    settled = {**defaults, "BisectBatchOnFunctionError": False, **settings, "ProvisionedPollerConfig": pollers}
-    if destination and settled["MaximumRetryAttempts"] == -1:
-        settled["MaximumRetryAttempts"] = RETRIES_WITH_DESTINATION
-    return settled
+    _refuse_giving_up(settings)
+    return {**defaults, "BisectBatchOnFunctionError": False, **settings, "ProvisionedPollerConfig": pollers}
 
 
 def _refuse_provisioned_only(names: Sequence[str]) -> None:
@@ -343,12 +322,14 @@ def _refuse_provisioned_only(names: Sequence[str]) -> None:
         )
 
 
+def _refuse_giving_up(settings: Settings) -> None:
+    for name in ("MaximumRetryAttempts", "MaximumRecordAgeInSeconds", "BisectBatchOnFunctionError"):
+        if settings.get(name, _PROVISIONED_ONLY[name]) != _PROVISIONED_ONLY[name]:
+            raise InvalidParameterValueError(f"The lab retries every batch, whole and for ever: {name} would end that")
+
+
 def _poller_group(settings: Settings) -> str:
     return str(settings.get("ProvisionedPollerConfig", {}).get("PollerGroupName", ""))
-
-
-def _destination(settings: Settings) -> str:
-    return str(settings.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", ""))
 
 
 def _moment(value: Any) -> dt.datetime:

@@ -16,11 +16,9 @@ from confluent_kafka import Consumer
 
 from lab.esm.access import SecretRefusedError, check_access, client_access
 from lab.esm.behaviour import LabBehaviour
-from lab.esm.destinations import Destinations
 from lab.esm.mapping import Mapping
 from lab.esm.mapping_api import (
     FunctionName,
-    InvalidParameterValueError,
     ResourceConflictError,
     ResourceInUseError,
     ResourceNotFoundError,
@@ -53,7 +51,6 @@ class EventSourceMappings:
         folder: where each mapping's log `<UUID>.jsonl` is written.
         clusters_by_arn: bootstrap servers of each MSK cluster's ARN.
         behaviour: what AWS does not document.
-        destinations: the clients for on-failure destinations.
         read_secret: the text of a secret by its ARN or name; left out, all clusters are the lab's own, in plaintext.
         allows: whether the functions' roles allow an action; left out, they allow all.
     """
@@ -65,7 +62,6 @@ class EventSourceMappings:
         folder: Path,
         clusters_by_arn: collections.abc.Mapping[str, str] | None = None,
         behaviour: LabBehaviour | None = None,
-        destinations: Destinations | None = None,
         read_secret: ReadSecret | None = None,
         allows: Callable[[str], bool] = lambda _action: True,
     ) -> None:
@@ -73,7 +69,6 @@ class EventSourceMappings:
         self._folder = folder
         self._clusters = clusters_by_arn or {}
         self._behaviour = behaviour or LabBehaviour()
-        self._destinations = destinations or Destinations()
         self._read_secret = read_secret
         self._allows = allows
         self._mappings: dict[str, Mapping] = {}
@@ -93,7 +88,6 @@ class EventSourceMappings:
         uuid = str(uuids.uuid4())
         group_id = consumer_group(settings) or uuid
         bootstrap = self._bootstrap(settings)
-        self._check_destination(settings)
         access = self._access(settings)
         function = self._function(settings)
         with self._lock:
@@ -113,7 +107,6 @@ class EventSourceMappings:
                 function=function,
                 folder=self._folder,
                 behaviour=self._behaviour,
-                destinations=self._destinations,
                 allows=self._allows,
             )
             self._mappings[uuid] = mapping
@@ -132,7 +125,6 @@ class EventSourceMappings:
         with self._lock:
             mapping = self._settled(uuid)
             settings = settings_of_update(mapping.settings, {"UUID": uuid, **request})
-            self._check_destination(settings)
             check_poller_group(settings, (other.settings for other in self._mappings.values() if other is not mapping))
             mapping.access = self._access(settings)
             mapping.function = self._function(settings)
@@ -340,9 +332,3 @@ class EventSourceMappings:
             if self._behaviour.unreadable == "not made":
                 raise
         return lambda: client_access(settings, self._read_secret)
-
-    def _check_destination(self, settings: Settings) -> None:
-        destination = settings.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", "")
-        service = self._destinations.missing(destination)
-        if service:
-            raise InvalidParameterValueError(f"The lab was given no {service} client to deliver to {destination}")

@@ -1,7 +1,11 @@
-"""A poller's membership in its consumer group: client configuration and starting positions."""
+"""How many pollers a mapping has, how fast one of them goes, and its membership in the consumer group.
+
+Of the membership: client configuration and starting positions.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -13,6 +17,43 @@ if TYPE_CHECKING:
 
     from lab.esm.attempts import MappingParts
     from lab.esm.mapping_api import PollingOptions
+
+
+def wanted_pollers(pollers: int, *, lag: int, lag_before: int, minimum: int, maximum: int) -> int:
+    """Twice as many while a lag does not fall, one fewer while there is none.
+
+    Args:
+        pollers: that there are.
+        lag: offsets to go, over all partitions.
+        lag_before: the same at the last look.
+        minimum: of the mapping's settings.
+        maximum: the same, or the topic's partitions where these are fewer.
+    """
+    wanted = pollers
+    if lag and lag >= lag_before:
+        wanted = pollers * 2
+    elif not lag:
+        wanted = pollers - 1
+    return max(minimum, min(wanted, maximum))
+
+
+@dataclass(slots=True, kw_only=True)
+class Throughput:
+    """The pace of one poller's new payloads.
+
+    Attributes:
+        bytes_per_second: of their records; 0 for no limit.
+        ready_at: when the next payload may go, on the monotonic clock.
+    """
+
+    bytes_per_second: float
+    ready_at: float = 0.0
+
+    def spend(self, size: int, now: float) -> None:
+        """A payload of this size goes now."""
+        if self.bytes_per_second:
+            self.ready_at = max(now, self.ready_at) + size / self.bytes_per_second
+
 
 _ANSWER_S = 10.0
 """How long the cluster may take to tell committed offsets and watermarks, before the poller starts afresh."""
@@ -65,6 +106,7 @@ def client_config(
         # Only for a committed offset that the log no longer has; starts without one are computed at assignment.
         "auto.offset.reset": "latest" if options.starting_position == "LATEST" else "earliest",
         "isolation.level": behaviour.isolation_level,
+        "check.crcs": True,  # as by Java's consumer
         "partition.assignment.strategy": behaviour.assignor,
         "session.timeout.ms": int(behaviour.session_timeout_s * 1000),
         "max.poll.interval.ms": int(behaviour.max_poll_interval_s * 1000),

@@ -23,12 +23,10 @@ from typing import TYPE_CHECKING, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from lab.esm.attempts import attempt
-from lab.esm.batches import too_old
-from lab.esm.buffers import Buffers
+from lab.esm.batches import Buffers
 from lab.esm.event import encode_record
 from lab.esm.mapping_api import InvalidParameterValueError
-from lab.esm.membership import client_config, starting_positions
-from lab.esm.scaling import Throughput
+from lab.esm.membership import Throughput, client_config, starting_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -128,6 +126,8 @@ class Session:
         self._requested: dict[int, int] = {}
         self._committed: dict[int, int] = {}
         self._read_to: dict[int, int] = {}
+        self._damaged: set[int | None] = set()
+        """Partitions that stand at a damaged batch: Java's consumer raises there, and this one goes on behind it."""
         self._commit_not_before = 0.0
         self._turned_away: KafkaError | None = None
         self._progress: dict[int, Progress] = {}
@@ -204,6 +204,8 @@ class Session:
 
     def _receive(self, message: Message, arrived: float) -> None:
         error = message.error()
+        if message.partition() in self._damaged:
+            return
         if error is None:
             null_header_value = self._wiring.behaviour.null_header_value
             # The client's types allow text where its consumer only ever gives bytes.
@@ -218,6 +220,8 @@ class Session:
             return
         if error.fatal():
             raise KafkaException(error)
+        if error.code() == KafkaError._BAD_MSG:  # noqa: SLF001  the client's public name for it
+            self._damaged.add(message.partition())
         self._journal.count("PollingError")
         self._journal.problem(f"PROBLEM: {error.str()}", code=error.name())
 
@@ -288,18 +292,13 @@ class Session:
 
     def _start(self, flight: Flight) -> None:
         piece = flight.pieces.popleft()
-        now_ms = int(time.time() * 1000)
-        old, young = too_old(piece, now_ms=now_ms, maximum_age_s=self._options.retries.maximum_age_s)
-        if old is not None and young is not None:
-            flight.pieces.appendleft(young)
-        piece = old or piece
         if not piece.condition:
             flight.attempts += 1
         self._running.append(flight)
-        threading.Thread(target=self._attempt, args=(flight, piece, flight.attempts), daemon=True).start()
+        threading.Thread(target=self._attempt, args=(flight, piece), daemon=True).start()
 
-    def _attempt(self, flight: Flight, piece: BatchPart, attempts: int) -> None:
-        self._landings.put((flight, attempt(self._wiring, piece, attempts=attempts)))
+    def _attempt(self, flight: Flight, piece: BatchPart) -> None:
+        self._landings.put((flight, attempt(self._wiring, piece)))
 
     def _steer(self) -> None:
         # A pause has the Kafka client forget what it has fetched ahead: to pause and resume around each payload would

@@ -1,4 +1,11 @@
-"""The injector of planned faults into a running flow; all of them are undone at the end."""
+"""The injector of planned faults into a running flow; all of them are undone at the end.
+
+Faults of clusters with several brokers: leaders that move, replicas that are missing.
+
+Links and a DynamoDB that work worse for some seconds: distance, width, cuts, throttling, errors, lost answers.
+
+Faults of the runs of `pull`: runs that outlive the lease of their shard, lose it, or are started twice.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +13,234 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
+
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from confluent_kafka import ElectionType, KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from lab.cloud import FlowMapping, Lab, function_name
-from lab.faults.broker_faults import BrokerFaults
-from lab.faults.degradations import Degradations
 from lab.faults.orders import Action, FaultOrders
-from lab.faults.pull_faults import PullFaults
 from lab.faults.schedule import DEGRADING, DrawnTrigger, FaultKind, FaultSpan, PlannedFault
+from lab.faults.topic_changes import ANSWER_SECONDS, insist
 from lab.functions.control import control_name
+from lab.servers.dynamodb import Misbehaviour, MisbehaviourKind
+from lab.servers.kafka import KafkaCluster
+from lab.servers.kafka_broker import REPLICAS, KafkaBroker
+from lab.servers.proxy import NetworkLink
+from lab.servers.supervisor import Supervisor
+from mirrorless.chain.lane import FlowName
 from mirrorless.config.flow import Flow
-from mirrorless.naming import PULL
+from mirrorless.flow.naming import PULL, pull_schedule
+
+GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART}
+"""A topic that another fault has deleted has no configs to restore."""
+NOT_NEEDED = {KafkaError.ELECTION_NOT_NEEDED, KafkaError.UNKNOWN_TOPIC_OR_PART}
+"""The leader is the preferred one; or the topic was deleted meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFaults:
+    """The faults of one cluster; its dead brokers are restarted by the supervisor."""
+
+    cluster: KafkaCluster
+    supervisor: Supervisor
+
+    def broker(self, part: float) -> KafkaBroker:
+        """The broker that stands at this part, 0 to 1, of the list."""
+        brokers = self.cluster.brokers
+        return brokers[min(int(part * len(brokers)), len(brokers) - 1)]
+
+    def kill_two(self, part: float, seconds: float) -> None:
+        """Kill all but one for a while: neither the replicas nor the controllers have their majority."""
+        staying = self.broker(part)
+        killed = [each for each in self.cluster.brokers if each is not staying]
+        self.supervisor.hold(*killed)
+        for broker in killed:
+            broker.kill()
+        threading.Event().wait(seconds)  # the outage itself is the fault
+        self.supervisor.release(*killed)
+
+    def move_leaders(self, part: float) -> None:
+        """Shut one broker down in order, which moves its leaders; when it is back, they move back to it."""
+        broker = self.broker(part)
+        broker.stop()
+        self.supervisor.await_alive(broker)
+        insist(self._elect_preferred)  # until all replicas are in sync, which takes longer than a start
+
+    def demand_all_replicas(self, topic: str, part: float, seconds: float) -> None:
+        """Let a topic demand all of its replicas in sync, and kill one of their brokers for a while."""
+        insist(lambda: self._set_least(topic, REPLICAS))
+        killed = self.broker(part)
+        self.supervisor.hold(killed)
+        killed.kill()
+        threading.Event().wait(seconds)  # the outage itself is the fault
+        self.supervisor.release(killed)
+        insist(lambda: self._set_least(topic, REPLICAS - 1))
+
+    def _elect_preferred(self) -> None:
+        admin = self._admin()
+        # Of every partition. confluent-kafka 2.16 fails with each of this call's options.
+        answers = admin.elect_leaders(ElectionType.PREFERRED, None)
+        for error in answers.result(ANSWER_SECONDS).values():
+            if error is not None and error.code() not in NOT_NEEDED:
+                raise KafkaException(error)  # a replica that is not in sync yet, above all
+
+    def _set_least(self, topic: str, replicas: int) -> None:
+        entry = ConfigEntry("min.insync.replicas", str(replicas), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        admin = self._admin()
+        try:
+            admin.incremental_alter_configs([resource])[resource].result(ANSWER_SECONDS)
+        except KafkaException as exc:
+            if exc.args[0].code() not in GONE:
+                raise
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.cluster.direct, "log_level": 0})
+
+
+FARTHEST_MS = 120.0
+JITTER = 0.25
+"""Of the round trip, more each way at most."""
+NARROWEST = 60_000.0
+"""Bytes in a second; the widest of the narrow links takes ten times as many."""
+LATEST_SECONDS = 2.0
+SILENT_BELOW = 0.5
+"""The faults' `part` below which a cut is silent."""
+
+MISBEHAVIOURS: Mapping[FaultKind, MisbehaviourKind] = {
+    "DynamoDB throttles parts": "throttled parts",
+    "DynamoDB throttles calls": "throttled call",
+    "DynamoDB fails calls": "server error",
+    "DynamoDB answers late": "slow answer",
+    "DynamoDB loses answers": "lost answer",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Degradations:
+    """Carries out the network's and DynamoDB's faults against one flow of a lab with links."""
+
+    lab: Lab
+    flow: FlowName
+    _alone: Mapping[str, threading.Lock] = field(
+        default_factory=lambda: {end: threading.Lock() for end in ("source", "target")}
+    )
+    """Of each link: its faults come one after the other."""
+
+    def carry_out(self, fault: PlannedFault) -> None:
+        """Begin one, wait for its seconds, end it."""
+        with self._under_way(fault):
+            threading.Event().wait(fault.seconds)  # the time in which it lasts
+
+    @contextmanager
+    def _under_way(self, fault: PlannedFault) -> Iterator[None]:
+        if (kind := MISBEHAVIOURS.get(fault.kind)) is not None:
+            with self._misbehaving(kind, fault.part):
+                yield
+            return
+        end = "source" if fault.kind.endswith("source") else "target"
+        link = self.lab.clusters[self.flow.source if end == "source" else self.flow.target].link
+        begin, undo = _measures(link, fault)
+        with self._alone[end]:
+            begin()
+            try:
+                yield
+            finally:
+                undo()
+
+    @contextmanager
+    def _misbehaving(self, kind: MisbehaviourKind, part: float) -> Iterator[None]:
+        misbehaviour = Misbehaviour(kind=kind, share=0.2 + 0.7 * part, seconds=LATEST_SECONDS * part)
+        self.lab.dynamodb.proxy.begin(misbehaviour)
+        try:
+            yield
+        finally:
+            self.lab.dynamodb.proxy.end(misbehaviour)
+
+
+def _measures(link: NetworkLink, fault: PlannedFault) -> tuple[Callable[[], None], Callable[[], None]]:
+    """What begins a fault of a link, and what ends it."""
+
+    def distance(round_trip_ms: float) -> None:
+        link.round_trip_ms, link.jitter_ms = round_trip_ms, JITTER * round_trip_ms
+
+    def width(bytes_per_second: float | None) -> None:
+        link.bytes_per_second = bytes_per_second
+
+    if fault.kind.startswith("cut"):
+        return lambda: link.cut(silently=fault.part < SILENT_BELOW), link.restore
+    if fault.kind.startswith("narrow"):
+        return lambda: width(NARROWEST * 10**fault.part), lambda: width(None)
+    return lambda: distance(FARTHEST_MS * fault.part), lambda: distance(0.0)
+
+
+RUN_LOOK_EVERY_SECONDS = 0.2
+TAKEN_WITHIN_SECONDS = 25.0
+"""For which a stopped run stands still at most: its lease, and the time until the schedule starts another run."""
+ONE_TRY = Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 1})
+SHARD = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class PullFaults:
+    """The faults of the runs of one flow's only shard."""
+
+    lab: Lab
+    flow: Flow
+    _client: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the client, which takes a while."""
+        self._client = self.lab.dynamodb.client(ONE_TRY)
+
+    def await_taken(self) -> bool:
+        """Wait until another run has the shard than now; False where none takes it in time."""
+        holder, deadline = self._holder(), time.monotonic() + TAKEN_WITHIN_SECONDS
+        pause = threading.Event()
+        while time.monotonic() < deadline:
+            pause.wait(RUN_LOOK_EVERY_SECONDS)
+            if (now := self._holder()) is not None and now != holder:
+                return True
+        return False
+
+    def take_lease_away(self) -> bool:
+        """Take the lease from its holder, which goes on; False where there is none, or DynamoDB does not answer."""
+        if self._holder() is None:
+            return False
+        try:
+            self._client.update_item(
+                TableName=self.lab.tables.control, Key=self._key(), UpdateExpression="REMOVE holder"
+            )
+        except (BotoCoreError, ClientError):
+            return False
+        return True
+
+    def start_run(self) -> None:
+        """Start one more run."""
+        self.lab.scheduled.timers[pull_schedule(self.flow.name, SHARD)].start_once()
+
+    def _holder(self) -> str | None:
+        try:
+            item = self._client.get_item(TableName=self.lab.tables.control, Key=self._key(), ConsistentRead=True)
+        except (BotoCoreError, ClientError):
+            return None  # DynamoDB is down just now
+        holder: str | None = item.get("Item", {}).get("holder", {}).get("S")
+        return holder
+
+    def _key(self) -> dict[str, dict[str, str]]:
+        return {"flow": {"S": str(self.flow.name)}, "key": {"S": f"pull/{SHARD}/lease"}}
+
 
 LOOK_EVERY_SECONDS = 0.02
 

@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from mirrorless.naming import FORWARD
+from mirrorless.flow.naming import FORWARD
 
 if TYPE_CHECKING:
     from mirrorless.protocol.hooks import Step

@@ -6,7 +6,7 @@ threads interleave is the machine's business, which is why there are many seeds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal, get_args
@@ -19,6 +19,9 @@ TopicFault = Literal[
     "truncate remote topic",
     "add remote partition",
     "add source partition",
+    "foreign producer",
+    "source loses its end",
+    "source outgrows its loss",
 ]
 """
 delete remote topic     it is gone, until the forwarder or the refresh of topics creates it
@@ -26,6 +29,10 @@ re-create remote topic  deleted, and created again at once
 truncate remote topic   DeleteRecords, of a part of each partition
 add remote partition    the target has one more than the source
 add source partition    one more lane; records are produced there too
+foreign producer        another producer writes to the remote topic
+source loses its end    each partition of the source topic, on all of its brokers, some of what was copied with it; the
+                        stop comes before the log has grown past the position again
+source outgrows its loss    the same, and the stop comes after that
 """
 
 ClockFault = Literal["clock forward at step", "clock back at step", "freeze at step"]
@@ -134,8 +141,9 @@ _EXPENSIVE = frozenset(
 DEGRADING: tuple[FaultKind, ...] = (*get_args(NetworkFault), *get_args(DynamoDbFault))
 """Something works on, and worse."""
 
+OF_SOURCE: tuple[FaultKind, ...] = ("source loses its end", "source outgrows its loss")
 DESTRUCTIVE: frozenset[FaultKind] = frozenset(
-    {"delete remote topic", "re-create remote topic", "truncate remote topic"}
+    {"delete remote topic", "re-create remote topic", "truncate remote topic", *OF_SOURCE}
 )
 """At most one of these in a schedule: records are gone, and lanes wait for the operator."""
 DESTROYED_BEFORE = 0.6
@@ -208,6 +216,9 @@ class Schedule:
     faults: tuple[PlannedFault, ...]
 
 
+FEW = 3
+"""Other faults of a schedule that always has some."""
+
 APART = 1_000_000
 """Between a seed and that of the second topic of its run."""
 
@@ -215,11 +226,21 @@ SEVERAL_BROKERS = 3
 """From so many in each cluster on, the faults of brokers are drawn too."""
 
 
-def draw_run(seed: int, *, records: int, brokers: int = 1, trigger: RunTrigger | None = None) -> tuple[Schedule, ...]:
-    """The topics of a seed's run, for clusters of so many brokers; without a trigger, it is the seed's turn's."""
+def draw_run(
+    seed: int,
+    *,
+    records: int,
+    brokers: int = 1,
+    trigger: RunTrigger | None = None,
+    always: Sequence[FaultKind] = (),
+) -> tuple[Schedule, ...]:
+    """The topics of a seed's run, for clusters of so many brokers; without a trigger, it is the seed's turn's.
+
+    Args: always: see `draw`; of a run with one topic.
+    """
     trigger = trigger or IN_TURN[seed % len(IN_TURN)]
     if trigger != "mixed":
-        return (draw(seed, records=records, brokers=brokers, trigger=trigger),)
+        return (draw(seed, records=records, brokers=brokers, trigger=trigger, always=always),)
     mapped = draw(seed, records=records // 2, brokers=brokers)
     # The second one's faults are those of its function and of its topics: clusters and stores have the first one's.
     scheduled = draw(seed + APART, records=records // 2, trigger="schedule")
@@ -227,10 +248,19 @@ def draw_run(seed: int, *, records: int, brokers: int = 1, trigger: RunTrigger |
     return replace(mapped, pace=2), replace(scheduled, seed=seed, pace=2, faults=own)
 
 
-def draw(seed: int, *, records: int, brokers: int = 1, trigger: DrawnTrigger = "mapping") -> Schedule:
+def draw(
+    seed: int,
+    *,
+    records: int,
+    brokers: int = 1,
+    trigger: DrawnTrigger = "mapping",
+    always: Sequence[FaultKind] = (),
+) -> Schedule:
     """The schedule of one topic of a seed, for clusters of so many brokers.
 
     A seed has the same faults whatever the trigger is, but for those that only one of them can have, and the changes.
+
+    Args: always: kinds that every schedule has, and a few others beside them; destructive ones take turns.
     """
     random = Random(seed)  # noqa: S311 -- a schedule, not a secret
     faults: list[PlannedFault] = []
@@ -264,9 +294,15 @@ def draw(seed: int, *, records: int, brokers: int = 1, trigger: DrawnTrigger = "
         pollers=random.choice((1, 1, 2)),
         partial_responses=random.random() < 0.7,  # noqa: PLR2004 -- mostly as deployed
         continuous=random.random() < 0.5,  # noqa: PLR2004 -- half of them
-        pace=3 if trigger == "change" else 1,
+        pace=3 if trigger == "change" or always else 1,
         faults=(),
     )
+    if always:
+        in_turn = [kind for kind in always if kind in DESTRUCTIVE]
+        kinds = [kind for kind in always if kind not in DESTRUCTIVE]
+        kinds += in_turn[seed % max(1, len(in_turn)) :][:1]
+        faults = random.sample([fault for fault in faults if fault.kind not in {*always, *DESTRUCTIVE}], FEW)
+        faults += [_fault(random, kind, random.choice(STEPS)) for kind in kinds]
     if trigger != "mapping":
         faults = [replace(fault, kind=OF_PULL.get(fault.kind, fault.kind)) for fault in faults]
     if trigger == "change":

@@ -1,7 +1,12 @@
-"""What outsiders do to the topics of a flow: delete, create again, truncate, add partitions.
+"""What outsiders do to the topics of a flow: delete, create again, truncate, write to them, add partitions.
 
 A call returns when the cluster shows the change; a broker that is down just now is waited for. Records that a
 truncation removes are read before.
+
+A source topic that loses the ends of its logs, as by an unclean election or an old disk; written on from there.
+
+All brokers are killed, the files of the topic are cut, and the supervisor brings the brokers back. A log is cut where
+no transaction is open: the coordinator would not end one whose marker is gone.
 """
 
 from __future__ import annotations
@@ -9,14 +14,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from pathlib import Path
+from struct import Struct
+from typing import Final, TypeVar
+from uuid import uuid4
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from lab.audit.topic_reader import ends, read_topic
+from lab.audit.topic_reader import ends, read_topic, stable_ends
+from lab.servers.kafka import KafkaCluster
+from lab.servers.supervisor import Supervisor
 from mirrorless.errors import Retriable
-from mirrorless.verify.comparison import RecordAt
+from mirrorless.verify.comparison import RecordAt, content
 
 T = TypeVar("T")
 
@@ -24,6 +34,8 @@ ANSWER_SECONDS = 10.0
 SHOWN_WITHIN_SECONDS = 30.0
 BACK_WITHIN_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 0.05
+MOST_FOREIGN = 40
+"""Records that another producer writes to a partition at once, about."""
 INTERRUPTIONS = (KafkaException, Retriable, TimeoutError)
 """What clients raise while a server is away."""
 
@@ -36,6 +48,8 @@ class ChangedTopic:
     topic: str
     removed: dict[int, list[RecordAt]] = field(default_factory=dict)
     """Visible records that a truncation has removed, by partition."""
+    foreign: set[bytes] = field(default_factory=set)
+    """The contents of records that another producer wrote."""
 
     def delete(self) -> None:
         """Delete the topic with its records."""
@@ -53,6 +67,10 @@ class ChangedTopic:
         cuts = {partition: round(end * part) for partition, end in stable.items()}
         self.removed = insist(lambda: read_topic(self.bootstrap, self.topic, cuts))
         insist(lambda: self._delete_records(cuts))
+
+    def write_beside(self, part: float) -> None:
+        """Write records of another producer to each partition, more of them for a larger part."""
+        insist(lambda: self._write(1 + round(part * MOST_FOREIGN)))
 
     def add_partition(self) -> int:
         """Add one partition; return how many there are."""
@@ -78,6 +96,23 @@ class ChangedTopic:
             admin = self._admin()
             admin.create_topics([NewTopic(self.topic, count)])[self.topic].result(ANSWER_SECONDS)
         self._await(lambda: self.partitions() >= count)
+
+    def _write(self, count: int) -> None:
+        producer, failed = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0}), list[KafkaError]()
+        for partition in range(self.partitions()):
+            for _ in range(count):
+                value, timestamp = uuid4().bytes, int(time.time() * 1000)
+                self.foreign.add(content(timestamp, b"foreign", value, []))
+                producer.produce(
+                    self.topic,
+                    value,
+                    b"foreign",
+                    partition,
+                    timestamp=timestamp,
+                    on_delivery=lambda error, _: failed.append(error) if error is not None else None,
+                )
+        if producer.flush(ANSWER_SECONDS) or failed:
+            raise TimeoutError(f"{self.bootstrap} did not take what another producer wrote to {self.topic}: {failed}")
 
     def _delete_records(self, cuts: Mapping[int, int]) -> None:
         places = [TopicPartition(self.topic, partition, cut) for partition, cut in cuts.items()]
@@ -121,3 +156,93 @@ def insist(
             if time.monotonic() > deadline:
                 raise
         time.sleep(LOOK_EVERY_SECONDS)  # the server gets the time to come back; nothing else announces it
+
+
+_HEADER: Final = Struct(">qiibIHiqqq")
+"""Offset, length, epoch, magic, checksum, attributes, last delta, two times, producer id."""
+_FRONT: Final = 12
+"""Bytes of a batch before what its length counts."""
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+_DERIVED: Final = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot")
+"""Files that a broker makes anew of a log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceCut:
+    """What a source topic has lost.
+
+    Attributes:
+        ends: where each partition ended after it.
+        gone: the visible records from there on, by partition.
+    """
+
+    ends: dict[int, int]
+    gone: dict[int, list[RecordAt]]
+
+
+def cut_ends(
+    cluster: KafkaCluster,
+    supervisor: Supervisor,
+    topic: str,
+    highest: Mapping[int, int],
+    *,
+    copied: Mapping[int, int],
+) -> SourceCut:
+    """Cut the end of each partition; nobody writes to the topic meanwhile.
+
+    Args:
+        cluster: its brokers are killed meanwhile.
+        supervisor: of them.
+        topic: whose.
+        highest: where each partition ends at most.
+        copied: by partition, up to which offset: a leader that was just elected may show less for a moment.
+    """
+
+    def whole() -> dict[int, int]:
+        found = stable_ends(cluster.direct, topic)
+        if less := {each: found.get(each, 0) for each, position in copied.items() if found.get(each, 0) < position}:
+            raise Retriable(f"its leaders show less than was copied of it: {less}", where=topic)
+        return found
+
+    stable = insist(whole)
+    before = insist(lambda: read_topic(cluster.direct, topic, stable))
+    supervisor.hold(*cluster.brokers)
+    try:
+        cluster.kill()
+        ends = {}
+        for partition in stable:
+            logs = [
+                log for broker in cluster.brokers for log in broker.log.parent.glob(f"data/{topic}-{partition}/*.log")
+            ]
+            shared = set.intersection(*(set(_closed(log)) for log in logs))
+            ends[partition] = max(offset for offset in shared if offset <= highest[partition])
+            for log in logs:
+                log.write_bytes(log.read_bytes()[: _closed(log)[ends[partition]]])
+                for derived in (each for kind in _DERIVED for each in log.parent.glob(kind)):
+                    derived.unlink()
+    finally:
+        supervisor.release(*cluster.brokers)
+    insist(lambda: stable_ends(cluster.direct, topic))
+    gone = {
+        partition: [each for each in records if each.offset >= ends[partition]] for partition, records in before.items()
+    }
+    return SourceCut(ends=ends, gone=gone)
+
+
+def _closed(log: Path) -> dict[int, int]:
+    """The offsets at which a log can end, none of its transactions open, each with its place in the file."""
+    data, place = log.read_bytes(), 0
+    found, open_ = {0: 0}, set[int]()
+    while place + _HEADER.size <= len(data):
+        base, length, _, _, _, attributes, delta, _, _, producer = _HEADER.unpack_from(data, place)
+        if length <= 0:
+            break
+        if attributes & _CONTROL:
+            open_.discard(producer)
+        elif attributes & _TRANSACTIONAL:
+            open_.add(producer)
+        place += _FRONT + length
+        if not open_:
+            found[base + delta + 1] = place
+    return found

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from lab.cloud import Lab, function_name
+from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError
-from mirrorless.lane import FlowName
-from mirrorless.triggers import Trigger
+from mirrorless.flow.triggers import Trigger
 
 
 def change_triggers(lab: Lab, name: FlowName, overrides: Mapping[str, Trigger], **others: Any) -> None:

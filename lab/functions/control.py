@@ -29,7 +29,7 @@ from lab.functions.function import LambdaFunction
 from lab.functions.invocation import Invocation, Invoker
 from mirrorless.config.flow import Flow
 from mirrorless.errors import ConfigurationError
-from mirrorless.naming import PULL, STANDBY, pull_schedule
+from mirrorless.flow.naming import PULL, STANDBY, pull_schedule
 from mirrorless.scheduled.functions import CONTROL, PULL_TIMEOUT_SECONDS, SCHEDULED, ScheduledFunction
 from mirrorless.scheduled.runner import MINUTE
 from mirrorless.scheduled.settings import control_settings, pull_settings

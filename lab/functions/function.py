@@ -1,7 +1,7 @@
 """A Lambda function in the lab: one process per concurrent execution environment, warm or cold.
 
 This module decides which environment gets an event and when a new one starts. What an environment is stands in
-`lab.functions.environment`, what it speaks in `lab.functions.runtime_api`. Not imitated: a share of CPU by memory size,
+`lab.functions.environment`, what it speaks in `lab.functions.environment`. Not imitated: a share of CPU by memory size,
 and SnapStart.
 """
 
@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.packaging import wheels
-from lab.functions.environment import Environment, runtime_folder
+from lab.functions.environment import MAX_EVENT, Environment, Event, runtime_folder
 from lab.functions.invocation import Invocation
-from lab.functions.runtime_api import MAX_EVENT, Event
 from mirrorless.errors import MirrorlessError
 
 if TYPE_CHECKING:

@@ -1,9 +1,32 @@
-"""DynamoDB Local, Amazon's own, as a child process."""
+"""DynamoDB Local, Amazon's own, as a child process.
+
+A DynamoDB that misbehaves: an HTTP proxy before DynamoDB Local, which answers whatever is not refused here.
+
+proxy.begin(Misbehaviour(kind="throttled parts", share=0.5))    ...    proxy.end(misbehaviour)
+
+Refusals are in the words of DynamoDB, which DynamoDB Local never gives. Their shapes are those of the API reference and
+of botocore's model: the errors that each operation names, `UnprocessedKeys`, `UnprocessedItems`. Status and type:
+https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html
+"""
 
 from __future__ import annotations
 
+import http.server
+import json
 import os
-from typing import TYPE_CHECKING, Any
+import socket
+import socketserver
+import struct
+import threading
+import uuid
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import botocore.session
 from botocore.config import Config
@@ -11,12 +34,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import create_loader
 
 from lab.servers.artifacts import TEMPLATES, classpath, compiled, compiles, dynamodb_jars, java_command
-from lab.servers.dynamodb_proxy import DynamoDbProxy
-from lab.servers.process import free_port
-from lab.servers.server import Server
+from lab.servers.process import Server, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 SERVER = "software.amazon.dynamodb.services.local.main.ServerRunner"
@@ -159,3 +179,313 @@ class DynamoDbLocal(Server):
             aws_secret_access_key="lab",  # noqa: S106 - DynamoDB Local asks for some credentials and checks none
             config=config.merge(Config(proxies={})),  # nor may a proxy stand between us and loopback
         )
+
+
+MisbehaviourKind = Literal["throttled parts", "throttled call", "server error", "slow answer", "lost answer"]
+"""
+throttled parts   single keys or items left unprocessed
+throttled call    the whole call refused
+server error      status 500; every second call is carried out all the same
+slow answer       carried out, and answered late
+lost answer       carried out, and the connection reset instead of an answer
+"""
+
+Json = dict[str, Any]
+_Headers = Sequence[tuple[str, str]]
+
+OPERATIONS_OF_PARTS: Final = frozenset({"BatchGetItem", "BatchWriteItem"})
+"""Operations of which single parts may fail."""
+
+BY_PARTS: Final[Mapping[MisbehaviourKind, frozenset[str]]] = {
+    "throttled parts": OPERATIONS_OF_PARTS,
+}
+"""The kinds that hit single parts, and the operations that have such parts."""
+
+LOOPBACK: Final = "127.0.0.1"
+SERVER_SECONDS: Final = 60.0
+"""For DynamoDB Local to answer."""
+OK: Final = 200
+_ABORTIVE: Final = struct.pack("ii", 1, 0)
+_OWN_HEADERS: Final = frozenset({"content-length", "x-amz-crc32", "connection", "keep-alive", "transfer-encoding"})
+"""Of an answer: written anew, or of one connection alone."""
+
+
+_SERVICE: Final = "com.amazonaws.dynamodb.v20120810#"
+_THROTTLED: Final = (
+    "The level of configured provisioned throughput for the table was exceeded. "
+    "Consider increasing your provisioning level with the UpdateTable API."
+)
+_BROKEN: Final = "Internal server error"
+
+
+def throttled_call() -> tuple[int, Json]:
+    """Status and body of an answer to a call that exceeds a table's throughput, before anything is carried out."""
+    return 400, {"__type": f"{_SERVICE}ProvisionedThroughputExceededException", "message": _THROTTLED}
+
+
+def server_error() -> tuple[int, Json]:
+    """Status and body of an answer that leaves open whether the call was carried out."""
+    return 500, {"__type": f"{_SERVICE}InternalServerError", "message": _BROKEN}
+
+
+def parts(request: Json) -> list[Any]:
+    """The parts of a call of one of OPERATIONS_OF_PARTS: keys or writes, in their order."""
+    return [each for table in request["RequestItems"].values() for each in _writes_or_keys(table)]
+
+
+def split(operation: str, request: Json, refused: Collection[int]) -> tuple[Json, Callable[[Json], Json]]:
+    """Throttle some parts of a call, but not all of them.
+
+    Args:
+        operation: one of OPERATIONS_OF_PARTS.
+        request: as it was sent.
+        refused: the indices in `parts`.
+
+    Returns:
+        the request for the rest; and the answer to all, given the answer to the rest.
+    """
+    taken: dict[str, Any] = {}
+    left: dict[str, Any] = {}
+    index = 0
+    for table, requested in request["RequestItems"].items():
+        for part in _writes_or_keys(requested):
+            _add(left if index in refused else taken, table, requested, part)
+            index += 1
+    unprocessed = "UnprocessedKeys" if operation == "BatchGetItem" else "UnprocessedItems"
+    return {**request, "RequestItems": taken}, lambda answer: {**answer, unprocessed: left}
+
+
+def _writes_or_keys(table: Any) -> list[Any]:
+    """Of one table: BatchGetItem has a map with keys, BatchWriteItem a list."""
+    return list(table["Keys"] if isinstance(table, dict) else table)
+
+
+def _add(tables: dict[str, Any], name: str, requested: Any, part: Any) -> None:
+    if isinstance(requested, dict):
+        tables.setdefault(name, {**requested, "Keys": []})["Keys"].append(part)
+    else:
+        tables.setdefault(name, []).append(part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Misbehaviour:
+    """One way in which calls go wrong, while it is under way."""
+
+    kind: MisbehaviourKind
+    share: float = 1.0
+    """Of the calls, or of their parts."""
+    seconds: float = 0.0
+    """How late a slow answer is."""
+    operations: frozenset[str] | None = None
+    """By name, such as `Query`; None: all."""
+
+
+class DynamoDbProxy:
+    """An HTTP proxy on loopback with a thread for each connection.
+
+    Attributes:
+        endpoint: for clients, the same for the life of this object.
+        behind: the port of DynamoDB Local.
+        carried_out: how many calls each kind has hit.
+    """
+
+    def __init__(self, port: int, behind: int, *, random: Random | None = None) -> None:
+        """Args: port: that clients call. behind: DynamoDB Local's. random: which calls are hit."""
+        self.carried_out = Counter[MisbehaviourKind]()
+        self.behind = behind
+        self.endpoint = f"http://{LOOPBACK}:{port}"
+        self._port = port
+        self._random = random or Random()  # noqa: S311 -- a fault, not a secret
+        self._under_way: list[Misbehaviour] = []
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Begin to accept connections; nothing happens to a proxy that is open.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        if self._server is None:
+            self._server = _Server(self, self._port)
+            self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="DynamoDB proxy")
+            self._thread.start()
+
+    def close(self) -> None:
+        """End every connection and accept none; the proxy may be opened again. Its threads end."""
+        if self._server is not None and self._thread is not None:
+            self._server.shutdown()
+            self._thread.join()
+            self._server.close_connections()
+            self._server.server_close()
+            self._server = self._thread = None
+
+    def begin(self, misbehaviour: Misbehaviour) -> None:
+        """Let calls go wrong from now on."""
+        self._under_way = [*self._under_way, misbehaviour]
+
+    def end(self, misbehaviour: Misbehaviour) -> None:
+        """Let them succeed again."""
+        self._under_way = [each for each in self._under_way if each is not misbehaviour]
+
+    def draw(self, operation: str) -> Misbehaviour | None:
+        """What happens to a call now; the first misbehaviour that hits it."""
+        for each in self._under_way:
+            if each.operations is not None and operation not in each.operations:
+                continue
+            by_parts = BY_PARTS.get(each.kind)
+            if operation in by_parts if by_parts is not None else self.drawn(each.share):
+                return each
+        return None
+
+    def drawn(self, share: float) -> bool:
+        """Whether this is one of a share of the cases."""
+        return self._random.random() < share
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    """The listening socket, and the connections that are open."""
+
+    allow_reuse_address = True
+    request_queue_size = 100
+    daemon_threads = False
+    """Joined by `server_close`."""
+
+    def __init__(self, proxy: DynamoDbProxy, port: int) -> None:
+        self.proxy = proxy
+        self.closing = threading.Event()
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        super().__init__((LOOPBACK, port), _Call)
+
+    def joined(self, connection: socket.socket) -> None:
+        """Note an open connection."""
+        with self._lock:
+            self._open.add(connection)
+            if self.closing.is_set():
+                _shut(connection)
+
+    def left(self, connection: socket.socket) -> None:
+        """Note a connection that is about to be closed."""
+        with self._lock:
+            self._open.discard(connection)
+
+    def close_connections(self) -> None:
+        """End every read and wait; each thread closes its own connection."""
+        with self._lock:
+            self.closing.set()
+            for connection in self._open:
+                _shut(connection)
+
+
+def _shut(connection: socket.socket) -> None:
+    with suppress(OSError):  # its client has gone
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Call(http.server.BaseHTTPRequestHandler):
+    """The calls of one connection, one after the other."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    server: _Server
+
+    def setup(self) -> None:
+        """Begin a connection."""
+        super().setup()
+        self.server.joined(self.connection)
+        self._onward = HTTPConnection(LOOPBACK, self.server.proxy.behind, timeout=SERVER_SECONDS)
+
+    def finish(self) -> None:
+        """End it."""
+        self.server.left(self.connection)
+        self._onward.close()
+        with suppress(OSError):  # the client has gone before its answer
+            super().finish()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the base's name
+        """Nothing is logged: DynamoDB Local has a log."""
+
+    def handle(self) -> None:
+        """Answer call after call."""
+        try:
+            super().handle()
+        except (OSError, HTTPException):
+            # The client has gone, or DynamoDB Local has: its connections break with it.
+            self._reset()
+
+    def do_POST(self) -> None:
+        """One call of the API."""
+        proxy = self.server.proxy
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        operation = self.headers.get("X-Amz-Target", "").rpartition(".")[2]
+        misbehaviour = proxy.draw(operation)
+        if misbehaviour is None:
+            self._answer(*self._forward(body))
+        elif misbehaviour.kind in BY_PARTS:
+            self._refuse_parts(operation, body, misbehaviour)
+        else:
+            proxy.carried_out[misbehaviour.kind] += 1
+            self._misbehave(body, misbehaviour)
+
+    def _misbehave(self, body: bytes, misbehaviour: Misbehaviour) -> None:
+        match misbehaviour.kind:
+            case "throttled call":
+                self._compose(*throttled_call())
+            case "server error":
+                if self.server.proxy.drawn(0.5):
+                    self._forward(body)
+                self._compose(*server_error())
+            case "slow answer":
+                answer = self._forward(body)
+                if self.server.closing.wait(misbehaviour.seconds):
+                    self._reset()
+                else:
+                    self._answer(*answer)
+            case _:
+                self._forward(body)
+                self._reset()
+
+    def _refuse_parts(self, operation: str, body: bytes, misbehaviour: Misbehaviour) -> None:
+        proxy, request = self.server.proxy, json.loads(body)
+        count = len(parts(request))
+        refused = {index for index in range(count) if proxy.drawn(misbehaviour.share)}
+        if not refused:
+            self._answer(*self._forward(body))
+            return
+        proxy.carried_out[misbehaviour.kind] += 1
+        if len(refused) == count:
+            self._compose(*throttled_call())  # as DynamoDB answers where it processes no part at all
+            return
+        rest, whole = split(operation, request, refused)
+        status, headers, answer = self._forward(json.dumps(rest).encode())
+        if status == OK:
+            answer = json.dumps(whole(json.loads(answer))).encode()
+        self._answer(status, headers, answer)
+
+    def _forward(self, body: bytes) -> tuple[int, _Headers, bytes]:
+        """The call, to DynamoDB Local, and its answer."""
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in _OWN_HEADERS}
+        self._onward.request("POST", self.path, body=body, headers=headers)
+        response = self._onward.getresponse()
+        return response.status, response.getheaders(), response.read()
+
+    def _compose(self, status: int, answer: Json) -> None:
+        headers = [("x-amzn-RequestId", uuid.uuid4().hex.upper()), ("Content-Type", "application/x-amz-json-1.0")]
+        self._answer(status, headers, json.dumps(answer).encode())
+
+    def _answer(self, status: int, headers: _Headers, body: bytes) -> None:
+        self.send_response_only(status)
+        for name, value in headers:
+            if name.lower() not in _OWN_HEADERS:
+                self.send_header(name, value)
+        self.send_header("x-amz-crc32", str(zlib.crc32(body)))
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _reset(self) -> None:
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORTIVE)
+        self.connection.close()  # carried out once the streams on it are closed, by `finish`
+        self.close_connection = True

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from lab.servers.artifacts import DEFAULT_KAFKA
 from lab.servers.kafka_broker import BrokerPlace, KafkaBroker, new_id
+from lab.servers.process import READY_WITHIN_S
 from lab.servers.proxy import NetworkLink
-from lab.servers.server import READY_WITHIN_S
 
 
 class KafkaCluster:

@@ -5,10 +5,12 @@ It keeps its address and its data over kill -9 and restart, as a managed cluster
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 import uuid
 from base64 import urlsafe_b64encode
@@ -21,10 +23,16 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from infra.packaging.wheels import taking_turns
-from lab.servers.artifacts import DEFAULT_KAFKA, TEMPLATES, cache_folder, classpath, java_command, kafka_jars
-from lab.servers.class_archive import class_archive_options
-from lab.servers.process import free_port
-from lab.servers.server import Server, ServerFailed
+from lab.servers.artifacts import (
+    DEFAULT_KAFKA,
+    TEMPLATES,
+    cache_folder,
+    classpath,
+    java_command,
+    java_version,
+    kafka_jars,
+)
+from lab.servers.process import Server, ServerFailed, free_port
 
 FIXED: Mapping[str, str] = {
     # Each node is everything: broker and controller in one process, as Kafka's own quick start has it.
@@ -317,3 +325,37 @@ def first_obstacle(client: AdminClient, *, brokers: int) -> str:
     for answer in client.create_topics([question], validate_only=True, request_timeout=5.0).values():
         answer.result(timeout=10.0)
     return ""
+
+
+def class_archive_options(name: str, jars: Path, make: Callable[[Path], None]) -> list[str]:
+    """The options that let a JVM start from the archive of these jars' classes (AppCDS), which it maps instead.
+
+    A broker starts with three fifths of the CPU. An archive fits one Java and one class path, is made once, and lies in
+    the cache beside the jars. None where this Java makes no archives.
+
+    Args:
+        name: the server's, for people who look into the cache.
+        jars: the folder of its jars.
+        make: called where the archive is missing: runs the server once, with `-XX:ArchiveClassesAtExit` at this path.
+    """
+    archive = cache_folder() / f"{name}-classes-{_key(jars)}.jsa"
+    if not archive.exists():
+        with taking_turns(archive.parent):
+            if not archive.exists():
+                _make(archive, make)
+    return [f"-XX:SharedArchiveFile={archive}"] if archive.stat().st_size else []
+
+
+def _make(archive: Path, make: Callable[[Path], None]) -> None:
+    print(f"lab: archiving the classes of {archive.name} (once; about 10 s) ...", file=sys.stderr, flush=True)
+    draft = archive.with_suffix(".draft")
+    draft.unlink(missing_ok=True)
+    make(draft)
+    draft.touch()  # empty where this Java made none: nobody need try again
+    draft.rename(archive)
+
+
+def _key(jars: Path) -> str:
+    """Changes with Java and with the jars: a JVM refuses an archive whose jars have another path, size or time."""
+    found = [(str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in sorted(jars.glob("*.jar"))]
+    return hashlib.sha256(repr((java_version(), found)).encode()).hexdigest()[:12]

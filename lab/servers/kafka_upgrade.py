@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from lab.servers.artifacts import classpath, java_command, kafka_jars
-from lab.servers.server import ServerFailed
+from lab.servers.process import ServerFailed
 
 if TYPE_CHECKING:
     from lab.servers.kafka import KafkaCluster

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from lab.functions.function import FunctionError, LambdaFunction
-from lab.servers.server import Server
+from lab.servers.process import Server
 
 LOOK_EVERY_SECONDS = 0.1
 PAUSE_AFTER_FAILURE_SECONDS = 2.0
@@ -28,7 +29,8 @@ class Supervisor:
         self._servers = servers
         self._functions = functions
         self._say = say
-        self._held: set[Server] = set()
+        self._held = Counter[Server]()
+        self._deciding = threading.Lock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
@@ -43,12 +45,14 @@ class Supervisor:
             self._thread.join()
 
     def hold(self, *servers: Server) -> None:
-        """Leave these servers dead when they die: an outage that lasts until `release`."""
-        self._held.update(servers)
+        """Leave these servers dead when they die: an outage that lasts until each `hold` has had its `release`."""
+        with self._deciding:
+            self._held.update(servers)
 
     def release(self, *servers: Server) -> None:
-        """End `hold`; a dead server is brought back."""
-        self._held.difference_update(servers)
+        """End one `hold`; a dead server is brought back."""
+        with self._deciding:
+            self._held.subtract(servers)
 
     def await_alive(self, server: Server, *, seconds: float = 60.0) -> None:
         """Wait until a dead server is started again.
@@ -65,10 +69,11 @@ class Supervisor:
     def _watch(self) -> None:
         while not self._done.wait(LOOK_EVERY_SECONDS):
             for server in self._servers:
-                if not server.alive and server not in self._held:
-                    self._say(f"{server.title} died; starting it again")
-                    self.restarts += 1
-                    server.begin_start()
+                with self._deciding:
+                    if not server.alive and not self._held[server]:
+                        self._say(f"{server.title} died; starting it again")
+                        self.restarts += 1
+                        server.begin_start()
             for name, function in list(self._functions.items()):
                 if not function.environments:
                     self._initialise(name, function)

@@ -1,8 +1,12 @@
-"""The wall clock of deployed code. Everything below takes its clock as an argument."""
+"""The wall clock of deployed code, and how much time is left. Everything below takes them as arguments."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+
+Deadline = Callable[[], float]
+"""Seconds that are left; every wait is cut to it."""
 
 
 def now_ms() -> int:

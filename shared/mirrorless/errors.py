@@ -72,13 +72,23 @@ class NotAcknowledged(Retriable):
 
     Attributes:
         partitions: the remote topics and partitions that lack acknowledgements.
+        tried: the bytes of all that was to be written; 0 where that is not known.
+        share: of them that was acknowledged; 0 where that is not known.
     """
 
     def __init__(
-        self, what: str, *, where: str = "", hint: str = "", partitions: Iterable[tuple[str, int]] = ()
+        self,
+        what: str,
+        *,
+        where: str = "",
+        hint: str = "",
+        partitions: Iterable[tuple[str, int]] = (),
+        tried: int = 0,
+        share: float = 0.0,
     ) -> None:
         super().__init__(what, where=where, hint=hint)
         self.partitions = frozenset(partitions)
+        self.tried, self.share = tried, share
 
 
 class LeaseHeld(Retriable):
@@ -106,4 +116,12 @@ class ArchiveBroken(MirrorlessError):
 
 
 class ChainBroken(MirrorlessError):
-    """The offset map contradicts itself or the target."""
+    """The offset map contradicts itself or the target.
+
+    Attributes:
+        target_lost: whether the target may not have any of what the map says it has.
+    """
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "", target_lost: bool = False) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.target_lost = target_lost

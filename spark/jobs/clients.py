@@ -11,13 +11,15 @@ from uuid import uuid4
 
 import msgspec
 
-from mirrorless.adapters.archive.lane_log import ParquetArchive, open_archive
+from mirrorless.adapters.archive import ParquetArchive, open_archive
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.kafka.batch_lane_log import CHUNK_BYTES, KafkaBatchLaneLog
 from mirrorless.adapters.kafka.batch_target import KafkaBatchTarget
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
+from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs
 from mirrorless.adapters.kafka.target import KafkaTarget
-from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.flow.rate_limit import ByteRateLimit
+from mirrorless.flow.settings import ClusterSettings, FlowSettings
 
 
 @cache
@@ -33,10 +35,22 @@ def warm_log(cluster: bytes, flow: str, slot: int = 0) -> KafkaLaneLog:  # noqa:
 
 
 @cache
+def warm_epochs(cluster: bytes, flow: str, slot: int = 0) -> KafkaLogEpochs:  # noqa: ARG001 -- of the cache
+    """What tells logs of a cluster from others, given as JSON."""
+    return KafkaLogEpochs(msgspec.json.decode(cluster, type=ClusterSettings), flow=flow)
+
+
+@cache
 def warm_batch_log(cluster: bytes, flow: str, chunk_bytes: int = CHUNK_BYTES, slot: int = 0) -> KafkaBatchLaneLog:  # noqa: ARG001 -- of the cache
     """The process's reader of a cluster by whole batches, given as JSON; it connects once there is one to read."""
     settings = msgspec.json.decode(cluster, type=ClusterSettings)
     return KafkaBatchLaneLog(settings, flow=flow, chunk_bytes=chunk_bytes)
+
+
+@cache
+def warm_limit(run_id: str, bytes_per_second: float) -> ByteRateLimit:  # noqa: ARG001 -- of the cache
+    """The process's part of a job's cap: one for all lanes that it copies, at the same time or one after the other."""
+    return ByteRateLimit(bytes_per_second)
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pyspark import SparkConf, SparkContext
 
-from mirrorless.naming import SPARK_MASTER_VARIABLE
+from mirrorless.flow.naming import SPARK_MASTER_VARIABLE
 
 _LOCAL: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",

@@ -2,8 +2,9 @@
 
     python spark/backfill.py s3://bucket/flows/us-east_eu-west/jobs/<run id>
 
-SIGTERM (a cancelled run on EMR Serverless, by way of Java: see `spark.jobs.context`) and SIGINT (Ctrl-C) end the Spark
-jobs, and with them the lanes.
+SIGTERM (a cancelled run on EMR Serverless, by way of Java: see `spark.jobs.context`) and SIGINT (Ctrl-C) end the run:
+what it holds is let go. While the driver waits for an answer of Java, its Spark jobs are ended from another thread, and
+the answer brings the end: an answer that is left unread would be waited for by the next call, until all is copied.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import FrameType
+from typing import Any, Final
 
 import msgspec
 from pyspark import SparkContext
@@ -26,17 +28,23 @@ from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.aws.metrics import METRICS_EVERY_MS, emit_progress
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
+from mirrorless.flow.naming import ENDS_ONCE_VARIABLE
+from mirrorless.flow.rate_limit import in_parallel
 from mirrorless.jobs.progress import EVERY_MS, JobState, LaneProgress, add_up, by_lane
 from mirrorless.jobs.request import PAGE, PROGRESS, REPORT, REQUEST, JobRequest, decode_request
-from mirrorless.naming import ENDS_ONCE_VARIABLE
 from mirrorless.ports.stores import JobFiles
 from mirrorless.reports.page import render
 from mirrorless.reports.report import Report
-from mirrorless.scheduled.rate_limit import in_parallel
 from spark.jobs.context import spark_context
 
 PAUSES = 9
 """Between two sums of the progress, as many times as long as one takes."""
+
+AGAIN_SECONDS: Final = 0.25
+"""Between two orders to Spark to end its jobs: the next one may begin just behind an order."""
+
+_OF_SPARK: Final = ("pyspark", "py4j")
+"""Packages whose calls wait for an answer of Java."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +76,7 @@ class JobRun:
     """Of the whole: ms since the run began, and records copied by then."""
     _context: SparkContext | None = None
     _starting: threading.Thread | None = None
+    _not_started: Exception = field(default_factory=Exception)
     _waiting: Mapping[str, LaneProgress] = field(default_factory=dict)
     _done: dict[str, LaneProgress] = field(default_factory=dict)
     """By file: read once, where there may be 50,000 to read every few seconds."""
@@ -77,11 +86,21 @@ class JobRun:
 
     @property
     def context(self) -> SparkContext:
-        """Spark for tasks, started when it is first needed, or by `start_spark` before."""
-        if self._starting is not None:
-            self._starting.join()
+        """Spark for tasks, started when it is first needed, or by `start_spark` before.
+
+        Always in a thread: in the main one it would take the signal of Ctrl-C.
+
+        Raises:
+            Cancelled: the run is being ended.
+        """
+        if self.cancelled:
+            raise Cancelled
+        self.start_spark().join()
         if self._context is None:
-            self._context = self._new_context()
+            self._starting = None  # what failed beside the plan is tried once more
+            self.start_spark().join()
+        if self._context is None:
+            raise self._not_started
         return self._context
 
     @property
@@ -90,25 +109,40 @@ class JobRun:
         _ = self.context  # the builder takes the one that is there
         return SparkSession.builder.getOrCreate()
 
-    def _new_context(self) -> SparkContext:
-        return spark_context(f"mirrorless {self.request.run_id}", quick_java=self.request.kind == "backfill")
-
-    def start_spark(self) -> None:
+    def start_spark(self) -> threading.Thread:
         """Start Spark in a thread, while the driver reads the facts for its plan."""
-        if self._context is None and self._starting is None:
+        if self._starting is None:
             self._starting = threading.Thread(target=self._start_spark, name="spark", daemon=True)
             self._starting.start()
+        return self._starting
 
     def _start_spark(self) -> None:
         try:
-            self._context = self._new_context()
-        except Exception as exc:  # noqa: BLE001 -- whoever needs Spark tries once more, and gets the error
-            print(f"Spark has not started beside the plan: {exc!r}", file=sys.stderr)
+            quick = self.request.kind == "backfill"
+            self._context = spark_context(f"mirrorless {self.request.run_id}", quick_java=quick)
+        except Exception as exc:  # noqa: BLE001 -- raised where Spark is needed
+            print(f"Spark has not started: {exc!r}", file=sys.stderr)
+            self._not_started = exc
 
-    def cancel_tasks(self) -> None:
-        """End all tasks, where Spark still answers: Java may be ending as well."""
+    def cancel(self, _: int, frame: FrameType | None) -> None:
+        """End the run: the handler of its signals.
+
+        Raises:
+            Cancelled: at once, or, where Spark is waited for, what it raises when its jobs are ended.
+        """
+        if self.cancelled:  # another signal would interrupt the release of the lanes
+            return
+        self.cancelled, self.state = True, "cancelling"
+        if not _waits_for_java(frame):
+            raise Cancelled
+        threading.Thread(target=self._end_spark_jobs, name="cancel", daemon=True).start()
+
+    def _end_spark_jobs(self) -> None:
+        """End what runs in Spark, and what is begun in it from now on, where it still answers: Java may be ending."""
         try:
-            self.context.cancelAllJobs()
+            while not self._over.is_set() and self._context is not None:
+                self._context.cancelAllJobs()
+                self._over.wait(AGAIN_SECONDS)
         except Exception as exc:  # noqa: BLE001 -- the lanes are to be let go, whatever Spark says
             print(f"Spark does not end its tasks: {exc!r}", file=sys.stderr)
 
@@ -190,13 +224,8 @@ def drive(job: Job, arguments: Iterable[str] | None = None) -> int:
     if os.environ.get(ENDS_ONCE_VARIABLE) and (ended := _ended_before(files)) is not None:
         return ended
 
-    def cancel(*_: object) -> None:
-        if not run.cancelled:  # another signal would interrupt the release of the lanes
-            run.cancelled = True
-            raise Cancelled
-
-    signal.signal(signal.SIGTERM, cancel)
-    signal.signal(signal.SIGINT, cancel)
+    signal.signal(signal.SIGTERM, run.cancel)
+    signal.signal(signal.SIGINT, run.cancel)
     run.state = "running"
     run.write_progress()
     run.watch()
@@ -220,6 +249,15 @@ def drive(job: Job, arguments: Iterable[str] | None = None) -> int:
         run.end("failed", f"{type(exc).__name__}: {exc}")
         raise
     return 0 if outcome.clean else 3
+
+
+def _waits_for_java(frame: FrameType | None) -> bool:
+    """Whether what is being done is a call of Spark."""
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] in _OF_SPARK:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _ended_by_the_operator(run: JobRun) -> int:

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import LaneState, Lease, Stop
 from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseHeld, MirrorlessError
-from mirrorless.lane import Lane
-from mirrorless.lane_state import LaneState, Lease, Stop
 from mirrorless.ports.stores import LaneStates, Leases
 from mirrorless.reconcile.inspect import HELD
 
@@ -29,6 +29,9 @@ AT_ONCE = 8
 SKEW_MS = 10 * 60_000
 """Between the clocks of two machines at most: AWS refuses a signature that is five minutes old, or early.
 (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-troubleshooting.html)"""
+
+TICK_MS = 2_000
+"""Of the store's clock, which tells whole seconds, and of the way to it."""
 
 
 A = TypeVar("A")
@@ -159,6 +162,10 @@ class LaneHolds(LaneStates, Protocol):
         """Let the lane try again from where it stopped, or go on from where its mapping is."""
         ...
 
+    def store_now(self) -> int | None:
+        """See `mirrorless.ports.stores.FlowFences.store_now`."""
+        ...
+
 
 @dataclass(slots=True, kw_only=True)
 class HeldLanes:
@@ -183,21 +190,29 @@ class HeldLanes:
 
         # A fenced lane gets a stop of its own: it must stay held after the fence where the run does not finish it.
         def stop(lane: Lane) -> None:
-            detail, at = f"held by job run {self.run_id}", stops[lane].at if lane in stops else self.clock()
-            self.states.stop(lane, Stop(reason=HELD, upstream_offset=0, detail=detail, at=at))
+            known = stops.get(lane) or Stop(reason=HELD, upstream_offset=0, detail="", at=self.clock())
+            detail = f"held by job run {self.run_id}"
+            self.states.stop(lane, replace(known, reason=HELD, upstream_offset=0, detail=detail))
 
         side_by_side(stop, [*loose, *self._fenced(lanes)])
-        newest = max((stop.at for stop in stops.values() if stop.reason == HELD), default=0)
-        # An environment cannot be queried, but none keeps a lane's state for longer than this. How old a hold is, is
-        # only known as well as the clocks of two machines agree.
-        if loose or self.clock() - newest < self.settle_ms + SKEW_MS:
-            self.sleep(self.settle_ms / 1000)
+        # An environment cannot be queried, but none keeps a lane's state for longer than this.
+        left = [self.settle_ms if loose else 0, *(self._left(stop) for stop in stops.values() if stop.reason == HELD)]
+        if max(left) > 0:
+            self.sleep(max(left) / 1000)
         if not loose:
             return ""
         return (
             f"{len(loose)} lanes were not held: what the forwarder replicated since the source came back counts as "
             "replicated; hold the flow's lanes as soon as its source is lost"
         )
+
+    def _left(self, stop: Stop) -> int:
+        """How long it may take, in ms, until every environment has read a hold; 0 and less where all have."""
+        now = self.states.store_now() if stop.by_store else None
+        if now is not None:
+            return self.settle_ms + TICK_MS - max(0, now - stop.at)
+        # How old it is, is only known as well as the clocks of two machines agree.
+        return self.settle_ms if self.clock() - stop.at < self.settle_ms + SKEW_MS else 0
 
     def release(self, lanes: Iterable[Lane]) -> None:
         """End the holds."""

@@ -3,13 +3,11 @@
 One partition, all of its records replicated, and a group at every lag there is. MM2 sees its best case: offsets equal
 on both sides, no gap, a task that lives from the first record on. Ours sees what the forwarder leaves behind: batches
 of random size, each with a commit marker behind it. Every figure is counted from translated offsets; nothing is timed,
-and the same seed gives the same table. Exits 1 if our map errs by a record.
+and the same seed gives the same table.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,8 +15,9 @@ from pathlib import Path
 from random import Random
 
 from lab.audit.translations import LoadedChains
-from tests.benchmarks.mm2_store import Sync, SyncStore, SyncWriter
+from tests.benchmarks.harness import Outcome
 from tests.support.chains import LANE, MemoryChains, run
+from tests.support.mm2_store import Sync, SyncStore, SyncWriter
 
 RECORDS = 1_000_000
 LARGEST_BATCH = 10_000
@@ -51,27 +50,22 @@ class Column:
     """Entries written for the whole partition: offset syncs, or runs."""
     kept: int
     """Different entries that translate at the end."""
-    bands: tuple[Reread, ...]
+    bands: dict[tuple[int, int], Reread]
+    """By first and last lag."""
 
 
-def main() -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=RECORDS)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--report", type=Path, help="write the page there as well")
-    arguments = parser.parse_args()
-
-    columns = measure(arguments.records, arguments.seed)
-    found = table(arguments.records, columns)
+def measure(*, records: int = RECORDS, seed: int = 1, report: str = "") -> Outcome:
+    """Print the table, and write the page where there is to be one."""
+    columns = columns_of(records, seed)
+    found = table(columns)
     print(found)
-    if arguments.report is not None:
-        arguments.report.write_text(page(arguments.records, arguments.seed, found))
-    ours = columns[-1]
-    return int(any(band.worst or band.skipped for band in ours.bands))
+    if report:
+        Path(report).write_text(page(records, seed, found))
+    wrong = [str(band) for band in columns[-1].bands.values() if band.worst or band.skipped]
+    return Outcome({}, wrong)
 
 
-def measure(records: int, seed: int) -> list[Column]:
+def columns_of(records: int, seed: int) -> list[Column]:
     """MM2 at each `offset.lag.max`, then ours."""
     return [*(mm2(records, lag_max) for lag_max in LAG_MAXIMA), ours(records, Random(seed))]  # noqa: S311  no secret
 
@@ -119,36 +113,31 @@ def ours(records: int, chance: Random) -> Column:
     return Column(title="Mirrorless", written=runs, kept=runs, bands=_bands(translate, downstream=downstream))
 
 
-def _bands(translate: Callable[[int], int], *, downstream: Sequence[int]) -> tuple[Reread, ...]:
+def _bands(translate: Callable[[int], int], *, downstream: Sequence[int]) -> dict[tuple[int, int], Reread]:
     """A group at every lag of each band, held against the list of where every record stands.
 
     Args:
         translate: a committed upstream offset to the downstream offset at which the group goes on.
         downstream: the place of each record; the record's index is its upstream offset.
     """
-    records, found = len(downstream), []
-    for first, last in _within(records):
-        errors = []
-        for lag in range(first, last + 1):
-            upstream = records - lag
-            errors.append(upstream - bisect_left(downstream, translate(upstream)))
+    records, found = len(downstream), {}
+    for first, last in [(first, min(last, records)) for first, last in BANDS if first <= records]:
+        places = (records - lag for lag in range(first, last + 1))
+        errors = [upstream - bisect_left(downstream, translate(upstream)) for upstream in places]
         again = [max(0, error) for error in errors]
-        found.append(Reread(mean=sum(again) / len(again), worst=max(again), skipped=max(0, -min(errors))))
-    return tuple(found)
+        found[first, last] = Reread(mean=sum(again) / len(again), worst=max(again), skipped=max(0, -min(errors)))
+    return found
 
 
-def _within(records: int) -> list[tuple[int, int]]:
-    """The bands of a partition with so many records."""
-    return [(first, min(last, records)) for first, last in BANDS if first <= records]
-
-
-def table(records: int, columns: Sequence[Column]) -> str:
+def table(columns: Sequence[Column]) -> str:
     """Markdown; one row for each lag band."""
-    bands = [f"{first:,} to {last:,}" for first, last in _within(records)]
     rows = [
         ["Lag of the group, records", *(column.title for column in columns)],
         ["---"] * (len(columns) + 1),
-        *([band, *(str(column.bands[number]) for column in columns)] for number, band in enumerate(bands)),
+        *(
+            [f"{first:,} to {last:,}", *(str(column.bands[first, last]) for column in columns)]
+            for first, last in columns[0].bands
+        ),
         ["entries written", *(f"{column.written:,}" for column in columns)],
         ["entries that translate", *(f"{column.kept:,}" for column in columns)],
     ]
@@ -171,16 +160,12 @@ that lags is sent to the nearest older sync that is left. More syncs (a smaller 
 that lags, because the slots thin them out again. **Why Mirrorless does not.** It keeps every run, and looks up the one
 that holds the offset.
 
-**How it was made.** `python -m tests.benchmarks.translation --records {records} --seed {seed} --report
-docs/reference/translation.md` writes this page; the same seed writes the same page. MM2 is a port of its algorithm to
-Python (`tests/benchmarks/mm2_store.py`), held to the cases of MM2's own tests (`tests/unit/mm2/test_mm2_store.py`). It
-sees its best case: no gaps, equal offsets on both sides, every sync stored at once, no restart. Mirrorless is the code
+**How it was made.** `python -m tests.benchmarks translation records={records} seed={seed}` writes this page; the same
+seed writes the same page. MM2 is a port of its algorithm to Python (`tests/support/mm2_store.py`), held to the cases of
+MM2's own tests (`tests/unit/mm2/test_mm2_store.py`). It sees its best case: no gaps, equal offsets on both sides, every
+sync stored at once, no restart. Mirrorless is the code
 that ships, on a chain as the forwarder leaves it: batches of 1 to {LARGEST_BATCH:,} records with a commit marker behind
 each. Its figures are counted against a list of where every record stands, as MM2's are. That they hold over gaps,
 aborted records, retries and resets as well is shown by `tests/unit/protocol/test_translation_property.py` and, on real
 clusters, by `tests/integration/test_translation_oracle.py`.
 """
-
-
-if __name__ == "__main__":
-    sys.exit(main())

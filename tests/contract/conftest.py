@@ -12,8 +12,8 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.direct import direct_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders, DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.flow.settings import Tables
 from mirrorless.ports.stores import Chains, LaneStates, LossLedger
-from mirrorless.settings import Tables
 from tests.support.chains import NOW, MemoryChains, MemoryLaneStates, MemoryLossLedger
 
 STORES = ["memory", pytest.param("dynamodb", marks=pytest.mark.integration)]

@@ -13,13 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from moto import mock_aws
 
-from mirrorless.adapters.archive.files import S3ArchiveFiles
-from mirrorless.adapters.archive.lane_log import ParquetArchive, open_archive
-from mirrorless.adapters.aws.s3 import s3_client
+from mirrorless.adapters.archive import ParquetArchive, S3ArchiveFiles, open_archive
+from mirrorless.adapters.aws.job_files import s3_client
 from mirrorless.errors import ArchiveBroken, ConfigurationError, Retriable
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 from spark.jobs.backfill.archive_survey import survey_lane
 from tests.support.archives import rows_of, write_archive, write_file
 
@@ -131,14 +130,6 @@ def test_what_was_archived_twice_is_read_once(tmp_path: Path) -> None:
     assert read(archive, "orders", 0) == plain(100)
     survey = survey_lane(archive, "orders", 0, ALL)
     assert (survey.records, survey.copies, survey.missing) == (100, 85, 0)
-
-
-def test_two_contents_for_one_offset_are_refused_with_their_files(tmp_path: Path) -> None:
-    write_file(tmp_path / "a.parquet", rows_of("orders", 0, ODD))
-    write_file(tmp_path / "b.parquet", rows_of("orders", 0, [Record(2, 1, [], b"k", b"")]))
-
-    with pytest.raises(ArchiveBroken, match=r"offset 2: one in a\.parquet, one in b\.parquet .a retry does not help"):
-        read(open_archive(str(tmp_path)), "orders", 0)
 
 
 def test_a_survey_finds_every_hole(tmp_path: Path, opened: Callable[[], ParquetArchive]) -> None:

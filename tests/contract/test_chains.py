@@ -11,13 +11,13 @@ import pytest
 
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains, parse_lane
 from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
+from mirrorless.chain.entry import Slice
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import NEW_LANE, Head
+from mirrorless.chain.run import Run
 from mirrorless.errors import ChainBroken, LostRace
-from mirrorless.journal.entry import Slice
-from mirrorless.lane import Lane
-from mirrorless.lane_state import NEW_LANE, Head
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.positions import Positions
-from mirrorless.run import Run
 from tests.support.chains import FLOW, LANE, NOW, MemoryChains, MemoryLaneStates, reset, run
 from tests.support.clusters import MemoryCluster, MemoryTarget
 from tests.support.metered import MeteredClient

@@ -16,8 +16,7 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError
 
-from lab.servers.dynamodb import LOADER, DynamoDbLocal
-from lab.servers.dynamodb_proxy import DynamoDbProxy, Misbehaviour, MisbehaviourKind
+from lab.servers.dynamodb import LOADER, DynamoDbLocal, DynamoDbProxy, Misbehaviour, MisbehaviourKind
 from lab.servers.process import free_port
 from mirrorless.adapters.dynamodb.direct import DirectLine
 

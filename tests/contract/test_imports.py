@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from infra.packaging.bundle import _NOT_OF_FUNCTIONS
+
 ROOT = Path(__file__).parent.parent.parent
 CORE = sorted(
     f"mirrorless.{path.stem}" for path in (ROOT / "shared" / "mirrorless").glob("*.py") if path.stem != "__init__"
@@ -32,6 +34,39 @@ sys.meta_path.insert(0, Wall())
 for module in sys.argv[1:]:
     __import__(module)
 """
+
+
+AS_IN_A_BUNDLE = """
+import sys
+
+class Wall:
+    def find_spec(self, name, path=None, target=None):
+        if any(name == each or name.startswith(f"{each}.") for each in sys.argv[2].split()):
+            raise ImportError(f"{name} is in no function's bundle")
+
+sys.meta_path.insert(0, Wall())
+try:
+    __import__(sys.argv[1])
+except ImportError:
+    raise
+except Exception as settings:
+    print(f"imported, and it lacks its settings: {settings}")
+"""
+
+
+@pytest.mark.parametrize("function", sorted(path.stem for path in (ROOT / "functions").glob("*.py")))
+def test_a_function_imports_nothing_that_its_bundle_lacks(function: str) -> None:
+    left_out = " ".join(f"mirrorless.{each.replace('/', '.')}" for each in _NOT_OF_FUNCTIONS)
+    imported = subprocess.run(
+        [sys.executable, "-c", AS_IN_A_BUNDLE, function, left_out],
+        env={"PYTHONPATH": f"{ROOT / 'functions'}:{ROOT / 'shared'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert imported.returncode == 0, imported.stderr
 
 
 def test_the_import_contracts_of_the_project_hold() -> None:
@@ -111,4 +146,42 @@ def test_no_class_of_a_followed_module_inherits_from_what_is_skipped() -> None:
     inherited = {base for module in FOLLOWED for base in bases(module)}
 
     assert "aws_cdk.interfaces.aws_lambda" in inherited
-    assert {base for base in inherited if not base.startswith("aws_cdk.interfaces")} <= FOLLOWED
+    assert inherited <= FOLLOWED
+
+
+COORDINATORS = "shared/mirrorless/adapters/kafka/coordinators.py"
+TO_COORDINATORS = {
+    "describe_consumer_groups",
+    "list_consumer_group_offsets",
+    "alter_consumer_group_offsets",
+    "delete_consumer_groups",
+}
+"""The client's calls to the coordinator of a group. One that times out by itself can abort the process."""
+
+
+def test_one_module_makes_the_requests_to_coordinators_of_groups() -> None:
+    folders = ("shared", "functions", "spark", "cli", "infra", "lab", "tests")
+    callers: dict[str, set[str]] = {}
+    for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        text = path.read_text()
+        if any(f".{call}" in text for call in TO_COORDINATORS):  # in a folder of `make` there is more than our Python
+            used = {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
+            if calls := used & TO_COORDINATORS:
+                callers[str(path.relative_to(ROOT))] = calls
+
+    assert callers == {COORDINATORS: TO_COORDINATORS}
+
+
+def test_every_consumer_compares_checksums() -> None:
+    """Librdkafka leaves that out by default, and a batch whose bytes have changed on a disk is read as good."""
+    makers = re.compile(r"(?<![\w.\"])Consumer\(")
+    made = {
+        path.relative_to(ROOT): path.read_text()
+        for package in ("shared", "cli", "spark", "functions")
+        for path in (ROOT / package).rglob("*.py")
+        if makers.search(path.read_text()) and "from confluent_kafka import" in path.read_text()
+    }
+
+    assert len(made) >= 9
+    assert [path for path, text in made.items() if "consumer_config" not in text and "check.crcs" not in text] == []
+    assert "check.crcs" in (ROOT / "lab" / "esm" / "membership.py").read_text(), "as Java's, which Lambda has"

@@ -11,8 +11,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from mirrorless.adapters.aws.job_files import S3JobFiles, open_job_files
-from mirrorless.adapters.aws.s3 import s3_client
+from mirrorless.adapters.aws.job_files import S3JobFiles, open_job_files, s3_client
 from mirrorless.errors import ConfigurationError, MirrorlessError, Retriable
 from mirrorless.jobs.request import PROGRESS, REQUEST, lane_file
 from mirrorless.ports.stores import JobFiles
@@ -54,6 +53,20 @@ def test_a_file_comes_back_as_it_was_written(files: JobFiles) -> None:
     assert files.read("lanes/orders.eu-12.json") == bytes(range(256))
 
 
+@pytest.mark.parametrize("topic", ["x" * 180, "x" * 249, "a.b-c_d" * 35])
+def test_a_lane_of_any_topic_has_a_file_of_its_own(files: JobFiles, topic: str) -> None:
+    names = [
+        lane_file(each, 123_456, what, end=end)
+        for each in (topic, f"{topic[:-1]}y")
+        for what, end in (("lanes", ".json"), ("findings", "#copies-of-others.parquet"))
+    ]
+    for name in names:
+        files.write(name, name.encode())
+
+    assert [files.read(name) for name in names] == [name.encode() for name in names]
+    assert files.names("lanes/") == sorted(name for name in names if name.startswith("lanes/"))
+
+
 def test_a_file_that_is_not_there_is_none(files: JobFiles) -> None:
     assert files.read(REQUEST) is None
     assert files.names() == []
@@ -84,11 +97,20 @@ def test_a_folder_is_opened_again_by_its_place(files: JobFiles) -> None:
 
 
 def test_more_lanes_than_one_page_of_s3_holds_are_all_found(s3: Any) -> None:
+    """With pages of ten names instead of a thousand."""
+    pages = []
+
+    def ten_a_page(params: dict[str, Any], **_: Any) -> None:
+        pages.append(params)
+        params["MaxKeys"] = 10
+
+    s3.meta.events.register("provide-client-params.s3.ListObjectsV2", ten_a_page)
     files = S3JobFiles(BUCKET, "jobs/run-1", client=s3)
-    for number in range(1_050):
+    for number in range(25):
         s3.put_object(Bucket=BUCKET, Key=f"jobs/run-1/{lane_file('orders', number)}", Body=b"")
 
-    assert len(files.names("lanes/")) == 1_050
+    assert len(files.names("lanes/")) == 25
+    assert len(pages) == 3
 
 
 def test_a_reader_on_disk_reads_the_old_file_or_the_new_one(tmp_path: Path) -> None:

@@ -15,11 +15,10 @@ SUBJECTS = (
     *("a group by name, or the mapping's id", "lowest unresolved offset", "assignor", "isolation level"),
     *("a window from the first record", "6 MB of JSON, split and never cut", "a record that fits no event"),
     *("several partitions in a payload", "one batch of a partition at a time", "no more than partitions"),
-    *("the same batch for ever", "on demand (400)", "retries, age, halves", "with a destination become ten"),
+    *("the same batch for ever", "on demand (400)", "retries, age, halves"),
     *(
         "objects as identifiers, an unknown one means all",
         "SQS, SNS, S3, a topic",
-        "a destination that does not answer",
     ),
     *("a poller's end between success and commit", "a rebalance while a function runs", "a batch twice"),
     *("throttled, timed out, out of memory, exited", "a failed commit", "up to 90 s without polls", "`LATEST` loses"),
@@ -36,10 +35,8 @@ SUBJECTS = (
 OTHERS = {
     "concurrent_invocations",
     "on_demand_pollers",
-    "on_demand_retries_with_destination",
     "retry_initial_s",
     "retry_max_s",
-    "bisect_consumes_retry",
     "stop_grace_s",
     "session_timeout_s",
     "max_poll_interval_s",

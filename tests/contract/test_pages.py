@@ -13,6 +13,7 @@ import pytest
 
 from cli.main import build_parser
 from infra import cdk
+from tests.support.tutorial import PAGE, RECORDING, steps
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "docs" / "how-to" / "deploy.md"
@@ -25,6 +26,18 @@ def anchors(page: Path) -> set[str]:
     heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", head).lower() for head in heads)
     return {re.sub(r"[^\w\- ]", "", head).strip().replace(" ", "-") for head in plain}
+
+
+def test_one_page_says_how_long_the_tests_take() -> None:
+    said = re.compile(r"[^.]*\bmake (?:test|check|integration)\b[^.]*\bmin(?:utes?)?\b")
+    places = [
+        page.name
+        for page in (*PAGES, ROOT / "Makefile")
+        for paragraph in re.split(r"\n\n|\n(?=[-*|]|    make|[a-z-]+:)", page.read_text())
+        if said.search(re.sub(r"^([a-z-]+):.*##", r"`make \1`", paragraph).replace("\n", " "))
+    ]
+
+    assert places == ["README.md"]
 
 
 def lines(page: Path) -> Iterator[str]:
@@ -66,6 +79,16 @@ def test_every_line_of_the_operators_command_on_the_way_to_a_deployment_is_one_t
     assert len(commands) >= 3
     for _, *words in commands:
         build_parser(words[:1]).parse_args(words)  # ends the test with the parser's own words if it does not
+
+
+def test_the_tutorial_and_its_recording_have_the_same_commands_and_each_is_taken() -> None:
+    commands = [step.command for step in steps(PAGE.read_text())]
+    ours = [shlex.split(each)[1:] for each in commands if each.startswith(".venv/bin/mirrorless ")]
+
+    assert commands == re.findall(r"^\$ (.*)$", RECORDING.read_text(), re.MULTILINE)
+    assert len(ours) > 20
+    for words in ours:
+        build_parser(words[:1]).parse_args(words[: words.index("|")] if "|" in words else words)
 
 
 @pytest.mark.parametrize("command", ["bootstrap", "deploy", "destroy"])

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ SAMPLES = (
 FLOW, OTHER = "us-east->eu-west", "7"
 
 
-BUILT_APART = {"shared/mirrorless/operator_commands.py"}
+BUILT_APART = {"shared/mirrorless/flow/naming.py"}
 """Modules that build a command, and mark it where it is used."""
 
 
@@ -50,8 +51,13 @@ def sample(expression: str) -> str:
     return FLOW if re.search(r"\b(flow|turned)\b", expression) else OTHER
 
 
-def messages(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def messages(path: Path) -> list[tuple[int, str]]:
     """Every string of a module with its line, without docstrings; expressions in it have sample values."""
+    return list(_messages(path))
+
+
+def _messages(path: Path) -> Iterator[tuple[int, str]]:
     tree = ast.parse(path.read_text())
     skipped = {
         id(inner)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lab.servers.dynamodb import DynamoDbLocal
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import RUNNING, LaneState, Lease, LeftOut, Stop
+from mirrorless.chain.losses import ExplainedGap, GapCause, GapSummary, Loss
 from mirrorless.errors import LeaseHeld, LostRace
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import RUNNING, LaneState, Lease, Stop
-from mirrorless.losses import ExplainedGap, GapCause, GapSummary, Loss
+from mirrorless.flow.settings import Tables
 from mirrorless.ports.stores import LaneStates, LossLedger
 from tests.support.chains import FLOW, LANE
 
@@ -25,12 +29,82 @@ def test_a_stop_and_the_operators_orders_are_read_back(states: tuple[LaneStates,
     store.stop(LANE, stop)
     assert store.read([OTHER, LANE])[LANE] == LaneState(stop=stop)
 
-    operator.quarantine(LANE, 5)
-    assert store.read([LANE])[LANE] == LaneState(quarantine=frozenset({5}))
+    operator.quarantine(LANE, *LeftOut.each(5))
+    assert store.read([LANE])[LANE] == LaneState(quarantine=LeftOut.each(5))
 
     store.stop(LANE, replace(stop, upstream_offset=9))
     operator.resume(LANE)
-    assert store.read([LANE])[LANE] == LaneState(quarantine=frozenset({5}))
+    assert store.read([LANE])[LANE] == LaneState(quarantine=LeftOut.each(5))
+
+
+def test_a_lane_tries_again_by_its_stop_as_it_was_read_and_by_no_other(states: tuple[LaneStates, Any]) -> None:
+    store, operator = states
+    stop = Stop(reason="refused", upstream_offset=5, detail="too large", at=7)
+    operator.quarantine(LANE, *LeftOut.each(3))
+    assert not operator.retry(LANE, stop)
+    store.stop(LANE, stop)
+    for other in (replace(stop, at=8), replace(stop, upstream_offset=6)):
+        assert not operator.retry(LANE, other)
+    assert operator.stopped(FLOW) == {LANE: LaneState(stop=stop, quarantine=LeftOut.each(3))}
+
+    assert operator.retry(LANE, stop)
+
+    assert store.read([LANE])[LANE] == LaneState(quarantine=LeftOut.each(3))
+    assert operator.stopped(FLOW) == {}
+
+
+def test_a_stop_keeps_from_where_on_the_map_is_not_true(states: tuple[LaneStates, Any]) -> None:
+    store, _ = states
+    for untrue in (0, 70):
+        stop = Stop(reason="broken", upstream_offset=5, detail="made anew", at=7, untrue_from=untrue)
+        store.stop(LANE, stop)
+        assert store.read([LANE])[LANE] == LaneState(stop=stop)
+
+
+def test_a_stop_keeps_what_was_replicated_beyond_it_and_takes_the_place_of_another(
+    states: tuple[LaneStates, Any],
+) -> None:
+    store, operator = states
+    parted = Stop(reason="truncated", upstream_offset=5, detail="it parts", at=7, replicated=((9, 12), (20, 31)))
+    store.stop(LANE, parted)
+    assert store.read([LANE])[LANE] == LaneState(stop=parted)
+    operator.quarantine(LANE, *LeftOut.each(5))
+    stop = Stop(reason="truncated", upstream_offset=9, detail="as ordered", at=8, replicated=((9, 12),))
+
+    operator.begin_anew(LANE, stop)
+
+    assert store.read([LANE])[LANE] == LaneState(stop=stop)
+
+
+def test_that_a_lane_has_begun_outlives_every_order_of_the_operator(states: tuple[LaneStates, Any]) -> None:
+    store, operator = states
+    store.begin(LANE, 0)
+    store.stop(LANE, Stop(reason="refused", upstream_offset=5, detail="too large", at=7))
+    operator.quarantine(LANE, *LeftOut.each(5))
+    store.begin(LANE, 3)
+    operator.begin_anew(LANE)
+
+    assert store.read([LANE])[LANE] == LaneState(begun=3)
+
+
+def test_a_fence_keeps_whether_its_time_is_the_store_s(states: tuple[LaneStates, Any]) -> None:
+    _, operator = states
+    for by_store in (True, False):
+        fence = Stop(reason="held", upstream_offset=0, detail="failover", at=9, by_store=by_store)
+        operator.fence(FLOW, fence)
+        assert operator.fenced(FLOW) == fence
+
+
+@pytest.mark.integration
+def test_dynamodb_tells_its_time_with_each_answer(dynamodb: DynamoDbLocal, tables: Tables) -> None:
+    states = DynamoDbLaneOrders(dynamodb.client(), tables.lanes)
+    assert states.store_now() is None
+
+    states.fenced(FLOW)
+
+    now = states.store_now()
+    assert now is not None
+    assert abs(now - time.time() * 1000) < 5_000, "the server is on this machine"
 
 
 def test_a_fence_stops_every_lane_of_its_flow_and_no_other(states: tuple[LaneStates, Any]) -> None:
@@ -130,10 +204,10 @@ def test_an_operators_orders_leave_leases_alone(states: tuple[LaneStates, Any]) 
     operator.take(LANE, lease, now=10)
     store.wait(LANE, 42)
 
-    operator.quarantine(LANE, 5)
-    assert store.read([LANE])[LANE] == LaneState(quarantine=frozenset({5}), lease=lease, waiting=42)
+    operator.quarantine(LANE, *LeftOut.each(5))
+    assert store.read([LANE])[LANE] == LaneState(quarantine=LeftOut.each(5), lease=lease, waiting=42)
     operator.resume(LANE)
-    assert store.read([LANE])[LANE] == LaneState(quarantine=frozenset({5}), lease=lease)
+    assert store.read([LANE])[LANE] == LaneState(quarantine=LeftOut.each(5), lease=lease)
 
 
 def test_a_lease_that_ended_is_dropped_unless_it_was_renewed_or_taken(states: tuple[LaneStates, Any]) -> None:

@@ -12,17 +12,17 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from lab.servers.dynamodb import DynamoDbLocal
-from mirrorless.adapters.dynamodb import fenced_puts, journals, retries
+from mirrorless.adapters.dynamodb import journals, retries, state_store
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.direct import direct_client
 from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.chain.entry import Slice
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import NEW_LANE, Head, LaneState, Stop
 from mirrorless.errors import ChainBroken, LostRace, Retriable
-from mirrorless.journal.entry import Slice
-from mirrorless.lane import Lane
-from mirrorless.lane_state import NEW_LANE, Head, LaneState, Stop
-from mirrorless.settings import Tables
+from mirrorless.flow.settings import Tables
 from tests.support.chains import FLOW, LANE, reset, run
 from tests.support.throttled import ThrottledClient
 
@@ -227,7 +227,7 @@ def test_documents_that_are_left_unwritten_under_a_lease_are_written_again(
 def test_documents_that_stay_unwritten_under_a_lease_are_an_error(
     client: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fenced_puts, "tries", lambda deadline: retries.tries(deadline, seconds=0.5))
+    monkeypatch.setattr(state_store, "tries", lambda deadline: retries.tries(deadline, seconds=0.5))
     with pytest.raises(Retriable, match="throttled"):
         DynamoDbDocuments(ThrottledClient(client, times=FOR_EVER), tables.control).write(
             FLOW, {"task/a": b"{}", "task/b": b"{}"}, epoch=7

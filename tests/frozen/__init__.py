@@ -7,11 +7,9 @@
     golden/schema     the SHA-256 of docs/replication.schema.json, which a unit test holds to its generator
     golden/bundles    distributions and third-party files of each function's bundle and of the Spark archive
     golden/templates  resources of each example's stacks, with a digest of their properties without assets' hashes
-    test_names.txt    names of tests; one that disappears must be in replaced_tests.toml
-    coverage.toml     floors of branch coverage, for `python -m tests.frozen.coverage REPORT.json`
 
-`make frozen` writes the golden files anew and adds the names of new tests; the diff of the commit is then what changes
-for users. `make frozen PART=help` writes one part.
+`make frozen` writes the golden files anew; the diff of the commit is then what changes for users.
+`make frozen PART=help` writes one part.
 
 Not covered, and why:
 

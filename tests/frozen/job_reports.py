@@ -15,6 +15,7 @@ import pytest
 
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
+from mirrorless.chain.lane import FlowName
 from mirrorless.jobs.copy_task import CopyResult
 from mirrorless.jobs.plan import JobPlan
 from mirrorless.jobs.progress import JobProgress
@@ -29,19 +30,18 @@ from mirrorless.jobs.request import (
     VerifyOptions,
     encode_request,
 )
-from mirrorless.lane import FlowName
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.reconcile.findings import LaneInspection
 from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader
 from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.reports.report import Report
-from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.verify.findings import LaneVerdict
 from spark import backfill, verify
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
 from tests.frozen.key_tree import tree
+from tests.support.flows import make_flow
 
 FLOW = FlowName("us-east", "eu-west")
 PLAN = JobPlan(
@@ -122,11 +122,7 @@ def _backfill() -> Any:
 
 def _report(job: Callable[[JobRun], JobOutcome], options: Options) -> Any:
     """What the driver of a job leaves in its run's folder."""
-    settings = FlowSettings(
-        flow=str(FLOW),
-        source=ClusterSettings(alias=FLOW.source, bootstrap="127.0.0.1:1"),
-        target=ClusterSettings(alias=FLOW.target, bootstrap="127.0.0.1:1"),
-    )
+    settings = make_flow(FLOW, source="127.0.0.1:1", target="127.0.0.1:1")
     request = JobRequest(run_id="run-1", flow=settings, topics=("orders",), options=options)
     with TemporaryDirectory() as name, kept_signals(), redirect_stdout(StringIO()):
         folder = Path(name)

@@ -16,19 +16,19 @@ from typing import Any, cast
 
 import pytest
 
-import lab.drills.failover_drill
+import lab.drills.failover
 from infra.guard import diff_guard
 from lab.__main__ import main
 from lab.audit.audit import PartitionAudit, TopicAudit
 from lab.audit.failover import TopicFindings
 from lab.cloud import Lab
 from lab.drills.demo import Demonstration
-from lab.drills.failover_drill import Drill
+from lab.drills.failover import Drill
 from lab.drills.group_move import GroupFindings
 from lab.drills.soak import Soak
 from lab.drills.soak_results import RunResult
 from lab.state import describe
-from mirrorless.settings import Tables
+from mirrorless.flow.settings import Tables
 from tests.benchmarks.beside_mm2.ratios import conclude
 from tests.benchmarks.beside_mm2.results import Measurement, Run, open_results
 from tests.frozen.job_reports import kept_signals, reconciled
@@ -71,7 +71,7 @@ def _failover() -> Any:
         return drill._account(group, {"orders": {}, "payments": {}}, found)
 
     def replace(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(lab.drills.failover_drill, "audit_failover", lambda *_: topic)
+        patch.setattr(lab.drills.failover, "audit_failover", lambda *_: topic)
         patch.setattr(Drill, "_chains", lambda _: None)
         patch.setattr(Drill, "run", account)
 

@@ -38,4 +38,4 @@ PARTS: dict[str, Texts] = {
 """Compared by tests/frozen/test_frozen.py."""
 
 TEMPLATES: dict[str, Texts] = {"templates": _templates}
-"""Compared by tests/infra/test_frozen_templates.py, which shares what the tests there have synthesized."""
+"""Compared by tests/infra/test_synth.py, which shares what the tests there have synthesized."""

@@ -17,23 +17,25 @@ from cli.deployment import DeployedFlows, Stores
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.kafka.acls import KafkaAcls
 from mirrorless.adapters.kafka.groups import KafkaGroups
-from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
+from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets, OpenTransaction
 from mirrorless.adapters.kafka.topics import KafkaTopics
+from mirrorless.adapters.kafka.wire.open_transactions import OpenProducer
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import LaneState, Lease, Stop
+from mirrorless.chain.losses import GapSummary, Loss
 from mirrorless.errors import Retriable
+from mirrorless.flow.settings import Tables
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.jobs.progress import LaneProgress, add_up
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import LaneState, Lease, Stop
-from mirrorless.losses import GapSummary, Loss
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.ports.topics import ConfigEntry
 from mirrorless.scheduled.runner import TaskReport
-from mirrorless.settings import Tables
 from mirrorless.topics.acl_sync import AclDocument
 from mirrorless.topics.acls import Acl
 from mirrorless.topics.topic_state import TopicState
 from tests.support.chains import MemoryChains, MemoryLaneStates, MemoryLossLedger, run
 from tests.support.documents import MemoryDocuments
+from tests.support.started_jobs import end_started
 
 FLOW = FlowName("us-east", "eu-west")
 LATER = 4_000_000_000_000
@@ -106,19 +108,18 @@ def small_flow(folder: Path) -> Iterator[None]:
         patch.setattr(mirrorless.adapters.dynamodb.chains, "lanes_in", lambda *_: lanes)
         _answer(patch)
         _end_jobs_at_once(patch, folder)
-        yield
+        try:
+            yield
+        finally:
+            end_started()
 
 
-class _LaneStates(MemoryLaneStates):
+class LaneStates(MemoryLaneStates):
     """With the operator's view of a whole flow."""
 
     def noted(self, flow: FlowName) -> dict[Lane, LaneState]:
         """Every lane with something to its name."""
         return {lane: state for lane, state in self.states.items() if lane.flow == flow}
-
-    def begin_anew(self, lane: Lane) -> None:
-        """Drop the stop and the orders."""
-        self.states[lane] = LaneState()
 
     def stopped(self, flow: FlowName) -> dict[Lane, LaneState]:
         """Every lane that is stopped."""
@@ -127,7 +128,7 @@ class _LaneStates(MemoryLaneStates):
 
 def _stores() -> Stores:
     """A lane with a past and one run in doubt, one that is stopped, one that a job has, one that waits for a job."""
-    chains, states, ledger = MemoryChains(), _LaneStates(), MemoryLossLedger()
+    chains, states, ledger = MemoryChains(), LaneStates(), MemoryLossLedger()
     checkpoints, control = MemoryDocuments(), MemoryDocuments()
     lanes = [Lane(FLOW, "orders", partition) for partition in range(4)]
     for lane in lanes[:2]:
@@ -190,6 +191,8 @@ def _answer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KafkaOffsets, "partitions", partitions)
     patch.setattr(KafkaOffsets, "extents", lambda _, places: dict.fromkeys(places, Extent(0, 20)))
     patch.setattr(KafkaOffsets, "oldest_waiting", lambda _, positions: dict.fromkeys(positions, 1))
+    opened = OpenTransaction(offset=0, since=1, producer=OpenProducer(4_000, 0, "billing"))
+    patch.setattr(KafkaOffsets, "open_transactions", lambda _, ends: {("orders", 3): opened} if ends else {})
     patch.setattr(KafkaOffsets, "committed", lambda *_: 10)
     patch.setattr(KafkaOffsets, "newest", lambda offsets, *_, **__: 1 if offsets._flow == str(FLOW) else None)
     patch.setattr(KafkaTopics, "partitions", lambda *_: counts)

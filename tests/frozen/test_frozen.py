@@ -6,7 +6,6 @@ from functools import cache
 
 import pytest
 
-from tests.frozen import name_list
 from tests.frozen.golden import difference, written
 from tests.frozen.parts import PARTS, TEMPLATES
 
@@ -33,22 +32,3 @@ def test_everything_that_users_see_has_a_golden_file(part: str) -> None:
 def test_every_part_has_golden_files() -> None:
     """An empty folder would compare nothing."""
     assert [part for part in (*PARTS, *TEMPLATES) if not written(part)] == []
-
-
-def test_a_test_that_disappears_says_what_replaces_it() -> None:
-    gone = name_list.lost(name_list.names(), name_list.frozen(), name_list.replaced())
-
-    if gone:
-        problems = [
-            f"{len(gone)} tests have disappeared, and {name_list.REPLACED.name} does not say what replaces them:"
-        ]
-        pytest.fail("\n".join(problems + gone), pytrace=False)
-
-
-def test_a_test_is_lost_only_without_a_replacement_in_the_list() -> None:
-    before = {"test_kept", "test_replaced", "test_gone", "test_named_without_a_word"}
-    replacements = {"test_replaced": "test_kept", "test_named_without_a_word": " "}
-
-    found = name_list.lost({"test_kept", "test_new"}, before, replacements)
-
-    assert found == ["test_gone", "test_named_without_a_word"]

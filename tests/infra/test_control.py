@@ -14,7 +14,7 @@ from infra.deployment import FlowDeployment, plan
 from infra.guard.templates import Resource
 from infra.schedule_inputs import schedule_input
 from mirrorless.config import load
-from mirrorless.naming import CONTROL_CALLS_VARIABLE
+from mirrorless.flow.naming import CONTROL_CALLS_VARIABLE
 from mirrorless.scheduled.functions import SCHEDULED
 from mirrorless.scheduled.settings import control_settings
 from tests.support.assembly import EXAMPLES, Assembly

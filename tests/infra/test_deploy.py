@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +16,9 @@ from botocore.exceptions import BotoCoreError
 from moto import mock_aws
 
 from infra import deploy
-from infra.deployed.lookups import Lookups
+from infra.deployed import DeployedStack, Lookups
 from infra.deployment import Location
-from infra.guard.application_rules import ApplicationState
-from infra.guard.verdict import ChangeFinding
+from infra.guard.verdict import ApplicationState, ChangeFinding
 from infra.synth import stacks_in
 from mirrorless.errors import Retriable
 from tests.support.assembly import EXAMPLES, Assembly
@@ -36,6 +35,8 @@ class There:
 
     templates: Mapping[str, Mapping[str, Any]]
     state: str
+    left: Sequence[DeployedStack] = ()
+    destroyed: list[DeployedStack] = field(default_factory=list)
 
     def template(self, stack: str, _: Location) -> Mapping[str, Any] | None:
         """See `deploy.Deployed`."""
@@ -44,6 +45,14 @@ class There:
     def application(self, name: str, place: Location) -> ApplicationState | None:
         """See `deploy.Deployed`."""
         return ApplicationState(id=f"00f-{name}", state=self.state, region=place.region)
+
+    def stacks(self, place: Location) -> list[DeployedStack]:
+        """See `deploy.Deployed`."""
+        return [each for each in self.left if each.place == place and each not in self.destroyed]
+
+    def destroy(self, stack: DeployedStack) -> None:
+        """See `deploy.Deployed`."""
+        self.destroyed.append(stack)
 
 
 @pytest.fixture
@@ -67,7 +76,7 @@ def test_a_template_that_cannot_be_read_is_an_error_and_not_a_first_deployment(m
     def nowhere(*_: object, **__: object) -> object:
         raise BotoCoreError
 
-    monkeypatch.setattr("infra.deployed.lookups.boto3.client", nowhere)
+    monkeypatch.setattr("infra.deployed.boto3.client", nowhere)
 
     with pytest.raises(Retriable, match="mirrorless-state-eu-west-1 in 123456789012/eu-west-1"):
         Lookups().template("mirrorless-state-eu-west-1", PLACE)

@@ -10,8 +10,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from infra.deployed.lookups import Lookups
-from infra.deployed.networks import Networks, network_findings
+from infra.deployed import Lookups, Networks, network_findings
 from infra.deployment import plan
 from infra.guard.verdict import ChangeFinding
 from mirrorless.config import load

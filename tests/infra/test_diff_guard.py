@@ -129,10 +129,23 @@ def test_a_table_or_a_bucket_that_leaves_the_templates_is_refused(id_: str, old:
     assert "stays in the account" in refusal.why
 
 
-def test_a_stack_that_goes_takes_its_tables_along(old: Template, new: Template) -> None:
+def test_a_stack_that_goes_is_refused_as_one_and_says_what_stays(old: Template, new: Template) -> None:
     del new[STATE]
 
-    assert {finding.id for finding in refusals(old, new)} == {"Map", "Jobs"}
+    refusal = the_only(refusals(old, new))
+
+    assert refusal.id == STATE
+    assert "stay in the account" in refusal.why
+
+
+def test_a_stack_that_goes_names_the_data_that_nothing_keeps(old: Template, new: Template) -> None:
+    del old[STATE]["Resources"]["Jobs"]["DeletionPolicy"]
+    del new[STATE]
+
+    why = the_only(refusals(old, new)).why
+    assert "for good: bucket" in why
+    assert "Jobs" in why
+    assert "Map" not in why
 
 
 @pytest.mark.parametrize(
@@ -172,7 +185,8 @@ def test_a_table_under_another_logical_id_is_refused(old: Template, new: Templat
 
 
 def test_a_table_that_moves_to_another_stack_is_refused(old: Template, new: Template) -> None:
-    new[f"{STATE}-111122223333"] = new.pop(STATE)
+    new[f"{STATE}-111122223333"] = new[STATE]
+    new[STATE] = {"Resources": {}}
 
     assert {finding.id for finding in refusals(old, new)} == {"Map", "Jobs", "Spark"}
     assert all(f"{STATE}-111122223333" in finding.what for finding in refusals(old, new))
@@ -406,6 +420,7 @@ def test_a_scheduled_topic_that_was_found_and_is_named_without_an_entry_is_refus
 
 def test_the_end_of_the_reader_of_scheduled_topics_is_noted_where_the_flow_stays(old: Template, new: Template) -> None:
     old["mirrorless-pull-eu"] = {"Resources": {"Shard0": pull(), "Shard1": pull(), "Other": pull(flow="b->a")}}
+    new["mirrorless-pull-eu"] = {"Resources": {}}
 
     finding = the_only(findings(old, new))
 
@@ -584,6 +599,16 @@ def test_machines_get_json(folders: Callable[[], list[str]], new: Template, caps
 def test_a_folder_without_templates_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert diff_guard.main([str(tmp_path), str(tmp_path)]) == 2
     assert "there are no templates" in capsys.readouterr().err
+
+
+def test_a_configuration_without_an_enabled_flow_has_no_stacks(
+    folders: Callable[[], list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (nothing := tmp_path / "nothing").mkdir()
+    (nothing / "manifest.json").write_text("{}")
+
+    assert diff_guard.main([folders()[0], str(nothing)]) == diff_guard.REFUSED
+    assert f"stack {STATE}: has left" in capsys.readouterr().out
 
 
 def test_to_accept_what_is_not_refused_is_bad_input(

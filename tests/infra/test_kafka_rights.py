@@ -19,11 +19,10 @@ from confluent_kafka.admin import AdminClient
 
 from infra.deployment import FlowDeployment, plan
 from infra.iam import Part, Right
-from infra.iam.kafka import rights
+from infra.iam.kafka import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS, rights
 from infra.iam.kafka_names import distinct, prefixes
-from infra.iam.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS
 from mirrorless.config import load
-from mirrorless.naming import GAPS_GROUP, JOB_GROUP
+from mirrorless.flow.naming import GAPS_GROUP, JOB_GROUP
 from tests.support.assembly import EXAMPLES, REPOSITORY
 from tests.support.yaml_text import dump_yaml, load_yaml
 
@@ -115,7 +114,11 @@ def test_our_consumers_are_called_what_the_rights_say() -> None:
         for name in re.findall(r'"group\.id": ([^,\n]+)', module.read_text())
     }
 
-    assert found == {"LOOK_GROUP", "GAPS_GROUP", "JOB_GROUP", "PULL_GROUP"}
+    assert found == {"LOOK_GROUP", "GAPS_GROUP", "JOB_GROUP", "PULL_GROUP", "self._group"}
+    wired = (REPOSITORY / "functions" / "control.py").read_text()
+    assert set(re.findall(r"KafkaSourceLog\(.*group=(\w+)", wired)) == {"LOOK_GROUP"}, (
+        "as the look at the target has it"
+    )
 
 
 # Both ways: what a function can call, and what its role may
@@ -133,9 +136,9 @@ def imported(module: Path) -> frozenset[Path]:
 
 UNREACHED: dict[Part, set[str]] = {
     "forward": {"WriteDataIdempotently", "AlterTopicDynamicConfiguration"},  # transactions; it only reads an entry
-    "control": {"AlterTopicDynamicConfiguration"},  # it only reads an entry
-    "refresh_topics": set(),
-    "pull": {"WriteDataIdempotently", "AlterTopicDynamicConfiguration"},  # as the forwarder
+    "control": {"AlterTopicDynamicConfiguration", "DeleteGroup"},  # it only reads an entry; drills delete groups
+    "refresh_topics": {"DeleteGroup"},
+    "pull": {"WriteDataIdempotently", "AlterTopicDynamicConfiguration", "DeleteGroup"},  # as the forwarder
 }
 """Needed by calls of the imported adapters which this function does not get to."""
 

@@ -11,20 +11,20 @@ import pytest
 
 from infra.deployment import FlowDeployment, plan
 from infra.guard.templates import Resource
-from infra.monitoring import cost
+from infra.monitoring import dashboard
 from infra.monitoring.alarms import alarms
 from infra.monitoring.dashboard import RUNBOOK_SECTIONS, dashboard_body
 from infra.monitoring.flow_monitoring import alarm_topics
-from infra.monitoring.pull_alarms import pull_alarms
+from infra.monitoring.function_alarms import pull_alarms
 from mirrorless.adapters.aws.metrics import WATCHED, BatchMetrics, emit_overdue, emit_report, emit_standby
+from mirrorless.chain.lane import FlowName
+from mirrorless.chain.run import Run
 from mirrorless.config import load
-from mirrorless.config.messages import InvalidConfiguration
+from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.cost.assumptions import Assumptions
-from mirrorless.lane import FlowName
-from mirrorless.naming import NAMESPACE
+from mirrorless.flow.naming import NAMESPACE
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
-from mirrorless.run import Run
 from mirrorless.scheduled.runner import TaskReport
 from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
 from tests.support.yaml_text import dump_yaml, load_yaml
@@ -71,7 +71,14 @@ class _Anything:
 def _outcome(topic: str) -> _Anything:
     lane = _Anything(topic=topic)
     read = _Anything(
-        lane=lane, records=1, bytes=1, passed_bytes=1, returned=((2, 3),), oldest_timestamp=1, newest_timestamp=1
+        lane=lane,
+        records=1,
+        bytes=1,
+        passed_bytes=1,
+        returned=((2, 3),),
+        oldest_timestamp=1,
+        newest_timestamp=1,
+        throttled_ms=1,
     )
     run = cast("Run", read)
     return _Anything(runs=[run], stopped={(topic, 0): None}, waiting={(topic, 1): None})
@@ -148,6 +155,7 @@ EXPECTED = {
     "lane-stopped": (0, 60, 15, 1, "notBreaching"),
     "source-contradicts": (0, 60, 1, 1, "notBreaching"),
     "partition-stuck": (0, 60, 5, 3, "notBreaching"),
+    "foreign-records": (0, 60, 5, 3, "notBreaching"),
     "offsets-lost": (0, 60, 1, 1, "notBreaching"),
     "no-heartbeats": (1, 60, 5, 5, "breaching"),
     "nothing-arrives": (1, 60, 15, 15, "breaching"),
@@ -589,7 +597,7 @@ def test_the_cost_is_what_a_hand_computes(tmp_path: Path) -> None:
         "reads_control": 9_000.0,
     }
 
-    functions, tables = cost.functions_per_hour(flow), cost.tables_per_hour(flow)
+    functions, tables = dashboard.functions_per_hour(flow), dashboard.tables_per_hour(flow)
 
     assert tables is not None
     assert _worth(functions, flow, counted) == pytest.approx(12 * 0.004035351, rel=1e-6)
@@ -599,7 +607,7 @@ def test_the_cost_is_what_a_hand_computes(tmp_path: Path) -> None:
 def test_x86_costs_what_x86_costs(tmp_path: Path) -> None:
     flow = _planned(tmp_path, {"function": {"architecture": "x86_64", "memory.mb": 2048}})
 
-    hour = _worth(cost.functions_per_hour(flow), flow, {"ms_forward": 1_000.0})
+    hour = _worth(dashboard.functions_per_hour(flow), flow, {"ms_forward": 1_000.0})
 
     assert hour == pytest.approx(12 * 2 * 0.0000166667, rel=1e-6)
 
@@ -612,7 +620,7 @@ def test_the_cost_counts_the_memory_that_functions_have(assembled: Assembled) ->
         for each in assembly.resources("AWS::Lambda::Function")
     }
 
-    counted = {flow.flow.resource_name(part): mb for part, mb in cost.memory_mb(flow).items()}
+    counted = {flow.flow.resource_name(part): mb for part, mb in dashboard.memory_mb(flow).items()}
 
     assert counted.items() <= sizes.items()
 
@@ -631,7 +639,7 @@ def test_everything_that_the_cost_reads_is_on_the_dashboard(assembled: Assembled
 
 def _worth(expression: str, flow: FlowDeployment, counted: Mapping[str, float]) -> float:
     """What CloudWatch would make of it, over five minutes; what was not counted has no value."""
-    values: dict[str, float | None] = {**dict.fromkeys(cost.inputs(flow)), **counted}
+    values: dict[str, float | None] = {**dict.fromkeys(dashboard.cost_metrics(flow)), **counted}
 
     def fill(value: float | None, default: float) -> float:
         return default if value is None else value

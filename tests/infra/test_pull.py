@@ -16,9 +16,9 @@ from infra.deployment import Deployment, FlowDeployment, plan
 from infra.guard.templates import Resource
 from infra.iam import kafka, network, secrets, tables
 from infra.iam.kafka_names import scheduled_topics
-from infra.stacks.pull import PullStack
+from infra.stacks.function_stack import PullStack
 from mirrorless.config import load
-from mirrorless.config.messages import InvalidConfiguration
+from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS
 from mirrorless.scheduled.settings import pull_settings
 from tests.support.assembly import CONTEXT, Assembly

@@ -13,7 +13,7 @@ from infra.deployment import FlowDeployment, plan
 from infra.iam import network, tables
 from infra.schedule_inputs import schedule_input
 from mirrorless.config import load
-from mirrorless.config.messages import InvalidConfiguration
+from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.cost.replication import standby
 from mirrorless.scheduled.settings import control_settings
 from tests.support.assembly import Assembly

@@ -7,15 +7,18 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from infra import cdk, synth
+from infra.cost import cost_page
 from infra.packaging import wheels
-from infra.synth_cases import cases
+from infra.synth import cases
 from infra.validation import validated
+from tests.frozen.golden import difference, written
+from tests.frozen.templates import name_of, text_of
 from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
 
 
@@ -34,12 +37,33 @@ def test_a_second_deployment_and_two_thousand_topics_are_synthesized_with_the_ex
 def test_cloudformation_accepts_every_resource_and_property_of_every_example(
     assembled: Callable[[str], Assembly],
 ) -> None:
+    """A template in which nothing stands that a larger one has not is linted by `make synth` alone."""
     assemblies = [assembled(example) for example in EXAMPLES]
+    templates = {path: set(properties(path)) for each in assemblies for path in each.folder.glob("*.template.json")}
+    chosen, held = list[Path](), set[tuple[str, ...]]()
+    for path in sorted(templates, key=lambda path: (-path.stat().st_size, path)):
+        if templates[path] - held:
+            chosen.append(path)
+            held |= templates[path]
+    assert len(chosen) > 5
 
     synth.lint(
-        (path for each in assemblies for path in each.folder.glob("*.template.json")),
-        (place.region for each in assemblies for place in (*each.deployment.homes, *each.deployment.states)),
+        chosen, (place.region for each in assemblies for place in (*each.deployment.homes, *each.deployment.states))
     )
+
+
+def properties(template: Path) -> Iterator[tuple[str, ...]]:
+    """Each property that resources of a template have, below the resource's type; and the template's other parts."""
+
+    def below(place: tuple[str, ...], value: object) -> Iterator[tuple[str, ...]]:
+        yield place
+        if isinstance(value, dict | list):
+            for name, each in value.items() if isinstance(value, dict) else (("", each) for each in value):
+                yield from below((*place, name), each)
+
+    for part, contents in json.loads(template.read_text()).items():
+        for entry in contents.values() if isinstance(contents, dict) else ():
+            yield from below((part, entry["Type"] if part == "Resources" else ""), entry)
 
 
 def test_a_property_that_does_not_exist_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -116,3 +140,24 @@ def test_synth_needs_no_credentials_no_network_and_no_git(
     names = {path.name.removesuffix(".template.json") for path in out.glob("*.template.json")}
     assert names == set(built.templates)
     assert not (tree / ".git").exists()
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_example_is_synthesized_and_breaks_no_rule(example: str, assembled: Callable[[str], Assembly]) -> None:
+    assembly = assembled(example)
+
+    assert len(assembly.templates) >= 5 * len(assembly.deployment.homes) - 1
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert (REPOSITORY / "docs" / "reference" / "cost.md").read_text(encoding="utf-8") == cost_page(), "run `make docs`"
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_what_is_deployed_is_as_it_was_frozen(example: str, assembled: Callable[[str], Assembly]) -> None:
+    if changes := difference(name_of(example), text_of(assembled(example))):
+        pytest.fail(changes, pytrace=False)
+
+
+def test_every_frozen_template_is_of_an_example() -> None:
+    assert written("templates") == sorted(map(name_of, EXAMPLES))

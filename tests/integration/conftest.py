@@ -18,10 +18,11 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
-from mirrorless.naming import FLOW_VARIABLE
+from mirrorless.flow.naming import FLOW_VARIABLE
+from mirrorless.flow.settings import FlowSettings, Tables
 from mirrorless.protocol.replicate import Replicator
-from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from tests.support import aws_recorder
+from tests.support.flows import make_flow
 from tests.support.integration_parts import PARTS, place
 from tests.support.lane_stage import LaneStage
 
@@ -65,10 +66,11 @@ def aws_journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def flow_settings(clusters: tuple[KafkaCluster, KafkaCluster], tables: Tables) -> FlowSettings:
     """A flow whose transactions end soon when they are left open."""
     source, target = clusters
-    return FlowSettings(
-        flow=f"{source.alias}->{target.alias}",
-        source=ClusterSettings(alias=source.alias, bootstrap=source.bootstrap),
-        target=ClusterSettings(alias=target.alias, bootstrap=target.bootstrap, region="us-east-1"),
+    return make_flow(
+        f"{source.alias}->{target.alias}",
+        source=source.bootstrap,
+        target=target.bootstrap,
+        region="us-east-1",
         transaction_timeout_ms=2000,
         replication_factor=1,
         tables=tables,

@@ -29,27 +29,28 @@ from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.checkpoint_rounds import CheckpointWiring
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
+from mirrorless.chain.lane import FlowName
 from mirrorless.failover.effects import FailoverEffects
 from mirrorless.failover.report import missing_of
 from mirrorless.failover.run import FailoverCommand
 from mirrorless.failover.state import FailoverDocument, FailoverOrder
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.groups.clusters import GroupSide
 from mirrorless.groups.round import CheckpointRound
-from mirrorless.lane import FlowName
-from mirrorless.origin import ORIGIN_HEADER
 from mirrorless.protocol.replicate import Replicator
+from mirrorless.records.origin import ORIGIN_HEADER
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings, PullSettings
-from mirrorless.settings import FlowSettings
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
-from mirrorless.verify.lane_verification import LaneVerification
+from mirrorless.verify.slice_proof import LaneVerification
 from mirrorless.verify.task import VerifyTask
 from tests.support.lane_stage import ORDERED, LaneStage
 from tests.support.readback import await_settled, read_topic
@@ -216,6 +217,7 @@ class Pair:
                 source=sides[0],
                 target=sides[1],
                 chains=DynamoDbChains(client, tables.offset_map),
+                states=DynamoDbLaneStates(client, tables.lanes),
                 source_log=KafkaSourceLog(flow.source, flow=flow.flow),
                 counterpart=DynamoDbChains(client, tables.offset_map),
                 target_log=KafkaSourceLog(flow.target, flow=flow.flow),

@@ -10,13 +10,14 @@ import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
 from control import ControlWiring, handler
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
+from mirrorless.adapters.kafka.groups import KafkaShadowGroups
 from mirrorless.errors import LeaseLost
-from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset, document_key
 from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
 from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
@@ -121,7 +122,7 @@ class Crossing:
 
     def document(self, direction: Direction = "forward") -> GroupCheckpoints:
         """The group's stored document."""
-        key = f"{direction}/{self.group}"
+        key = document_key(direction, self.group)
         return msgspec.json.decode(self.wiring.checkpoints.read(self.settings.name, key)[key], type=GroupCheckpoints)
 
     def records(self, cluster: KafkaCluster, topic: str) -> list[tuple[bytes, bytes]]:
@@ -279,11 +280,28 @@ def test_another_application_is_not_moved_until_its_offsets_are_deleted(crossing
     assert crossing.offsets(source) == [10, 10]
     assert (crossing.document().readiness, crossing.document().reread) == ("independent", 10)
 
-    admin = AdminClient({"bootstrap.servers": target.bootstrap})
-    admin.delete_consumer_groups([crossing.group])[crossing.group].result(SECONDS)
+    groups = KafkaShadowGroups(ClusterSettings(alias="target", bootstrap=target.bootstrap), flow="test")
+    groups.delete([crossing.group], lambda: SECONDS)
     crossing.do("checkpoints")
     assert crossing.offsets(target) == [10, 10]
     assert crossing.document().readiness == "ready"
+
+
+def test_a_group_whose_name_fits_no_key_crosses_beside_another(crossing: Crossing) -> None:
+    """Kafka takes 32,767 bytes of a name; a key of DynamoDB has 1,024, and one such group failed every checkpoint."""
+    both = msgspec.structs.replace(crossing.settings, groups=(f"{crossing.group}.*",))
+    short, long = (Crossing(crossing.stage, both, f"{crossing.group}{tail}") for tail in ("", "ü" * 15_000))
+    crossing.write(20)
+    crossing.replicate()
+    for each in (short, long):
+        each.read(crossing.stage.source, 20)
+
+    for _ in range(2):
+        short.do("checkpoints")
+        short.begin_run()
+
+    assert [each.offsets(crossing.stage.target) for each in (short, long)] == [[10, 10], [10, 10]]
+    assert long.document().readiness == "ready"
 
 
 def test_a_group_brought_back_by_a_reconcile_goes_there_again(crossing: Crossing) -> None:
@@ -342,6 +360,17 @@ def test_an_empty_partition_and_one_without_readers_do_no_harm(crossing: Crossin
     crossing.do("checkpoints")
 
     remote = crossing.stage.remote_topic
+    assert crossing.committed(target) == {(remote, 0): OffsetAndMetadata(1), (remote, 1): OffsetAndMetadata(0)}
+
+    consumer = Consumer({"bootstrap.servers": source.bootstrap, "group.id": crossing.group, "log_level": 0})
+    beyond = [ClientPartition(crossing.stage.topic, partition, 1_000) for partition in (0, 1)]
+    consumer.commit(offsets=beyond, asynchronous=False)
+    consumer.close()
+    for _ in range(2):
+        crossing.do("checkpoints")
+
+    known = crossing.document().offsets[crossing.stage.topic]
+    assert known == {partition: GroupOffset(1_000, None, "out_of_range") for partition in (0, 1)}
     assert crossing.committed(target) == {(remote, 0): OffsetAndMetadata(1), (remote, 1): OffsetAndMetadata(0)}
 
 

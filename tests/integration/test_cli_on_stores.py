@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from uuid import uuid4
 
 import msgspec
@@ -26,14 +27,17 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import RUNNING, LaneState, Lease, LeftOut, Stop, StopReason
+from mirrorless.chain.run import Run, Span
+from mirrorless.failover.work import CALL_SECONDS
+from mirrorless.flow.settings import FlowSettings, Tables
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import RUNNING, LaneState, Lease, Stop
+from mirrorless.lanes.check_state import LaneNotes, TopicNotes, write_notes
 from mirrorless.mm2.internal_records import Heartbeat
-from mirrorless.run import Run, Span
 from mirrorless.scheduled.runner import RoundReport, TaskReport
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.settings import FlowSettings, Tables
+from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from mirrorless.topics.topic_state import Recreated, TopicState
 from tests.support.flow_stage import eventually
 from tests.support.lane_stage import ORDERED
@@ -102,7 +106,7 @@ class Bench:
             self.chains.confirm([run.committed()])
         return run
 
-    def stop(self, reason: str, upstream_offset: int) -> None:
+    def stop(self, reason: StopReason, upstream_offset: int) -> None:
         """Stop the first lane as the forwarder would."""
         stop = Stop(reason=reason, upstream_offset=upstream_offset, detail="it is too large", at=SETTLED)
         self.states.stop(self.lane(), stop)
@@ -167,10 +171,10 @@ def produce(bench: Bench, count: int, *, first_timestamp: int = 0) -> None:
     assert producer.flush(20) == 0
 
 
-def silence(bench: Bench, alias: str) -> None:
+def silence(bench: Bench, alias: str, address: str = "127.0.0.1:1") -> None:
     """Point the command at nobody for this cluster."""
     state = json.loads(bench.state.read_text())
-    state["clusters"][alias]["bootstrap"] = "127.0.0.1:1"
+    state["clusters"][alias]["bootstrap"] = address
     bench.state.write_text(json.dumps(state))
 
 
@@ -267,6 +271,20 @@ def test_a_lane_without_a_map_says_so(bench: Bench, capsys: pytest.CaptureFixtur
     said = answer(capsys)
     assert said["offset"] is None
     assert said["state"] == "no_map"
+
+
+def test_a_stopped_lane_whose_map_is_not_true_has_no_offset_to_go_to(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.replicate(0, 110, Span(100, 500, 5))
+    bench.states.stop(bench.lane(), Stop(reason="broken", upstream_offset=0, detail="anew", at=SETTLED, untrue_from=0))
+
+    for way in ((), ("--reverse",)):
+        assert bench.run("translate", str(FLOW), bench.topic, "0", "101", "--json", *way) == 0
+        said = answer(capsys)
+        assert (said["offset"], said["state"]) == (None, "map_lost")
+    assert bench.run("translate", str(FLOW), bench.topic, "0", "101") == 0
+    assert f"mirrorless lanes stopped '{FLOW}'" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -393,15 +411,6 @@ def test_the_lane_of_a_partition_that_is_gone_is_closed_and_left_out(
     assert [each["partition"] for each in partitions(answer(capsys))] == [0]
 
 
-def test_a_source_that_ends_below_the_position_is_pointed_out(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    """A topic that was re-created and is still empty has not contradicted the map yet; it will."""
-    bench.replicate(0, 100, Span(0, 70, 100))
-
-    assert bench.run("status") == 1
-
-    assert "re-created or truncated" in capsys.readouterr().out
-
-
 def test_lag_in_seconds_is_the_age_of_the_oldest_record_that_waits(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -432,14 +441,42 @@ def test_a_lag_of_markers_alone_is_no_time(bench: Bench, capsys: pytest.CaptureF
     assert (first["lag"], first["lag_seconds"]) == (1, 0)
 
 
-def test_latency_is_from_the_record_to_its_run(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.replicate(0, 4, Span(0, 70, 4), newest=SETTLED - 250)
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_an_open_transaction_on_the_source_is_named_with_its_producer_and_age(
+    bench: Bench, capsys: pytest.CaptureFixture[str], *, scheduled: bool
+) -> None:
+    """Committed records behind it are seen by no reader; the lag was 0 s."""
+    write_scheduled_topics(bench.documents, FLOW, {bench.topic: 2} if scheduled else {}, stored={})
+    produce(bench, 10)
+    bench.replicate(0, 10, Span(0, 70, 10))
+    other = Producer({"bootstrap.servers": bench.source.bootstrap, "transactional.id": bench.topic})
+    other.init_transactions(20)
+    other.begin_transaction()
+    for partition, seconds in ((0, 60), (1, 3_600)):
+        other.produce(bench.topic, b"open", partition=partition, timestamp=now() - 1_000 * seconds)
+    assert other.flush(20) == 0
+    produce(bench, 50)
 
-    bench.run("status", "--json")
+    assert bench.run("status", "--json") == 1, "the older one has outlived what brokers allow"
 
     first, second = partitions(answer(capsys))
-    assert first["replication_latency_ms"] == 250
-    assert second["replication_latency_ms"] is None
+    assert (first["lag"], first["open_transaction"]["offset"], second["open_transaction"]["offset"]) == (51, 10, 0)
+    assert 60 <= first["lag_seconds"] < 600
+    assert 3_600 <= second["lag_seconds"] < 4_200
+    producer = first["open_transaction"]["producer"]
+    assert (producer["transactional_id"], producer) == (bench.topic, second["open_transaction"]["producer"])
+
+    bench.run("status")
+    shown = capsys.readouterr().out
+    named = (
+        f"a transaction of producer {producer['producer_id']} (epoch {producer['epoch']}, `{bench.topic}`), open since"
+    )
+    assert f"  {bench.lane()}: 51 upstream offsets from 10 on wait for {named}" in shown
+    assert f"! {bench.lane(1)}: 1 upstream offset from 0 on wait for {named}" in shown
+
+    other.commit_transaction(20)
+    bench.run("status", "--json")
+    assert [each["open_transaction"] for each in partitions(answer(capsys))] == [None, None]
 
 
 def test_the_newest_heartbeats_of_both_kinds_are_found(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -488,16 +525,6 @@ def test_a_task_that_is_not_done_any_more_needs_the_operator(bench: Bench, capsy
     assert [name for name, task in tasks.items() if task["overdue"]] == ["checkpoints"]
     assert tasks["lanes"]["troubles"] == ["us-east.orders-3 is odd"]
     assert tasks["heartbeats"]["ok_at"] is None
-
-
-def test_a_partition_that_is_stuck_on_the_target_needs_the_operator(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report(bench, "lanes", ok_at=now(), figures={"stuck-partitions": 1}, troubles=("us-east.orders-0 is stuck",))
-
-    assert bench.run("status") == 1
-
-    assert "! lanes: us-east.orders-0 is stuck" in capsys.readouterr().out
 
 
 def test_status_counts_groups_and_names_those_that_are_not_ready(
@@ -734,6 +761,29 @@ def test_groups_are_known_while_the_source_is_down(bench: Bench, capsys: pytest.
     assert "Incomplete" in shown
 
 
+def test_a_source_that_takes_connections_and_answers_nothing_holds_up_neither_groups_nor_a_failover(
+    bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The group has an offset on a partition without a map, of which only the source's end would say more."""
+    bench.replicate(0, 4, Span(0, 700, 4))
+    create(bench.target, f"us-east.{bench.topic}", 2)
+    follow(bench, "shop", "ahead_of_replication")
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        silence(bench, "us-east", f"127.0.0.1:{deaf.getsockname()[1]}")
+
+        assert bench.run("translate", str(FLOW), bench.topic, "0", "2") == 0
+        assert bench.run("status", str(FLOW)) == 0
+        assert "does not answer" in capsys.readouterr().out
+        words = ("failover", str(FLOW), "--source-lost", "--execute", "--report", str(tmp_path), "--json")
+        code = bench.run(*words)
+
+    (flow,) = answer(capsys)["flows"]
+    assert (code, flow["error"], flow["totals"]["finished"]) == (3, "", True)
+    assert [each for each in flow["totals"]["missing"] if each.startswith("group shop: ")], flow["totals"]
+    spent = {each["step"]: each["ms"] for each in flow["steps"]}
+    assert spent["groups"] < CALL_SECONDS * 1000, "no question to the source takes a round's time"
+
+
 def test_a_group_that_is_not_followed_is_bad_input_with_the_reason(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -744,12 +794,6 @@ def test_a_group_that_is_not_followed_is_bad_input_with_the_reason(
     ):
         assert bench.run("groups", str(FLOW), "--group", group) == 2
         assert reason in capsys.readouterr().err
-
-
-def test_a_group_before_the_map_needs_the_operator(bench: Bench) -> None:
-    follow(bench, "shop", "before_map")
-
-    assert bench.run("groups", str(FLOW)) == 1
 
 
 # topics
@@ -828,8 +872,11 @@ def test_every_command_that_a_status_prints_about_stops_runs_as_printed(
 ) -> None:
     produce(bench, 9)
     bench.replicate(0, 4, Span(0, 70, 4))
+    create(bench.target, f"us-east.{bench.topic}", 2)
     programs = set()
-    for reason in ("refused", "contradiction", "truncated", "broken", "held", "recreated"):
+    for reason in get_args(StopReason):
+        if reason == "backfilled":
+            continue  # its command starts a job
         bench.stop(reason, 4)
         assert bench.run("status") == 1
         commands = re.findall(r"`mirrorless ([^`]+)`", capsys.readouterr().out)
@@ -838,9 +885,39 @@ def test_every_command_that_a_status_prints_about_stops_runs_as_printed(
             bench.stop(reason, 4)
             words = shlex.split(command)
             assert bench.run(*words) == 0, command
-            assert bench.states.read([bench.lane()])[bench.lane()].stop is None, command
+            if "--execute" in words:  # the others show a plan
+                assert bench.states.read([bench.lane()])[bench.lane()].stop is None, command
             programs.add(words[1])
     assert programs == {"resume", "quarantine", "reset"}
+
+
+def test_a_reset_finds_the_end_of_what_the_target_has_by_the_records(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Aborted records and markers stand behind it on the target, and the map has nothing left of the lane."""
+    remote, since = f"us-east.{bench.topic}", now()
+    produce(bench, 900, first_timestamp=since)
+    create(bench.target, remote, 2)
+    producer = Producer({"bootstrap.servers": bench.target.bootstrap, "transactional.id": remote})
+    producer.init_transactions(20)
+    for first, end in ((0, 400), (400, 637), (637, 760)):
+        producer.begin_transaction()
+        for number in range(first, end):
+            producer.produce(remote, value=str(number).encode(), partition=0, timestamp=since + number)
+        assert producer.flush(20) == 0
+        if end > 637:
+            producer.abort_transaction(20)
+        else:
+            producer.commit_transaction(20)
+    bench.states.begin(bench.lane(), 2)
+    bench.stop("expired", 0)
+
+    words = ["lanes", "reset", str(FLOW), bench.topic, "0", "--to", "target", "--reason", "expired", "--execute"]
+    assert bench.run(*words) == 0, capsys.readouterr().err
+
+    head = bench.chains.heads([bench.lane()])[bench.lane()]
+    assert (head.generation, head.position) == (3, 637)
+    assert bench.ledger.read(bench.lane()) == []
 
 
 def test_an_order_is_a_plan_until_it_is_executed(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -852,7 +929,7 @@ def test_an_order_is_a_plan_until_it_is_executed(bench: Bench, capsys: pytest.Ca
 
     state = bench.states.read([bench.lane()])[bench.lane()]
     assert state.stop is not None
-    assert state.quarantine == frozenset()
+    assert state.quarantine == ()
     assert bench.chains.heads([bench.lane()])[bench.lane()].generation == 0
 
 
@@ -872,7 +949,7 @@ def test_exactly_the_refused_record_can_be_quarantined(bench: Bench, capsys: pyt
     assert bench.run("lanes", "quarantine", str(FLOW), bench.topic, "0", "17", "--execute") == 0
 
     state = bench.states.read([bench.lane()])[bench.lane()]
-    assert state.quarantine == {17}
+    assert [(order.first, order.next, order.cause) for order in state.quarantine] == [(17, 18, "")]
     assert state.stop is None
 
 
@@ -880,7 +957,7 @@ def test_a_lane_goes_on_after_its_topic_was_created_anew(bench: Bench, capsys: p
     """`--to earliest` asks the source; the new generation begins there, with no order about the old records left."""
     produce(bench, 3)
     bench.replicate(0, 100, Span(0, 70, 100))
-    bench.states.quarantine(bench.lane(), 2)
+    bench.states.quarantine(bench.lane(), *LeftOut.each(2))
     bench.stop("contradiction", 0)
 
     words = ["lanes", "reset", str(FLOW), bench.topic, "0", "--to", "earliest", "--reason", "created anew", "--execute"]
@@ -895,7 +972,7 @@ def test_a_lane_goes_on_after_its_topic_was_created_anew(bench: Bench, capsys: p
     assert bench.ledger.read(bench.lane()) == []
     state = bench.states.read([bench.lane()])[bench.lane()]
     assert state.stop is None
-    assert state.quarantine == frozenset()
+    assert state.quarantine == ()
 
     # The new generation has a map of its own.
     bench.replicate(0, 3, Span(0, 170, 3))
@@ -1033,6 +1110,66 @@ def test_the_lease_of_a_dead_job_is_ended(bench: Bench, capsys: pytest.CaptureFi
     bench.states.wait(bench.lane(1), 42)
     assert bench.run("lanes", "resume", str(FLOW), bench.topic, "1", "--execute") == 2
     assert f"mirrorless lanes reset '{FLOW}' {bench.topic} 1 --to 42 --reason" in capsys.readouterr().err
+
+
+# foreign records
+
+
+def test_a_plan_is_refused_where_the_flow_would_begin_beside_records_that_it_has_not_written(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An aborted record is nobody's: partition 1 has nothing that a reader gets."""
+    produce(bench, 5)
+    remote = f"us-east.{bench.topic}"
+    create(bench.target, remote, 2)
+    producer = Producer({"bootstrap.servers": bench.target.bootstrap, "transactional.id": remote, **ORDERED})
+    producer.init_transactions(20)
+    for partition in (0, 1):
+        producer.begin_transaction()
+        producer.produce(remote, value=b"theirs", partition=partition)
+        assert producer.flush(20) == 0
+        producer.abort_transaction(20) if partition else producer.commit_transaction(20)
+    written = tmp_path / "planned.yaml"
+    words = ("plan", str(FLOW), "--sample-seconds", "0.1", "--json")
+
+    def said(*more: str, code: int) -> list[str]:
+        assert bench.run(*words, *more) == code
+        return [note for note in answer(capsys)["notes"] if remote in note or "not known" in note]
+
+    (note,) = said("--write", str(written), code=1)
+    assert note.startswith(f"! {FLOW} {bench.topic}: {remote} has records that this flow has not written")
+    assert "downstream offset 0 @ 0 on" in note
+    assert "say `--beside`" in note
+    assert not written.exists()
+    assert said("--beside", "--write", str(written), code=0) == [note.removeprefix("! ")]
+    assert written.exists()
+
+    state = bench.state.read_text()
+    bench.state.write_text(json.dumps(json.loads(state) | {"dynamodb": {"endpoint": "http://127.0.0.1:1", "pid": 1}}))
+    named, unknown = said(code=1)
+    assert named == note
+    assert unknown.startswith("whether the flow has written what stands on the target is not known: ")
+
+    bench.state.write_text(state)
+    bench.replicate(0, 1, Span(0, 0, 1))
+    assert said(code=0) == []
+
+
+def test_orders_for_a_lane_name_the_records_of_others_beside_it(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for partition in (0, 1):
+        bench.replicate(0, 100, Span(0, 70, 100), partition=partition)
+    bench.states.stop(bench.lane(), Stop(reason="held", upstream_offset=100, detail="by me", at=SETTLED))
+    theirs = TopicNotes(lanes={0: LaneNotes(foreign=70, foreign_at=SETTLED), 1: LaneNotes()})
+    write_notes(bench.documents, FLOW, {bench.topic: theirs})
+
+    for named, count in (("0", 1), ("1", 0)):
+        assert bench.run("lanes", "reset", str(FLOW), bench.topic, named, "--to", "40", "--reason", "again") == 0
+        shown = capsys.readouterr().out
+        assert shown.count("has records that this flow has not written, from partition and downstream offset") == count
+    assert bench.run("lanes", "resume", str(FLOW), bench.topic, "0") == 0
+    assert "has not written, from partition and downstream offset 0 @ 70 on" in capsys.readouterr().out
 
 
 # bad input

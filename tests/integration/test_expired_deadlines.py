@@ -15,11 +15,12 @@ from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.adapters.kafka.writer import KafkaWriter
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline, OffsetAndMetadata
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.ports.topics import ConfigChange, NewRemoteTopic
-from mirrorless.record import Record
-from mirrorless.settings import ClusterSettings
+from mirrorless.records.record import Record
 from mirrorless.topics.acls import Acl
 from tests.support.readback import read_topic
 

@@ -16,9 +16,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline, GroupIsActive, OffsetAndMetadata
-from mirrorless.settings import ClusterSettings
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.ports.kafka import GroupIsActive, OffsetAndMetadata
 
 pytestmark = pytest.mark.integration
 
@@ -72,7 +73,7 @@ def groups_of(bootstrap: str) -> KafkaGroups:
 
 
 @contextmanager
-def member(cluster: KafkaCluster, group: str, topic: str, protocol: str) -> Iterator[Consumer]:
+def member(cluster: KafkaCluster, group: str, topic: str, protocol: str, **options: Any) -> Iterator[Consumer]:
     """A consumer of the topic that has been given partitions."""
     if protocol == "consumer" and cluster.version.startswith("3."):
         pytest.skip("Kafka 3 has KIP-848 only as a preview that is switched off")
@@ -82,6 +83,7 @@ def member(cluster: KafkaCluster, group: str, topic: str, protocol: str) -> Iter
             "group.id": group,
             "group.protocol": protocol,
             "enable.auto.commit": False,
+            **options,
         }
     )
     try:
@@ -128,6 +130,23 @@ def test_a_group_is_active_while_it_has_a_member_and_then_empty(
 
     assert groups.states([group], within(10)) == {group: "empty"}
     assert group in groups.names(within(10))
+
+
+def test_a_static_member_that_was_closed_stays_for_its_session_time_out(
+    cluster: KafkaCluster, groups: KafkaGroups, group: str, topic: str
+) -> None:
+    options: dict[str, Any] = {"group.instance.id": "shop-1", "session.timeout.ms": 6_000}
+    other = f"{group}-other"
+    with member(cluster, other, topic, "classic"), member(cluster, group, topic, "classic", **options):
+        assert groups.static([group, other], within(10)) == {group}
+
+    closed = time.monotonic()
+    assert groups.states([group], within(10)) == {group: "active"}
+    assert groups.static([group], within(10)) == {group}
+    while groups.states([group], within(10)) != {group: "empty"}:
+        assert time.monotonic() < closed + 60
+        time.sleep(0.2)  # between two looks at a condition with a deadline
+    assert groups.static([group], within(10)) == set()
 
 
 def test_a_group_that_only_ever_was_committed_for_is_listed_and_empty(

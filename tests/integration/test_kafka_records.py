@@ -17,9 +17,9 @@ from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.admin import Call, WarmAdmin
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.records import KafkaRecords
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline
-from mirrorless.settings import ClusterSettings
+from mirrorless.flow.settings import ClusterSettings
 from tests.support.readback import read_topic
 
 pytestmark = pytest.mark.integration

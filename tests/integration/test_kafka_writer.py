@@ -20,9 +20,9 @@ from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.target import KafkaTarget, producer_config
 from mirrorless.adapters.kafka.writer import KafkaWriter
 from mirrorless.errors import Retriable
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.kafka import Delivery, TopicPartition
-from mirrorless.record import Record
-from mirrorless.settings import FlowSettings
+from mirrorless.records.record import Record
 from tests.support.lane_stage import LaneStage
 from tests.support.readback import read_topic
 

@@ -10,12 +10,14 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from lab.cloud import create_topics
 from lab.drills.application import Application, PartitionKey
 from lab.drills.workload import Workload
 from lab.servers.kafka import KafkaCluster
+from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.flow.settings import ClusterSettings
 
 pytestmark = pytest.mark.integration
 
@@ -88,9 +90,8 @@ def test_the_group_is_gone_from_the_cluster_that_it_has_left(
 
     application.read(bootstrap, [topic], until=lambda _: application.read_count(bootstrap) == 10)
 
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    described = admin.describe_consumer_groups([application.group], request_timeout=10)[application.group].result(10)
-    assert described.state.name == "EMPTY"
+    groups = KafkaGroups(ClusterSettings(alias="source", bootstrap=bootstrap), flow="test")
+    assert groups.states([application.group], lambda: 10) == {application.group: "empty"}
 
 
 def test_an_application_whose_producer_is_fenced_goes_on_with_another(

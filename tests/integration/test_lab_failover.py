@@ -16,6 +16,11 @@ DRILL = (sys.executable, "-m", "lab", "failover", "--quick", "--records", "3000"
 NOTHING = ("lost", "duplicated", "reordered", "different", "mistranslated", "reread", "skipped")
 
 
+@pytest.mark.soak(
+    "tests/integration/spark/test_failover.py::test_a_lost_source_costs_what_the_report_names_and_nothing_is_read_twice",
+    "tests/integration/spark/test_reconcile.py::test_quarantined_orphans_are_copied_once_beside_the_remote_topic",
+    "tests/unit/failover/test_killed_and_run_again.py::test_a_failback_leaves_everything_as_it_was_wherever_it_is_killed",
+)
 def test_after_an_outage_a_reconcile_and_a_failback_every_record_is_accounted_for(tmp_path: Path) -> None:
     report, page = tmp_path / "report.json", tmp_path / "report.html"
 

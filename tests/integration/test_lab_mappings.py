@@ -7,22 +7,18 @@ import json
 import os
 import threading
 import time
-from base64 import b64decode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import boto3
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from moto import mock_aws
 
 from lab.esm.behaviour import LabBehaviour
-from lab.esm.destinations import Destinations
 from lab.esm.mapping_api import ResourceConflictError, ResourceInUseError, ResourceNotFoundError
 from lab.esm.mappings import EventSourceMappings
 from lab.esm.membership import starting_positions
@@ -36,7 +32,6 @@ pytestmark = pytest.mark.integration
 ARN = "arn:aws:kafka:us-east-1:123456789012:cluster/src/1"
 PROVISIONED: dict[str, Any] = {"ProvisionedPollerConfig": {"MinimumPollers": 1, "MaximumPollers": 1}}
 PARTIAL = {**PROVISIONED, "FunctionResponseTypes": ["ReportBatchItemFailures"]}
-SERVICES = {"region_name": "us-east-1", "aws_access_key_id": "lab", "aws_secret_access_key": "lab"}
 
 
 def eventually(claim: Callable[[], bool], *, within_s: float = 20.0) -> None:
@@ -93,7 +88,6 @@ class Stage:
     folder: Path
     topic: str = field(default_factory=lambda: f"orders-{uuid4().hex[:8]}")
     function: Function = field(default_factory=Function)
-    destinations: Destinations = field(default_factory=Destinations)
     behaviour: LabBehaviour = field(
         default_factory=lambda: LabBehaviour(retry_initial_s=0.05, retry_max_s=0.2, stop_grace_s=1.0)
     )
@@ -108,7 +102,6 @@ class Stage:
                 folder=self.folder,
                 clusters_by_arn={ARN: self.broker.bootstrap},
                 behaviour=self.behaviour,
-                destinations=self.destinations,
             )
         return self._mappings
 
@@ -319,19 +312,6 @@ def test_a_partial_response_redelivers_only_the_failed_and_holds_the_commit_back
     assert stage.mappings.committed(uuid) == {0: 6}
 
 
-def test_bisect_isolates_a_poisonous_record_and_gives_up_only_that_one(stage: Stage) -> None:
-    stage.function.answer = lambda records: failure() if any(it["offset"] == 5 for it in records) else success()
-    stage.make_topic()
-    stage.produce(8)
-
-    uuid = stage.create(**PROVISIONED, BisectBatchOnFunctionError=True, MaximumRetryAttempts=1)
-    stage.drained(uuid)
-
-    assert stage.function.sizes() == [8, 4, 4, 2, 1, 1, 1, 2]
-    assert stage.mappings.metrics(uuid)["Dropped"] == 1
-    assert stage.mappings.committed(uuid) == {0: 8}
-
-
 def test_a_lost_acknowledgement_redelivers_the_batch(stage: Stage) -> None:
     stage.make_topic()
     uuid = stage.create()
@@ -489,9 +469,7 @@ def test_several_pollers_share_the_partitions_and_are_never_more_than_those(stag
     }
 
 
-def test_a_record_that_fits_no_event_goes_to_the_destination_topic_and_the_rest_goes_on(stage: Stage) -> None:
-    letters = f"{stage.topic}-dlt"
-    stage.make_topic(letters)
+def test_a_record_that_fits_no_event_is_passed_over_and_the_rest_goes_on(stage: Stage) -> None:
     admin = AdminClient({"bootstrap.servers": stage.broker.bootstrap})
     large = NewTopic(stage.topic, 1, 1, config={"max.message.bytes": str(16 << 20)})
     for answer in admin.create_topics([large]).values():
@@ -500,52 +478,12 @@ def test_a_record_that_fits_no_event_goes_to_the_destination_topic_and_the_rest_
     stage.produce(1, first=1, value=b"x" * 4_800_000)
     stage.produce(1, first=2)
 
-    uuid = stage.create(**PROVISIONED, DestinationConfig={"OnFailure": {"Destination": f"kafka://{letters}"}})
+    uuid = stage.create(**PROVISIONED)
     stage.drained(uuid)
 
     assert stage.function.offsets() == [0, 2]
-    assert stage.mappings.metrics(uuid)["OnFailureDestinationDelivered"] == 1
-    (letter,) = read(stage.broker, letters)
-    assert letter.key() == b"k1"
-    envelope = json.loads(letter.value() or b"")
-    assert envelope["requestContext"]["condition"] == "MaximumPayloadSizeExceeded"
-    assert envelope["responseContext"] is None
-    assert envelope["KafkaBatchInfo"]["recordInfo"]["offset"] == "1"
-    (record,) = envelope["payload"]["records"][f"{stage.topic}-0"]
-    assert len(b64decode(record["value"])) == 4_800_000
-
-
-def test_given_up_batches_reach_sqs_sns_and_s3_in_their_formats(stage: Stage) -> None:
-    stage.function.answer = lambda _: failure("timeout")
-    stage.make_topic()
-    stage.produce(2)
-    with mock_aws():
-        sqs, sns, s3 = (boto3.client(service, **SERVICES) for service in ("sqs", "sns", "s3"))
-        queue = sqs.create_queue(QueueName="failed")["QueueUrl"]
-        queue_arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-        topic_arn = sns.create_topic(Name="failed")["TopicArn"]
-        sns.subscribe(TopicArn=topic_arn, Protocol="sqs", Endpoint=queue_arn)
-        s3.create_bucket(Bucket="failed")
-        stage.destinations = Destinations(sqs=sqs, sns=sns, s3=s3)
-
-        for arn in (queue_arn, topic_arn, "arn:aws:s3:::failed"):
-            config = {"DestinationConfig": {"OnFailure": {"Destination": arn}}, "MaximumRetryAttempts": 1}
-            stage.drained(stage.create(**PROVISIONED, **config))
-
-        letters = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
-        bodies = [json.loads(letter["Body"]) for letter in letters]
-        metadata = [json.loads(body["Message"]) if "Message" in body else body for body in bodies]
-        (kept,) = s3.list_objects_v2(Bucket="failed")["Contents"]
-        archived = json.loads(s3.get_object(Bucket="failed", Key=kept["Key"])["Body"].read())
-
-    assert len(metadata) == 2
-    for told in (*metadata, archived):
-        assert told["requestContext"]["condition"] == "RetryAttemptsExhausted"
-        assert told["requestContext"]["approximateInvokeCount"] == 2
-        info = told["KafkaBatchInfo"]["recordsInfo"][f"{stage.topic}-0"]
-        assert (info["firstRecordOffset"], info["lastRecordOffset"]) == ("0", "1")
-    assert "payload" not in metadata[0]
-    assert len(json.loads(archived["payload"])["records"][f"{stage.topic}-0"]) == 2
+    assert stage.mappings.metrics(uuid)["Dropped"] == 1
+    assert stage.mappings.committed(uuid) == {0: 3}
 
 
 def test_starting_positions_hold_for_partitions_without_a_commit(stage: Stage) -> None:
@@ -722,24 +660,6 @@ def test_a_mapping_that_reaches_no_broker_is_enabled_with_a_problem(stage: Stage
     eventually(lambda: stage.mappings.get(uuid)["State"] == "Enabled")
 
 
-def test_a_destination_that_does_not_answer_loses_the_records_and_the_rest_goes_on(stage: Stage) -> None:
-    """As at AWS: what could not be delivered to the destination counts as dropped."""
-    stage.make_topic()
-    stage.produce(2)
-    stage.function.answer = lambda records: failure() if records[0]["offset"] == 0 else success()
-
-    with mock_aws():
-        stage.destinations = Destinations(sqs=boto3.client("sqs", **SERVICES))
-        gone = "arn:aws:sqs:us-east-1:123456789012:gone"
-        config = {"DestinationConfig": {"OnFailure": {"Destination": gone}}, "MaximumRetryAttempts": 0}
-        uuid = stage.create(**PROVISIONED, BatchSize=1, **config)
-        stage.drained(uuid)
-
-    counts = stage.mappings.metrics(uuid)
-    assert (counts["OnFailureDestinationDeliveryError"], counts["Dropped"]) == (1, 1)
-    assert stage.function.offsets() == [0, 1]
-
-
 def test_a_managed_clusters_events_carry_its_arn(stage: Stage) -> None:
     stage.make_topic()
     stage.produce(1)
@@ -780,14 +700,3 @@ def test_a_killed_broker_does_not_kill_the_poller(stage: Stage) -> None:
     stage.produce(5, first=5)
     eventually(lambda: set(stage.function.offsets()) == set(range(10)), within_s=40)
     eventually(lambda: stage.has_committed(uuid, 10), within_s=40)
-
-
-def read(broker: KafkaCluster, topic: str) -> list[Any]:
-    """Everything that partition 0 of a topic holds."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader"})
-    place = TopicPartition(topic, 0, 0)
-    _, end = consumer.get_watermark_offsets(place, timeout=10)
-    consumer.assign([place])
-    records = consumer.consume(end, 10)
-    consumer.close()
-    return records

@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from lab.servers.artifacts import DEFAULT_KAFKA
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
-from lab.servers.server import ServerFailed
+from lab.servers.process import ServerFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -22,8 +21,8 @@ from cli.main import main
 from lab.cloud import create_topics
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import Retriable
-from mirrorless.lane import FlowName, Lane
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
 from tests.support.flow_stage import eventually
 from tests.support.lab_process import REPOSITORY, LabProcess, kill
@@ -185,15 +184,17 @@ def test_a_topic_that_is_scheduled_is_listed_for_its_reader_and_not_mapped(lab: 
     assert lab.state["functions"]["mirrorless-pull-us-east_eu-west"]["environments"], "its first run began at once"
 
 
-def test_the_command_line_translates_every_offset_to_where_that_record_really_stands(lab: LabProcess) -> None:
+def test_the_command_line_translates_every_offset_to_where_that_record_really_stands(
+    lab: LabProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
     _produce(lab, FORTH, 20)
     source, target = _assert_replicated_once(lab, FORTH)
 
     for up, down in [(source[0][0], target[0][0]), (source[0][-1], target[0][-1])]:
-        assert _translate(lab, "orders", "0", str(up.offset)) == (down.offset, "exact")
-        assert _translate(lab, "orders", "0", str(down.offset), "--reverse") == (up.offset, "exact")
+        assert _translate(lab, capsys, "orders", "0", str(up.offset)) == (down.offset, "exact")
+        assert _translate(lab, capsys, "orders", "0", str(down.offset), "--reverse") == (up.offset, "exact")
     beyond = source[0][-1].offset + 1_000
-    assert _translate(lab, "orders", "0", str(beyond)) == (target[0][-1].offset + 1, "ahead_of_replication")
+    assert _translate(lab, capsys, "orders", "0", str(beyond)) == (target[0][-1].offset + 1, "ahead_of_replication")
 
 
 def test_ctrl_c_ends_the_lab_with_success_and_no_process_is_left(lab: LabProcess) -> None:
@@ -211,6 +212,7 @@ def test_ctrl_c_ends_the_lab_with_success_and_no_process_is_left(lab: LabProcess
     lab.assert_always_whole()
 
 
+@pytest.mark.soak("tests/integration/test_lab_up.py::test_ctrl_c_ends_the_lab_with_success_and_no_process_is_left")
 def test_sigterm_during_the_start_ends_the_lab_too(tmp_path: Path) -> None:
     with LabProcess(tmp_path, ONE_WAY, "--partitions", "1") as lab:
         eventually(
@@ -222,6 +224,11 @@ def test_sigterm_during_the_start_ends_the_lab_too(tmp_path: Path) -> None:
         assert lab.state["ready"] is False
 
 
+@pytest.mark.soak(
+    "tests/unit/lab/test_child_process.py::test_a_child_dies_with_us_even_by_sigkill_and_not_before",
+    "tests/unit/lab/test_up.py::test_two_labs_do_not_run_on_the_same_data",
+    "tests/integration/test_lab_servers.py::test_stop_leaves_no_process_and_a_later_start_finds_the_data",
+)
 def test_not_even_kill_9_of_the_lab_leaves_a_process_behind_and_another_start_goes_on_with_its_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -257,34 +264,11 @@ def test_not_even_kill_9_of_the_lab_leaves_a_process_behind_and_another_start_go
 EXAMPLES = sorted((REPOSITORY / "docs" / "examples").glob("*.yaml"))
 
 
+@pytest.mark.soak("tests/unit/lab/test_control.py::test_the_lab_takes_every_example")
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_starts(example: Path, tmp_path: Path) -> None:
     with LabProcess(tmp_path, example.read_text(), "--partitions", "1") as lab:
         lab.await_ready()
-
-
-@pytest.mark.parametrize(
-    ("configuration", "options", "said"),
-    [
-        (CONFIGURATION.replace("eu-west->us-east:", "eu-west->mars:"), (), "mars"),
-        (CONFIGURATION.replace("topics:", "topic:"), (), "topic"),
-        (CONFIGURATION, ("--kafka", "latest"), "latest"),
-        (CONFIGURATION, ("--kafka", "3.8.0"), "3.8.0"),
-        (CONFIGURATION, ("--partitions", "0"), "--partitions"),
-        (CONFIGURATION, ("--state", "/proc/nowhere/state.json"), "/proc/nowhere/state.json"),
-    ],
-)
-def test_what_cannot_run_is_refused_in_one_clear_line_before_anything_starts(
-    tmp_path: Path, configuration: str, options: tuple[str, ...], said: str
-) -> None:
-    with LabProcess(tmp_path, configuration, *options) as lab:
-        code = lab.process.wait(120)
-
-    told = lab.log.read_text()
-    assert code == 2, told
-    assert said in told
-    assert "Traceback" not in told
-    assert not lab.state_file.exists()
 
 
 # What an outsider does
@@ -370,11 +354,11 @@ def _assert_replicated_once(
     return source, target
 
 
-def _translate(lab: LabProcess, *arguments: str) -> tuple[int | None, str]:
-    command = [str(Path(sys.executable).parent / "mirrorless"), "translate", str(FORTH), *arguments]
-    answer = subprocess.run(
-        [*command, "--json", "--lab", str(lab.state_file)], capture_output=True, text=True, check=False
-    )
-    assert answer.returncode == 0, answer.stderr
-    told = json.loads(answer.stdout)
+def _translate(lab: LabProcess, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int | None, str]:
+    """In this process: that it answers as one of its own is held in test_cli_on_stores.py."""
+    capsys.readouterr()
+    code = main(["translate", str(FORTH), *arguments, "--json", "--lab", str(lab.state_file)])
+    answer = capsys.readouterr()
+    assert code == 0, answer.err
+    told = json.loads(answer.out)
     return told["offset"], told["state"]

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from uuid import uuid4
 
+import msgspec
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -14,6 +15,8 @@ from control import ControlWiring
 from msgspec.structs import replace
 
 from mirrorless.adapters.kafka import source_log
+from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog
+from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog, joined
 from mirrorless.adapters.kafka.target import KafkaTarget
@@ -21,8 +24,10 @@ from mirrorless.errors import Retriable
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.lanes.lane_check import LaneCheck
+from mirrorless.lanes.log_comparison import LogComparison
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.topics.topic_state import TopicState
 from tests.support.lane_stage import QUIET, Crash, LaneStage, at_step, crash
 from tests.support.readback import await_settled, read_topic
 
@@ -53,10 +58,16 @@ class Checks:
             topics=lambda _deadline: {self.stage.topic: partitions},
             ends=self.records,
             gaps=GapCheck(source=self.log, ledger=self.wiring.ledger, states=self.wiring.states, clock=self._now),
+            logs=LogComparison(
+                chains=self.wiring.chains,
+                epochs=KafkaLogEpochs(settings.source, flow=settings.flow),
+                log=KafkaCommittedLog(settings.source, flow=settings.flow),
+            ),
             chains=self.wiring.chains,
             states=self.wiring.states,
             target=KafkaTarget(settings, environment=uuid4().hex),
             documents=self.wiring.documents,
+            foreign=self.wiring.foreign(),
             clock=self._now,
             transaction_timeout_ms=settings.transaction_timeout_ms,
             map_retention_days=settings.map_retention_days,
@@ -354,6 +365,37 @@ def test_a_live_writer_is_never_fenced(checks: Checks) -> None:
 
     assert len(outcome.runs) == 1
     stage.assert_mirrored()
+
+
+# Records of other producers
+
+
+def test_records_of_another_producer_are_said_and_what_it_aborted_is_not(checks: Checks) -> None:
+    stage = checks.stage
+    stage.create(stage.source, stage.topic)
+    environment = stage.environment()
+    state = TopicState(topic=stage.topic, topic_id="id", partitions=1, first_seen=1)
+    checks.wiring.documents.write(stage.settings.name, {f"topic/{stage.topic}": msgspec.json.encode(state)})
+
+    def copied(*numbers: int) -> RoundReport:
+        stage.write(*numbered(*numbers))
+        stage.replicate(environment, stage.event())
+        await_settled(stage.target.bootstrap, stage.remote_topic)
+        return checks.round()
+
+    assert copied(0, 1).figures["lanes-foreign"] == 0
+    other = transactional(stage.target.bootstrap)
+    write(other, stage.remote_topic, b"aborted", b"aborted", commit=False)
+    assert copied(2).figures["lanes-foreign"] == 0
+    write(other, stage.remote_topic, b"foreign")
+    await_settled(stage.target.bootstrap, stage.remote_topic)
+    at_rest = checks.round()
+    between = copied(3)
+
+    assert [report.figures["lanes-foreign"] for report in (at_rest, between)] == [1, 1]
+    first = next(each.offset for each in stage.on_target()[0] if each.content.value == b"foreign")
+    assert f"partition and downstream offset 0 @ {first} on" in at_rest.troubles[0]
+    assert between.troubles == at_rest.troubles
 
 
 # A partition that hangs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,12 +12,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from lab.servers.artifacts import classpath, java_command, kafka_jars
 from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
+from mirrorless.chain.lane_state import LaneState, LeftOut
+from mirrorless.chain.run import Reset, Run
 from mirrorless.errors import InDoubt, Retriable
-from mirrorless.lane_state import RUNNING
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.translate import OffsetMap
-from mirrorless.run import Reset, Run
+from tests.support.java_client import VERSION
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash
 from tests.support.readback import await_settled
 
@@ -67,6 +71,37 @@ def test_a_topic_with_append_time_and_a_compressed_batch_arrives_with_its_own_ti
     stage.replicate(stage.environment(), stage.event())
 
     assert "message.timestamp.type" not in stage.configs(stage.remote_topic)
+    stage.assert_mirrored()
+
+
+# A quota below the size of an event
+
+
+def quota(cluster: KafkaCluster, *change: str) -> None:
+    """Change what every client of a cluster may do."""
+    command = (java_command(), "-cp", classpath(kafka_jars(VERSION)), "kafka.admin.ConfigCommand")
+    entity = ("--alter", "--entity-type", "clients", "--entity-default")
+    subprocess.run([*command, "--bootstrap-server", cluster.bootstrap, *entity, *change], check=True, timeout=120)
+
+
+def test_an_event_that_is_too_much_for_a_quota_of_the_target_comes_through_in_portions(stage: LaneStage) -> None:
+    """Whole, it would be aborted at the end of its transaction's time, and written again, for ever."""
+    stage.create(stage.source, stage.topic, partitions=2)
+    noise = random.Random(3)  # noqa: S311 -- no secret
+    for partition in (0, 1):
+        stage.write(*(noise.randbytes(9_000) for _ in range(150)), partition=partition)
+    event = stage.event()
+    environment = stage.environment(transaction_timeout_ms=5_000)
+    environment.warm_up(20.0)
+    quota(stage.target, "--add-config", "producer_byte_rate=100000")
+    try:
+        outcome = stage.replicate(environment, event, seconds=120.0)
+    finally:
+        quota(stage.target, "--delete-config", "producer_byte_rate")
+
+    assert sum(run.records for run in outcome.runs) == 300
+    assert max(run.throttled_ms for run in outcome.runs) > 1_000
+    assert max(run.throttled_ms for run in runs_of(stage)) > 1_000  # as `status` reads it
     stage.assert_mirrored()
 
 
@@ -190,7 +225,7 @@ def test_a_record_too_large_for_the_target_stops_its_lane_while_the_others_go_on
     assert stage.values() == numbered(0, 1)
     assert [len(stage.values(partition)) for partition in (1, 2)] == [neighbours, neighbours]
 
-    stage.orders.quarantine(stage.lane(), 2)
+    stage.orders.quarantine(stage.lane(), *LeftOut.each(2))
     assert stage.replicate(environment, stage.event(p0=[1, 2, 3, 4])).stopped == {}
 
     assert stage.values() == numbered(0, 1, 3, 4)
@@ -208,22 +243,6 @@ def test_a_record_without_key_is_refused_by_a_compacted_remote_topic(stage: Lane
 
     assert (outcome.stopped[stage.topic, 0].reason, outcome.stopped[stage.topic, 0].upstream_offset) == ("refused", 2)
     assert stage.values() == numbered(0, 1)
-
-
-def test_only_quarantined_records_make_a_run_without_records(stage: LaneStage) -> None:
-    stage.create(stage.source, stage.topic)
-    stage.write(b"no", b"yes")
-    stage.orders.quarantine(stage.lane(), 0)
-    environment = stage.environment()
-
-    stage.replicate(environment, stage.event(p0=[0]))
-    stage.replicate(environment, stage.event())
-
-    assert [(run.position, run.next, run.records, run.quarantined) for run in runs_of(stage)] == [
-        (0, 1, 0, (0,)),
-        (1, 2, 1, ()),
-    ]
-    assert stage.values() == [b"yes"]
 
 
 # Open transactions and doubt
@@ -387,25 +406,13 @@ def test_at_least_once_keeps_map_and_order_without_transactions(stage: LaneStage
     assert [seen.offset for seen in stage.on_target()[0]] == [*range(20)]
 
 
-def test_at_least_once_repeats_what_stood_between_produce_and_put(stage: LaneStage) -> None:
-    stage.create(stage.source, stage.topic)
-    stage.write(*numbered(0, 1))
-    with at_step("produced", crash), pytest.raises(Crash):
-        stage.replicate(stage.environment(delivery="at_least_once"), stage.event())
-
-    stage.replicate(stage.environment(delivery="at_least_once"), stage.event())
-
-    assert stage.values() == numbered(0, 1, 0, 1)
-    assert OffsetMap(stage.chains).downstream(stage.lane(), 0).offset == 2
-
-
-def test_a_lane_without_trouble_has_no_state(stage: LaneStage) -> None:
+def test_of_a_lane_without_trouble_nothing_is_noted_but_that_it_has_begun(stage: LaneStage) -> None:
     stage.create(stage.source, stage.topic)
     stage.write(b"v")
 
     stage.replicate(stage.environment(), stage.event())
 
-    assert stage.orders.read([stage.lane()]).get(stage.lane(), RUNNING) == RUNNING
+    assert stage.orders.read([stage.lane()]) == {stage.lane(): LaneState(begun=0)}
 
 
 def _until_settled(stage: LaneStage, event: bytes) -> Sequence[Run]:

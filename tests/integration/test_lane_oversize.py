@@ -20,6 +20,8 @@ from lab.esm.mappings import EventSourceMappings
 from lab.functions.invocation import Invocation
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.chain.lane_state import LeftOut
+from mirrorless.chain.run import Run
 from mirrorless.clock import now_ms
 from mirrorless.errors import Retriable
 from mirrorless.lanes.gaps import gaps_of
@@ -27,7 +29,6 @@ from mirrorless.lanes.log_ends import STANDING_MS
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.replicate import Replicator
-from mirrorless.run import Run
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash
@@ -104,11 +105,12 @@ def replace_settings(settings: object, **changes: object) -> object:
 
 
 def test_a_record_larger_than_the_targets_limit_stops_the_lane_before_what_the_event_carries(stage: LaneStage) -> None:
-    begin(stage, limit="10000000")
+    """A transaction's time is longer than the event's: the refusal is not waited for until the records time out."""
+    begin(stage, limit="10000000", transaction_timeout_ms=60_000)
     stage.write(b"0", large(6), b"2", large(12), b"4", b"5")
     event = stage.event(p0=[0, 2, 4, 5])
 
-    outcome = stage.replicate(stage.environment(), event)
+    outcome = stage.replicate(stage.environment(), event, seconds=45)
     again = stage.replicate(stage.environment(), event)
 
     stop = outcome.stopped[stage.topic, 0]
@@ -116,7 +118,7 @@ def test_a_record_larger_than_the_targets_limit_stops_the_lane_before_what_the_e
     assert again.stopped[stage.topic, 0] == stop
     assert stage.values() == [b"0", large(6), b"2"]
 
-    stage.orders.quarantine(stage.lane(), 3)
+    stage.orders.quarantine(stage.lane(), *LeftOut.each(3))
     assert stage.replicate(stage.environment(), event).stopped == {}
     assert stage.values() == [b"0", large(6), b"2", b"4", b"5"]
     assert [(loss.first, loss.cause) for loss in stage.ledger.read(stage.lane())] == [(3, "quarantined")]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import random
 import time
+from base64 import b64encode
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Producer
 from msgspec.structs import replace
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.target import KafkaTarget
+from mirrorless.chain.lane_state import LeftOut
 from mirrorless.errors import Retriable
+from mirrorless.lanes.operator_actions import advice
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 from tests.support.batch_writers import write_header_name
 from tests.support.lane_stage import LaneStage
 
@@ -83,11 +87,24 @@ def test_a_record_that_is_too_large_stops_its_lane_wherever_it_stands(
     stop = outcome.stopped[far.topic, 0]
     assert (stop.reason, stop.upstream_offset) == ("refused", index)
     assert far.orders.read([far.lane()])[far.lane()].stop == stop
-    far.orders.quarantine(far.lane(), index)
+    far.orders.quarantine(far.lane(), *LeftOut.each(index))
     assert deliver(far, environment, event, times=2).stopped == {}
     distant.link.round_trip_ms = 0
     del values[index]
     assert far.values() == values
+
+
+def test_a_record_that_fits_by_its_producers_codec_arrives(stage: LaneStage) -> None:
+    """Text of random bytes: gzip and zstd make three quarters of it, lz4 nothing."""
+    stage.create(stage.source, stage.topic, max_message_bytes="2000000", compression_type="gzip")
+    stage.create(stage.target, stage.remote_topic, max_message_bytes="1048588")  # as brokers have it
+    large = [b64encode(RANDOM.randbytes(990_000)) for _ in range(2)]
+    stage.write(b"before", large[0], *[b"between"] * 50, large[1], b"behind")
+    environment = stage.environment()
+
+    assert deliver(stage, environment, stage.event(), times=1).stopped == {}
+
+    stage.assert_mirrored()
 
 
 def test_a_refusal_that_the_deadline_cuts_off_is_found_by_the_next_attempt(
@@ -108,3 +125,41 @@ def test_a_refusal_that_the_deadline_cuts_off_is_found_by_the_next_attempt(
 
     again = target.writer(lambda: FUNCTION_SECONDS).write({place: records}, lambda: FUNCTION_SECONDS)[place]
     assert again.refusal is not None
+
+
+def test_a_compacted_topics_old_records_without_keys_are_left_out_by_one_order_in_the_brokers_words(
+    stage: LaneStage,
+) -> None:
+    """By the Kafka client, which keeps the broker's words and the kind of its error to itself."""
+    stage.create(stage.source, stage.topic)
+    stage.create(stage.target, stage.remote_topic, cleanup_policy="compact")
+    producer, count = Producer({"bootstrap.servers": stage.source.bootstrap}), 2_000
+    for number in range(count):
+        producer.produce(stage.topic, b"%d" % number, b"k" if number % 4 == 3 else None, 0)
+    assert producer.flush(20) == 0
+    environment, event = stage.environment(), stage.event()
+
+    stop = deliver(stage, environment, event, times=2).stopped[stage.topic, 0]
+
+    assert (stop.upstream_offset, stop.cause) == (0, "INVALID_RECORD")
+    assert "Compacted topic cannot accept message without key" in stop.detail
+    stage.orders.quarantine(stage.lane(), LeftOut(first=0, next=count, cause=stop.cause, why=stop.detail))
+    began = time.monotonic()
+    assert deliver(stage, environment, event, times=2).stopped == {}
+    assert time.monotonic() - began < FUNCTION_SECONDS
+    assert stage.values() == [b"%d" % number for number in range(3, count, 4)]
+
+
+def test_a_timestamp_that_the_topic_does_not_take_is_told_from_other_refusals(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic)
+    stage.create(stage.target, stage.remote_topic, message_timestamp_before_max_ms="3600000")
+    producer, now = Producer({"bootstrap.servers": stage.source.bootstrap}), int(time.time() * 1000)
+    for number, age in enumerate((0, 0, 86_400_000, 0)):
+        producer.produce(stage.topic, b"%d" % number, b"k", 0, timestamp=now - age)
+    assert producer.flush(20) == 0
+
+    stop = deliver(stage, stage.environment(), stage.event(), times=2).stopped[stage.topic, 0]
+
+    assert (stop.upstream_offset, stop.cause) == (2, "INVALID_TIMESTAMP")
+    assert "message.timestamp.before.max.ms" in advice(stage.lane(), stop)
+    assert stage.values() == [b"0", b"1"]

@@ -15,12 +15,14 @@ from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.errors import Retriable
+from mirrorless.flow.naming import LOOK_GROUP
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.lanes.operator_actions import plan_reset
-from mirrorless.naming import LOOK_GROUP
-from mirrorless.ports.kafka import Target
+from mirrorless.ports.kafka import OffsetAndMetadata, Target
+from mirrorless.protocol.map_reads import MapReads
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from mirrorless.record import Record
-from mirrorless.settings import FlowSettings
+from mirrorless.protocol.translate import OffsetMap
+from mirrorless.records.record import Record
 from tests.support.clusters import Entry, MemoryCluster, MemoryTarget
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash
 from tests.support.readback import await_settled
@@ -224,9 +226,15 @@ def test_a_remote_topic_created_again_between_two_batches_stops_its_lanes(stage:
     stage.write(*[b"%d" % number for number in range(10)])
     environment = stage.environment()
     stage.replicate(environment, stage.event(p0=[*range(8)]))
+    offset_map = OffsetMap(MapReads(chains=stage.chains, stops=stage.orders.read))
+    groups, group = KafkaGroups(stage.settings.target, flow=stage.settings.flow), f"g-{stage.topic}"
+    groups.commit(group, {(stage.remote_topic, 0): OffsetAndMetadata(4)}, deadline)
+    assert offset_map.downstream(stage.lane(), 4).state == "exact"
 
     stage.delete(stage.target, stage.remote_topic)
     stage.create(stage.target, stage.remote_topic)
+    # So whatever stands there later was committed since.
+    assert not groups.committed([group], deadline).get(group)
     again = environment if warm else stage.environment()
     outcome = _until_settled(stage, again, stage.event(p0=[8, 9]))
 
@@ -234,10 +242,12 @@ def test_a_remote_topic_created_again_between_two_batches_stops_its_lanes(stage:
     assert (stop.reason, stop.upstream_offset) == ("broken", 0)
     assert "the map has one at 7" in stop.detail
     assert stage.values() == []
+    assert offset_map.downstream(stage.lane(), 4).state == offset_map.upstream(stage.lane(), 4).state == "map_lost"
 
     _reset(stage, to=0)
     assert _until_settled(stage, again, stage.event()).stopped == {}
     assert stage.values() == [b"%d" % number for number in range(10)]
+    assert offset_map.downstream(stage.lane(), 4).state == "exact"
 
 
 def _until_settled(stage: LaneStage, environment: Replicator, event: bytes) -> BatchOutcome:

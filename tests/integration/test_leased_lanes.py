@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mirrorless.lane_state import Lease
+from mirrorless.chain.lane_state import Lease
 from mirrorless.protocol.event import Batch, decode_event
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from tests.support.lane_stage import LaneStage

@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 
 from lab.servers.artifacts import classpath, compiled, java_command, resolve
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import Stop
 from tests.support.mm2_stage import Pair, Place, Side, await_mirrored, eventually, fresh, servers
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
@@ -66,9 +69,9 @@ def ask() -> Ask:
     return asked
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def topic(pair: Pair) -> str:
-    """A topic with records in all partitions but the last, on both sides."""
+    """A topic with records in all partitions but the last, on both sides; each test has groups of its own."""
     topic = pair.primary.create(fresh("test-topic"), PARTITIONS)
     pair.primary.produce(topic, RECORDS, partitions=range(PARTITIONS - 1))
     await_mirrored(pair.primary, topic, pair.backup, f"primary.{topic}")
@@ -133,6 +136,31 @@ def test_a_group_is_sent_to_the_very_record_on_the_target_and_on_the_source_agai
 
     # The application may rely on the group's own offsets as well.
     eventually(lambda: pair.primary.committed(group, topic) == expected, "the group stands there on the source")
+
+
+def test_nobody_is_sent_to_a_place_of_a_map_that_is_not_true_any_more(pair: Pair, ask: Ask, topic: str) -> None:
+    """A lane that is stopped because its remote partition was made anew, beside one whose map is true.
+
+    The last test: the lane stays stopped.
+    """
+    remote = f"primary.{topic}"
+    up, down = _offsets(pair.primary, topic), _offsets(pair.backup, remote)
+    states = DynamoDbLaneStates(pair.lab.dynamodb.client(), pair.lab.tables.lanes)
+    states.stop(
+        Lane(FlowName("primary", "backup"), topic, 0),
+        Stop(reason="broken", upstream_offset=0, detail="made anew", at=1, untrue_from=0),
+    )
+
+    def committed() -> str | None:
+        """A group with checkpoints of the other lane alone: rounds know of the stop after a few seconds."""
+        group = fresh("consumer-group")
+        pair.primary.commit(group, {(topic, 0): up[0][7], (topic, 1): up[1][7]})
+        eventually(lambda: (remote, 1) in pair.backup.checkpointed("primary", group), f"{group} has checkpoints")
+        return None if (remote, 0) in pair.backup.checkpointed("primary", group) else group
+
+    group = next(filter(None, (committed() for _ in range(60))))
+
+    assert _translated(ask(pair.backup, "primary", group)) == {(remote, 1): down[1][7]}
 
 
 def _offsets(side: Side, topic: str) -> dict[int, list[int]]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from threading import Timer
 from types import ModuleType
@@ -17,6 +19,7 @@ import msgspec
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from control import ControlWiring
 from msgspec.structs import replace
 
 from lab.faults.topic_changes import ChangedTopic
@@ -29,24 +32,30 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.batch_lane_log import KafkaBatchLaneLog
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
+from mirrorless.adapters.kafka.record_ranges import KafkaRecordRanges
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import RUNNING, LaneState, Lease, LeftOut, Stop
+from mirrorless.clock import Deadline
+from mirrorless.failover.steps import judged_runs
+from mirrorless.flow.naming import METRICS_PER_TOPIC_VARIABLE
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.lane import Lane
-from mirrorless.lane_state import RUNNING, Lease
 from mirrorless.lanes.operator_actions import plan_reset
-from mirrorless.naming import METRICS_PER_TOPIC_VARIABLE
-from mirrorless.ports.kafka import Deadline, OffsetAndMetadata
+from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.pull.run import PullRun
-from mirrorless.pull.shard_lease import ShardHolder, ShardLease
+from mirrorless.pull.shards import ShardHolder, ShardLease
+from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings, PullSettings
-from mirrorless.settings import FlowSettings
 from mirrorless.topics.pause import order_pause, order_resume
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
-from mirrorless.verify.lane_verification import LaneVerification
+from mirrorless.verify.slice_proof import LaneVerification
 from mirrorless.verify.task import VerifyTask
 from tests.support.batch_writers import write_header_name
+from tests.support.cut_logs import cut_off, replace_by_format_1
+from tests.support.flow_stage import eventually
 from tests.support.java_client import Given, read_by_java, run_java, write_by_java
-from tests.support.lane_stage import ORDERED, Crash, at_step, crash
+from tests.support.lane_stage import ORDERED, Crash, LaneStage, at_step, crash
 from tests.support.readback import assert_mirrored, await_settled, committed, links, read_topic
 
 pytestmark = pytest.mark.integration
@@ -224,6 +233,12 @@ def test_batches_pass_as_they_lie_beside_runs_by_records_and_are_proved_by_their
     ).verify()
     assert (verdict.counts.proved, verdict.counts.compared, verdict.counts.found) == (360, 360, 0)
     assert (verdict.findings, verdict.notes) == ([], [])
+    target, remote = KafkaRecordRanges(flow.target, flow=flow.flow), (flow.remote_topic(topic), 0)
+    runs = links(pull.lane(topic), pull.chains)
+    assert [run.digest_of for run in runs] == ["batches", "records", "batches"]
+    for run in runs:
+        assert dict(judged_runs(target, {remote: run}, lambda: 20.0))[remote].state == "proved"
+    assert list(target.batches({remote: (10_000, 10_001)}, lambda: 20.0)) == [(remote, [])]
 
 
 @pytest.mark.java
@@ -387,6 +402,27 @@ def holder(pull: PullStage, *, ends_in: int) -> ShardLease:
     )
 
 
+@pytest.mark.parametrize("copy", ["records", "auto"])
+def test_a_record_that_fits_by_its_producers_codec_arrives_by_either_engine(copy: str, pull: PullStage) -> None:
+    """Text of random bytes: gzip and zstd make three quarters of it, lz4 nothing. A quarantined one opens its batch."""
+    topic = pull.create("text", 2, max_message_bytes="3000000", compression_type="gzip")
+    remote = NewTopic(pull.flow.remote_topic(topic), 2, 1, config={"max.message.bytes": "1048588"})
+    admin = AdminClient({"bootstrap.servers": pull.target.bootstrap})
+    admin.create_topics([remote])[remote.topic].result(20)
+    large = [b64encode(os.urandom(990_000)) for _ in range(2)]
+    pull.write(topic, b"before", large[0], b"behind")
+    pull.write(topic, b"left out", large[1], b"behind", partition=1)
+    pull.orders.quarantine(pull.lane(topic, 1), *LeftOut.each(0))
+
+    def arrived() -> bool:
+        pull.run(copy=copy)  # a busy broker may answer late, which is tried again
+        return pull.values(topic) == [b"before", large[0], b"behind"] and len(pull.values(topic, 1)) == 2
+
+    eventually(arrived, "both lanes are copied")
+    assert pull.orders.stopped(pull.flow.name) == {}
+    assert pull.values(topic, 1) == [large[1], b"behind"]
+
+
 def test_a_refused_record_stops_its_lane_and_the_rest_of_the_shard_goes_on(pull: PullStage) -> None:
     orders, payments = pull.create("orders", 1, max_message_bytes="2000000"), pull.create("payments", 1)
     admin = AdminClient({"bootstrap.servers": pull.target.bootstrap})
@@ -404,7 +440,7 @@ def test_a_refused_record_stops_its_lane_and_the_rest_of_the_shard_goes_on(pull:
     assert pull.values(orders) == [b"before"]
     pull.assert_mirrored(payments)
 
-    pull.orders.quarantine(pull.lane(orders), 1)
+    pull.orders.quarantine(pull.lane(orders), *LeftOut.each(1))
     pull.cold()
     pull.run()
     assert pull.values(orders) == [b"before", b"behind"]
@@ -520,3 +556,84 @@ def test_a_continuous_run_reads_what_comes_while_it_runs_and_ends_in_time(pull: 
     pull.write(topic, b"2")
     assert pull.run()["records"] == 1
     pull.assert_mirrored(topic)
+
+
+def lane_check(stage: LaneStage) -> Callable[[RoundReport], None]:
+    """The lane check of the scheduled function, of this stage's topic alone."""
+    wiring = ControlWiring(ControlSettings(flow=stage.settings, aliases=(stage.source.alias, stage.target.alias)))
+    check = replace_fields(wiring._lanes(wiring.documents), topics=lambda _deadline: {stage.topic: 1})
+    return lambda report: check.act(report, lambda: 30.0)
+
+
+def test_a_log_that_lost_its_end_and_grew_past_the_position_is_stopped_where_it_parts_and_no_new_record_is_lost(
+    pull: PullStage, stage: LaneStage
+) -> None:
+    """A broker says by its epochs where its log was cut: read by batches, by records, and by a mapping.
+
+    Of the same restart: a log in the format of brokers before 2017.
+    """
+    kept = 8  # inside an event
+    by_batches, by_records, of_old = (pull.create(name, 1) for name in ("batches", "records", "old"))
+    stage.create(stage.source, stage.topic)
+    copied = {by_batches: dict[str, Any](), by_records: {"copy": "records"}}
+    old, new = [b"old %d" % n for n in range(50)], [b"new %d" % n for n in range(kept, 70)]
+    forwarder, check = stage.wire(stage.settings), lane_check(stage)
+    for topic, changes in copied.items():
+        for first in range(0, 50, 4):
+            pull.write(topic, *old[first : first + 4])  # a batch
+        pull.schedule({topic: 1})
+        pull.run(**changes)
+    for first in range(0, 50, 4):
+        stage.write(*old[first : first + 4])
+    for first in range(0, 50, 10):
+        stage.replicate(forwarder, stage.event(p0=range(first, min(first + 10, 50))))
+    check(RoundReport())
+
+    pull.source.stop()
+    for topic in (*copied, stage.topic):
+        cut_off(pull.source, topic, 0, kept)
+    replace_by_format_1(pull.source, of_old, 0, old)
+    pull.source.start()
+    for topic in copied:
+        pull.write(topic, *new)
+    stage.write(*new)
+
+    stops: dict[Lane, Stop | None] = {}
+    for topic, changes in copied.items():
+        pull.schedule({topic: 1})
+        pull.cold()
+        assert pull.run(**changes)["records"] == 0
+        stops[pull.lane(topic)] = pull.orders.read([pull.lane(topic)])[pull.lane(topic)].stop
+    stage.replicate(forwarder, stage.event(p0=range(50, 60)))  # its poller reads on where it was
+    check(report := RoundReport())
+    stops[stage.lane()] = stage.orders.read([stage.lane()])[stage.lane()].stop
+    assert [stop and (stop.reason, stop.upstream_offset) for stop in stops.values()] == [("truncated", kept)] * 3
+    assert report.figures["logs-parted"] == 1
+
+    # What the stops advise.
+    for lane, stop in stops.items():
+        assert stop is not None
+        head = pull.chains.heads([lane])[lane]
+        plan = plan_reset(
+            lane, head, LaneState(stop=stop), kept, reason="as advised", now=1, replicated=stop.replicated
+        )
+        assert plan.loss is None
+        pull.chains.reset(plan.link)
+        pull.orders.begin_anew(lane, plan.stop)
+    for topic, changes in copied.items():
+        pull.schedule({topic: 1})
+        pull.cold()
+        pull.run(**changes)
+        assert pull.values(topic) == [*old, *new]
+    forwarder.forget()
+    stage.replicate(forwarder, stage.event(p0=range(kept, 70)))
+    assert stage.values() == [*old, *new[50 - kept : 60 - kept], *new[: 50 - kept]]
+    stop = stage.orders.read([stage.lane()])[stage.lane()].stop
+    assert stop is not None
+    assert (stop.upstream_offset, stop.replicated) == (50, ((50, 60),))
+
+    # A log in which nothing is newer than message format 1 comes in the run that meets it.
+    pull.schedule({of_old: 1})
+    pull.cold()
+    assert pull.run(continuous=False)["records"] == len(old)
+    assert pull.values(of_old) == old

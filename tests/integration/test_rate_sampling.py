@@ -17,8 +17,8 @@ from cli.main import main
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.rates import KafkaRates
 from mirrorless.errors import Retriable
-from mirrorless.planning.sampling import LOOKS, SampledRates, sample_rates
-from mirrorless.settings import ClusterSettings
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.planning.rates import LOOKS, SampledRates, sample_rates
 from tests.support.lane_stage import ORDERED
 
 pytestmark = pytest.mark.integration

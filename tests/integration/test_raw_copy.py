@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,16 +21,24 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.servers.kafka import KafkaCluster
+from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog
+from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
+from mirrorless.adapters.kafka.pulled_log import KafkaPulledLog
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
 from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
-from mirrorless.batch_records import packed, records
+from mirrorless.chain.run import spans_of
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.jobs.copy_task import BatchAt, OffsetRange
 from mirrorless.pull.log import RawArrivals
-from mirrorless.record import Record
-from mirrorless.record_batch import CODECS, PassTerms, RecordBatch, batch_digest, obstacle
-from mirrorless.settings import ClusterSettings
+from mirrorless.records.batch_records import packed, records
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import CODECS, BatchUnreadable, PassTerms, RecordBatch, batch_digest, obstacle
+from mirrorless.verify.proof import judge_batches
+from mirrorless.verify.windows import Window
 from tests.support.batch_writers import COMPACTED, write_by_aiokafka, write_by_librdkafka, write_compacted
+from tests.support.chains import run
 from tests.support.java_client import Given, read_by_java, write_by_java
 from tests.support.readback import Content, read_topic
 
@@ -236,6 +244,39 @@ def proved(copy: RawCopy, partitions: Mapping[int, int]) -> None:
         assert at == len(batches)
 
 
+def test_batches_that_the_target_stamps_have_the_digest_of_what_was_produced_and_are_not_proved(
+    copy: RawCopy,
+) -> None:
+    """The payload stays, and readers get the target's time: that is in the header."""
+    create(copy.source, copy.topic)
+    create(copy.target, copy.topic, message_timestamp_type="LogAppendTime")
+    given = [Given(key=b"k", value=b"%d" % i, timestamp=1_000 + i) for i in range(5)]
+    script: list[list[Any]] = [["producer", "zstd", "plain"], *(["record", 0, each] for each in given), ["flush"]]
+    write_by_librdkafka(copy.source.bootstrap, copy.topic, script, Path())
+    there = read_topic(copy.source.bootstrap, copy.topic)[0]
+
+    copy.run({0: 0})
+
+    proved(copy, {0: 5})
+    arrived = read_topic(copy.target.bootstrap, copy.topic)[0]
+    assert [each.content.value for each in arrived] == [each.content.value for each in there]
+    assert all(each.content.timestamp > 10**12 for each in arrived)
+    log = KafkaRawLog(settings_of(copy.target), flow="a->b")
+    log.follow({(copy.topic, 0): 0})
+    arrivals = log.arrivals(5.0, records=10, size=10**6)
+    log.close()
+    batches = [BatchAt(each.base_offset, each) for each in arrivals.records[copy.topic, 0]]
+    spans = spans_of([each.offset for each in there], [each.offset for each in arrived])
+    written = replace(
+        run(0, 5, *((span.upstream, span.downstream, span.length) for span in spans)),
+        digest=copy.digests[0][0],
+        digest_of="batches",
+        newest_timestamp=1_004,
+    )
+    window = Window(first=0, next=5, run=written, claims=tuple((span.downstream, span.length) for span in spans))
+    assert judge_batches(window, batches, read=True, log_start=0, compacts=False).state == "wrong"
+
+
 def test_what_compaction_has_thinned_is_packed_anew(copy: RawCopy) -> None:
     create(copy.source, copy.topic, 1, **COMPACTED)
     create(copy.target, copy.topic)
@@ -350,8 +391,64 @@ def test_a_record_without_a_key_is_refused_where_the_log_is_compacted(copy: RawC
     refusal = writer.write({(copy.topic, 0): [batch]}, in_seconds(20))[copy.topic, 0].refusal
 
     assert refusal is not None
-    assert "record 1 of it" in refusal.detail
+    assert (refusal.cause, list(refusal.records)) == ("INVALID_RECORD", [1])
+    assert "Compacted topic cannot accept message without key" in refusal.detail
     writer.close()
+
+
+def test_no_reader_takes_a_batch_whose_bytes_have_changed_on_the_disk_and_all_find_its_end(copy: RawCopy) -> None:
+    """One bit, while the broker is stopped: the broker itself gives the batch away as it lies there."""
+    place, wanted = (copy.topic, 0), OffsetRange(0, 30)
+    create(copy.source, copy.topic)
+    producer = Producer({"bootstrap.servers": copy.source.bootstrap, "linger.ms": 50})
+    for batch in range(3):
+        for number in range(10):
+            producer.produce(copy.topic, b"value %d" % (batch * 10 + number), b"k", 0)
+        assert producer.flush(20) == 0
+    copy.source.stop()
+    (log,) = copy.source.log.parent.rglob(f"{copy.topic}-0/*.log")
+    stored = log.read_bytes()
+    log.write_bytes(stored.replace(b"value 15", b"value 14"))
+    copy.source.start()
+
+    copy.log.follow({place: 0})
+    raw = until_unreadable(lambda: copy.log.arrivals(1.0, records=10**6, size=10**6), place)
+    client = KafkaPulledLog(settings_of(copy.source), flow="a->b")
+    client.follow({place: 0})
+    pulled = until_unreadable(lambda: client.arrivals(1.0, records=10**6, size=10**6), place)
+    assert client.arrivals(1.0, records=10**6, size=10**6).records == {}, "the client itself goes on behind it"
+    client.close()
+    job = KafkaLaneLog(settings_of(copy.source), flow="a->b").read(*place, wanted, in_seconds(20))
+    assert [record.offset for record in next(job).records] == list(range(10))
+    with pytest.raises(BatchUnreadable) as by_job:
+        next(job)
+
+    assert [batch.next for batch in raw.records[place]] == [10]
+    assert [record.offset for record in pulled.records[place]] == list(range(10))
+    for exc in (raw.unreadable[place], pulled.unreadable[place], by_job.value):
+        assert (exc.offset, exc.next, exc.cause) == (10, 20, "DAMAGED")
+    behind = next(KafkaLaneLog(settings_of(copy.source), flow="a->b").read(*place, OffsetRange(20, 30), in_seconds(20)))
+    assert [record.offset for record in behind.records] == list(range(20, 30))
+    by_ranges = KafkaCommittedLog(settings_of(copy.source), flow="a->b")
+    for ranges, until, damaged in (([(0, 30)], 10, True), ([(3, 5), (12, 15)], 10, True), ([(4, 8)], 8, False)):
+        (read,) = by_ranges.read({place: ranges}, in_seconds(20), near=1, size=10**6).values()
+        assert read.until == until
+        assert [record.offset for record in read.records] == list(range(ranges[0][0], min(ranges[0][1], 10)))
+        assert (None if read.damage is None else (read.damage.offset, read.damage.next)) == (
+            (10, 20) if damaged else None
+        )
+
+
+def until_unreadable(arrivals: Callable[[], Any], place: tuple[str, int]) -> Any:
+    """All that came until a batch could not be read."""
+    found, until = arrivals(), time.monotonic() + 20
+    while place not in found.unreadable:
+        assert time.monotonic() < until
+        more = arrivals()
+        for each, some in more.records.items():
+            found.records.setdefault(each, []).extend(some)
+        found.unreadable |= more.unreadable
+    return found
 
 
 def test_a_topic_that_is_not_there_ends_the_write_with_the_deadline(copy: RawCopy) -> None:

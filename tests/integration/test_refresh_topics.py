@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -43,19 +44,21 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.topics import KafkaTopics
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import RUNNING, LaneState, Stop
+from mirrorless.chain.run import Reset
+from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseLost, MirrorlessError
-from mirrorless.lane import Lane
-from mirrorless.lane_state import RUNNING, LaneState
-from mirrorless.naming import FLOW_VARIABLE
+from mirrorless.flow.naming import FLOW_VARIABLE
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.topics import ConfigEntry as SourceConfig
 from mirrorless.ports.topics import SourceTopics
-from mirrorless.run import Reset
+from mirrorless.protocol.refusal_causes import REMEDIES
 from mirrorless.scheduled.runner import RoundReport, Task
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.settings import FlowSettings
 from mirrorless.topics.mapping_plan import mapping_request
 from mirrorless.topics.pause import order_pause, order_resume, read_pause
-from mirrorless.topics.remote_topics import RemoteTopicSync
+from mirrorless.topics.refresh import RemoteTopicSync
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
 from tests.support.chains import run
 from tests.support.lane_stage import ORDERED
@@ -339,19 +342,6 @@ def test_a_remote_topic_grows_with_its_source_topic_and_never_shrinks(stage: Ref
     assert stage.partitions("wide") == 5
 
 
-def test_literal_topics_are_shaped_and_their_mappings_are_left_to_the_deployment(stage: RefreshStage) -> None:
-    stage.create("orders")
-
-    report = stage.refresh(topics=(stage.topic("orders"), stage.topic("absent")))
-
-    assert stage.partitions("orders") == 1
-    assert stage.mapped() == {}
-    assert report.troubles == [
-        f"not on the source: {stage.topic('absent')}, which the flow names",
-        *(f"the mapping of {stage.topic(each)} does not poll: it has no mapping" for each in ("absent", "orders")),
-    ]
-
-
 def test_one_topic_that_cannot_be_created_does_not_block_the_others(stage: RefreshStage) -> None:
     stage.create("a" * 235)  # with the source's alias before it, the name is too long for the target
     stage.create("orders")
@@ -372,17 +362,6 @@ def test_no_mapping_is_made_for_a_topic_whose_remote_topic_is_refused(stage: Ref
     assert "not created" in report.troubles[0]
     assert stage.refresh().troubles == []
     assert sorted(stage.mapped()) == ["orders"]
-
-
-def test_a_drifted_mapping_is_brought_back(stage: RefreshStage) -> None:
-    stage.create("orders")
-    stage.refresh()
-    eventually(lambda: stage.mapped()["orders"]["State"] == "Enabled")
-
-    report = stage.refresh(mapping=stage.settings.mapping | {"BatchSize": 7})
-
-    assert report.figures["mappings-updated"] == 1
-    assert stage.mapped()["orders"]["BatchSize"] == 7
 
 
 def test_the_mapping_of_a_topic_that_is_gone_is_deleted_and_its_remote_topic_stays(stage: RefreshStage) -> None:
@@ -450,45 +429,7 @@ def test_a_flow_that_begins_at_a_moment_begins_at_the_first_record_of_that_momen
     assert stage.committed("old") == {0: 4}
 
 
-def test_offsets_that_the_group_has_committed_itself_stay(stage: RefreshStage) -> None:
-    """A mapping that is made anew goes on where it was."""
-    stage.create("old")
-    stage.write("old", 4)
-    from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415  used here only
-
-    group = stage.settings.consumer_group(stage.topic("old"))
-    offsets = ConsumerGroupTopicPartitions(group, [TopicPartition(stage.topic("old"), 0, 2)])
-    stage.source.alter_consumer_group_offsets([offsets])[group].result(20)
-
-    stage.pause_mappings()
-
-    stage.refresh(start="latest")
-
-    assert stage.committed("old") == {0: 2}
-
-
 # Triggers
-
-
-def test_a_scheduled_topic_is_listed_for_pull_and_not_mapped(stage: RefreshStage) -> None:
-    stage.create("logs", 3)
-    stage.create("orders")
-
-    report = stage.refresh(trigger_overrides=((stage.topic("logs"), "schedule"),))
-
-    assert report.troubles == []
-    assert stage.scheduled() == {"logs": 3}
-    assert sorted(stage.mapped()) == ["orders"]
-    assert stage.partitions("logs") == 3
-
-
-def test_a_scheduled_topic_begins_where_the_flow_does(stage: RefreshStage) -> None:
-    stage.create("logs", 2)
-    stage.write("logs", 4)
-
-    stage.refresh(start="latest", trigger="schedule")
-
-    assert (stage.scheduled(), stage.committed("logs")) == ({"logs": 2}, {0: 4, 1: 0})
 
 
 def test_a_trigger_changes_to_a_schedule_and_back_without_losing_its_place(stage: RefreshStage) -> None:
@@ -553,18 +494,6 @@ def test_a_paused_flow_keeps_its_mappings_disabled_until_it_is_resumed(stage: Re
         order_resume(stage.documents, flow, now=2)
 
     eventually(lambda: states() == {"a": "Enabled", "b": "Enabled", "c": "Enabled"})
-
-
-def test_a_literal_topic_that_was_scheduled_is_mapped_by_the_refresh(stage: RefreshStage) -> None:
-    """The template would make the mapping before its group has the right offsets."""
-    stage.create("logs")
-    stage.create("orders")
-    literals = {"topics": (stage.topic("logs"), stage.topic("orders"))}
-    stage.refresh(**literals, trigger_overrides=((stage.topic("logs"), "schedule"),))
-
-    stage.refresh(**literals, trigger_overrides=((stage.topic("logs"), "mapping"),))
-
-    assert sorted(stage.mapped()) == ["logs"], "orders is the template's"
 
 
 def test_a_group_with_members_is_waited_for(stage: RefreshStage) -> None:
@@ -676,24 +605,83 @@ def test_configs_follow_the_source_and_a_manual_override_is_reverted(stage: Refr
     assert stage.sync_configs().figures["configs-altered"] == 0
 
 
-def test_an_override_that_is_dropped_on_the_source_is_dropped_on_the_target(stage: RefreshStage) -> None:
-    stage.create("orders", retention_bytes="1000")
-    stage.refresh()
-    stage.configure(stage.source, stage.topic("orders"), retention_bytes=None)
+def test_a_remote_topic_that_stamps_its_own_time_is_said_and_no_list_of_ones_own_makes_one(
+    stage: RefreshStage,
+) -> None:
+    """One that was there before the flow; the source's own stamps do not come over."""
+    own_list = replace(stage.settings.flow, config_properties_exclude=("min.*",))
+    stage.create("orders", message_timestamp_type="LogAppendTime")
+    stage.create("older")
+    new = NewTopic(stage.remote("older"), 1, 1, config={"message.timestamp.type": "LogAppendTime"})
+    stage.target.create_topics([new])[new.topic].result(20)
+    eventually(lambda: stage.partitions("older") == 1)
+    stage.refresh(flow=own_list)
 
-    stage.sync_configs()
+    report = stage.sync_configs(flow=own_list)
 
+    assert report.figures["topics-rewriting"] == 1
+    assert [each.split(": ")[0] for each in report.troubles] == [f"us-east->eu-west {stage.remote('older')}"]
     stage.await_overrides("orders", {})
 
 
-def test_a_protected_property_keeps_what_was_set_on_the_target(stage: RefreshStage) -> None:
-    stage.create("orders", retention_bytes="1000")
+def test_a_refused_lane_tries_again_when_the_sync_or_an_operator_has_changed_its_remote_topic(
+    stage: RefreshStage,
+) -> None:
+    """And the sync leaves the operator's limit where it is."""
+    stage.create("orders", 2)
     stage.refresh()
-    stage.configure(stage.target, stage.remote("orders"), retention_bytes="2000", segment_bytes="1048576")
+    stage.sync_configs()
 
-    stage.sync_configs(config_properties_protect=("retention.*",))
+    def stop(partition: int) -> None:
+        reason = Stop(reason="refused", upstream_offset=1, detail="too large", at=now_ms())
+        stage.orders.stop(stage.lane("orders", partition), reason)
 
-    stage.await_overrides("orders", {"retention.bytes": "2000"})
+    stage.configure(stage.source, stage.topic("orders"), max_message_bytes="2000000")
+    stop(0)
+    assert "lanes-tried-again" not in stage.refresh().figures
+    stage.sync_configs()
+    stage.await_overrides("orders", {"max.message.bytes": "2000000"})
+    assert stage.refresh().figures["lanes-tried-again"] == 1
+    assert stage.stop_of("orders", 0) == ""
+
+    stop(1)
+    stage.configure(stage.target, stage.remote("orders"), max_message_bytes="3000000")
+    report = stage.sync_configs()
+    assert (report.figures["lanes-tried-again"], report.figures["configs-altered"]) == (1, 0)
+    assert stage.stop_of("orders", 1) == ""
+    assert stage.overrides("orders") == {"max.message.bytes": "3000000"}
+
+
+def test_the_advice_for_records_without_keys_holds_beside_the_sync(stage: RefreshStage) -> None:
+    stage.create("orders", cleanup_policy="compact")
+    stage.refresh()
+    producer = Producer({"bootstrap.servers": stage.settings.flow.target.bootstrap})
+    errors = list[str]()
+
+    def produce() -> str:
+        producer.produce(
+            stage.remote("orders"),
+            b"no key",
+            on_delivery=lambda error, _: errors.append("" if error is None else error.name()),
+        )
+        assert producer.flush(20) == 0
+        return errors[-1]
+
+    cause = produce()
+    assert cause == "INVALID_RECORD"
+    advised = re.search(
+        r"set the remote topic's (\S+) to (\w+), and name it in config.properties.protect", REMEDIES[cause]
+    )
+    assert advised is not None
+    name, value = advised.groups()
+    stage.configure(stage.target, stage.remote("orders"), **{name.replace(".", "_"): value})
+
+    stage.sync_configs(config_properties_protect=(name,))
+    stage.await_overrides("orders", {name: value})
+    assert not produce()
+
+    stage.sync_configs()
+    stage.await_overrides("orders", {name: "compact"})
 
 
 def test_a_config_that_the_target_refuses_is_left_out_and_reported_and_stops_no_other(stage: RefreshStage) -> None:
@@ -813,7 +801,7 @@ def test_a_remote_topic_that_was_created_again_stops_its_lanes_until_each_is_res
     eventually(lambda: remote in stage.target.list_topics(timeout=5).topics)  # a busy broker shows it after the round
     reports = [stage.refresh(), stage.refresh()]
 
-    assert (stage.stop_of("orders", 0), stage.stop_of("orders", 1)) == ("broken", "")
+    assert (stage.stop_of("orders", 0), stage.stop_of("orders", 1)) == ("remote_recreated", "")
     assert sorted(report.figures.get("lanes-stopped", 0) for report in (creating, *reports)) == [0, 0, 1]
     assert [f"{remote} was deleted on the target" in report.troubles[0] for report in reports] == [True, True]
 
@@ -1025,9 +1013,9 @@ def test_a_refresh_of_hundreds_of_topics_costs_a_bounded_number_of_calls(
     assert (first.figures["topics-created"], second.figures["topics"]) == (TOPICS, TOPICS)
     assert second.troubles == []
     batches = -(-TOPICS // 250)
-    assert refreshed == {"list_topics": 2, "describe_topics": 2 * batches, "list_offsets": 1, "Query": 2}
+    assert refreshed == {"list_topics": 2, "describe_topics": 2 * batches, "list_offsets": 1, "Query": 2, "Scan": 1}
     assert synced.figures["topics-compared"] == TOPICS
-    assert asked == {"list_topics": 2, "describe_configs": 2 * batches}
+    assert asked == {"list_topics": 2, "describe_configs": 2 * batches, "Query": 1, "Scan": 1, "BatchWriteItem": 1}
 
 
 def _reset(lane: Lane, *, position: int, following: int) -> Reset:

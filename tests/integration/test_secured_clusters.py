@@ -25,11 +25,11 @@ from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
 from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
-from mirrorless.batch_records import packed, records
 from mirrorless.errors import MirrorlessError, Retriable
+from mirrorless.flow.settings import Authentication, ClusterSettings
 from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.record import Record
-from mirrorless.settings import Authentication, ClusterSettings
+from mirrorless.records.batch_records import packed, records
+from mirrorless.records.record import Record
 from tests.support.certificates import Authority
 from tests.support.lane_stage import LaneStage
 from tests.support.secured_cluster import PASSWORD, USER, SecuredCluster

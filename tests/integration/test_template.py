@@ -23,7 +23,7 @@ from lab.cloud import create_topics
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.lane import Lane
+from mirrorless.chain.lane import Lane
 from tests.support.assembly import assemble
 from tests.support.flow_stage import eventually
 from tests.support.readback import assert_mirrored, await_settled, links, read_topic

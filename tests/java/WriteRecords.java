@@ -16,14 +16,16 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * Writes records as Kafka's own producer puts them into batches.
  *
  * <p>Run as: java -cp JARS WriteRecords BOOTSTRAP TOPIC SCRIPT. Each line of the script is an order, with tabs between its
- * words: `producer CODEC KIND` (of which `transactional` is one KIND), `begin`, `commit`, `abort`, `flush`, and `record
- * PARTITION TIMESTAMP KEY VALUE NAME VALUE ...`. Bytes are base64, `-` is null.
+ * words: `producer CODEC KIND` (of which `transactional` is one KIND, with a producer for each transaction), `begin`,
+ * `commit`, `abort`, `flush`, and `record PARTITION TIMESTAMP KEY VALUE NAME VALUE ...`. Bytes are base64, `-` is null.
  */
 public class WriteRecords {
     public static void main(String[] arguments) throws Exception {
         KafkaProducer<byte[], byte[]> producer = null;
         List<Future<?>> sent = new ArrayList<>();
         int producers = 0;
+        String[] kind = {};
+        boolean ended = false;
         for (String line : Files.readAllLines(Path.of(arguments[2]))) {
             String[] words = line.split("\t", -1);
             switch (words[0]) {
@@ -31,16 +33,27 @@ public class WriteRecords {
                     if (producer != null) {
                         producer.close();
                     }
-                    producer = new KafkaProducer<>(settings(arguments[0], words[1], words[2], producers++));
-                    if (words[2].equals("transactional")) {
-                        producer.initTransactions();
-                    }
+                    kind = words;
+                    ended = false;
+                    producer = opened(arguments[0], kind, producers++);
                 }
-                case "begin" -> producer.beginTransaction();
-                case "commit" -> producer.commitTransaction();
+                case "begin" -> {
+                    if (ended) {
+                        // Of one producer, a broker may refuse the next transaction for good while the last one's
+                        // marker is being written (KAFKA-18575 and its like).
+                        producer.close();
+                        producer = opened(arguments[0], kind, producers++);
+                    }
+                    producer.beginTransaction();
+                }
+                case "commit" -> {
+                    producer.commitTransaction();
+                    ended = true;
+                }
                 case "abort" -> {
                     producer.flush();
                     producer.abortTransaction();
+                    ended = true;
                 }
                 case "flush" -> producer.flush();
                 case "record" -> sent.add(producer.send(record(arguments[1], words)));
@@ -51,6 +64,14 @@ public class WriteRecords {
         for (Future<?> each : sent) {
             each.get();
         }
+    }
+
+    private static KafkaProducer<byte[], byte[]> opened(String bootstrap, String[] kind, int number) {
+        KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings(bootstrap, kind[1], kind[2], number));
+        if (kind[2].equals("transactional")) {
+            producer.initTransactions();
+        }
+        return producer;
     }
 
     private static ProducerRecord<byte[], byte[]> record(String topic, String[] words) {

@@ -72,17 +72,14 @@ class Part:
 PARTS: Final[Mapping[str, Part]] = {
     "protocol": Part(
         ("protocol/*",),
-        ("tests/unit/protocol", "tests/unit/groups/test_two_way.py", "tests/unit/journal/test_journal_chains.py"),
+        ("tests/unit/protocol", "tests/unit/groups/test_two_way.py", "tests/unit/chain/test_journal_chains.py"),
         chosen="(not any_schedule or [0] or [1] or [2]) and not test_translation_property",
     ),
     "kafka": Part(
         # What an event passes through, and what settles a doubt.
-        tuple(
-            f"adapters/kafka/{name}.py"
-            for name in ("client", "delivery_reports", "source", "target", "witnesses", "writer")
-        ),
+        tuple(f"adapters/kafka/{name}.py" for name in ("client", "delivery_reports", "source", "target", "writer")),
         (
-            "tests/unit/adapters/test_delivery_reports.py",
+            "tests/unit/adapters/test_kafka_writer.py",
             "tests/unit/adapters/test_kafka_client.py",
             "tests/unit/adapters/test_kafka_target.py",
             "tests/unit/adapters/test_kafka_writer.py",
@@ -96,8 +93,11 @@ PARTS: Final[Mapping[str, Part]] = {
         servers=True,
     ),
     "journal": Part(
-        ("journal/*", "adapters/dynamodb/journals.py"),
-        ("tests/unit/journal", "tests/contract/test_chains.py", "tests/contract/test_throttled_stores.py"),
+        (
+            *(f"chain/{name}.py" for name in ("chains", "ends", "entry", "search", "store")),
+            "adapters/dynamodb/journals.py",
+        ),
+        ("tests/unit/chain", "tests/contract/test_chains.py", "tests/contract/test_throttled_stores.py"),
         chosen="not rivals",
         servers=True,
     ),

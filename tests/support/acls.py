@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline
 from mirrorless.topics.acls import Acl
 
 
@@ -17,12 +17,17 @@ class MemoryAcls:
     there: set[Acl] | None = field(default_factory=set)
     refused: set[Acl] = field(default_factory=set)
     silent: bool = False
+    ours: str = "User:mirrorless"
     reads: int = 0
 
     def read(self, _: Deadline) -> frozenset[Acl] | None:
         """See `Acls.read`."""
         self.reads += 1
         return None if self.there is None else frozenset(self.there)
+
+    def is_ours(self, principal: str) -> bool:
+        """See `Acls.is_ours`."""
+        return principal == self.ours
 
     def create(self, acls: Collection[Acl], _: Deadline) -> dict[Acl, str]:
         """See `Acls.create`."""

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 from tests.support.readback import read_topic
 
 SCHEMA = pa.schema(

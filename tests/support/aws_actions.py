@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mirrorless.settings import Tables
+from mirrorless.flow.settings import Tables
 
 Need = tuple[str, str]
 """An action, and the kind of table that it is about; empty where it is about none."""

@@ -218,7 +218,7 @@ UNSEEN: Mapping[str, str] = {
     },
     "control dynamodb:UpdateItem lanes": "only a doubt without an answer: unit/test_lane_check.py",
     **{
-        f"{part} dynamodb:BatchWriteItem {table}": "only documents larger than an item: test_document_parts.py"
+        f"{part} dynamodb:BatchWriteItem {table}": "only documents larger than an item: test_documents.py"
         for part, table in (("control", "checkpoints"), ("control", "control"), ("refresh_topics", "control"))
     },
     **{

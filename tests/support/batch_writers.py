@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from msgspec.structs import replace
 
 from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
-from mirrorless.batch_records import packed
-from mirrorless.record import Record
-from mirrorless.settings import ClusterSettings
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.records.batch_records import packed
+from mirrorless.records.record import Record
 from tests.support.readback import Seen, read_topic
 
 COMPACTED = {

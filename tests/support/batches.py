@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from mirrorless.batch_records import packed
-from mirrorless.record import Record
-from mirrorless.record_batch import Codec, RecordBatch
+from mirrorless.records.batch_records import packed
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import Codec, RecordBatch
 
 LARGEST = 1 << 30
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from mirrorless.chain.chains import JournalChains
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import LaneState, Lease, LeftOut, Stop
+from mirrorless.chain.losses import GapSummary, Loss
+from mirrorless.chain.run import Link, Reset, Run, RunState, Span
+from mirrorless.chain.search import JournalSearch
+from mirrorless.chain.store import Journals
+from mirrorless.clock import Deadline
 from mirrorless.errors import LeaseHeld, LostRace
-from mirrorless.journal.chains import JournalChains
-from mirrorless.journal.search import JournalSearch
-from mirrorless.journal.store import Journals
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import LaneState, Lease, Stop
-from mirrorless.losses import GapSummary, Loss
-from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import Chains
-from mirrorless.run import Link, Reset, Run, RunState, Span
 from tests.support.journals import MemoryJournals
 
 FLOW = FlowName("us-east", "eu-west")
@@ -128,6 +128,8 @@ class MemoryLaneStates:
 
     states: dict[Lane, LaneState] = field(default_factory=dict)
     fences: dict[FlowName, Stop] = field(default_factory=dict)
+    store_now: Callable[[], int | None] = lambda: None
+    """See `FlowFences.store_now`."""
 
     def read(self, lanes: Iterable[Lane], deadline: Deadline | None = None) -> dict[Lane, LaneState]:  # noqa: ARG002 -- the port's
         """See `LaneStates.read`."""
@@ -164,6 +166,10 @@ class MemoryLaneStates:
         """See `LaneStates.drop`."""
         if (known := self.states.get(lane, LaneState())).lease == lease:
             self.states[lane] = replace(known, lease=None)
+
+    def begin(self, lane: Lane, generation: int) -> None:
+        """See `LaneStates.begin`."""
+        self.states[lane] = replace(self.states.get(lane, LaneState()), begun=generation)
 
     def take(self, lane: Lane, lease: Lease, *, now: int) -> LaneState:
         """See `Leases.take`."""
@@ -202,10 +208,26 @@ class MemoryLaneStates:
         """Let the lane try again from where it stopped, or go on from where its mapping is."""
         self.states[lane] = replace(self.states.get(lane, LaneState()), stop=None, waiting=None)
 
-    def quarantine(self, lane: Lane, upstream_offset: int) -> None:
-        """Order to leave out exactly this record, and let the lane go on."""
+    def begin_anew(self, lane: Lane, stop: Stop | None = None) -> None:
+        """Drop the stop, or put another in its place, and drop who waits, a job's lease and every quarantine order."""
+        self.states[lane] = LaneState(stop=stop, begun=self.states.get(lane, LaneState()).begun)
+
+    def retry(self, lane: Lane, stop: Stop) -> bool:
+        """See `RefusedStops.retry`."""
         known = self.states.get(lane, LaneState())
-        self.states[lane] = replace(known, stop=None, quarantine=known.quarantine | {upstream_offset})
+        if known.stop != stop:
+            return False
+        self.states[lane] = replace(known, stop=None)
+        return True
+
+    def stopped(self, flow: FlowName) -> dict[Lane, LaneState]:
+        """See `StoppedLanes.stopped`."""
+        return {lane: state for lane, state in self.states.items() if lane.flow == flow and state.stop is not None}
+
+    def quarantine(self, lane: Lane, *orders: LeftOut) -> None:
+        """Let these be all orders of a lane to leave out records, and let it go on."""
+        known = self.states.get(lane, LaneState())
+        self.states[lane] = replace(known, stop=None, quarantine=tuple(sorted(orders)))
 
 
 @dataclass(slots=True)

@@ -7,16 +7,17 @@ invariants are held on real Kafka by the integration tests.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from mirrorless.adapters.kafka.writer import BATCH_BYTES, BATCH_RECORDS, first_batches
-from mirrorless.batch_records import records as records_of
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import PORTION, Deadline, Delivery, LookResult, Refusal, SourceTopic, TopicPartition
+from mirrorless.ports.kafka import PORTION, Delivery, LookResult, Refusal, SourceTopic, TopicPartition
 from mirrorless.protocol.outgoing import LaneContent, is_raw
-from mirrorless.record import Record, size_of
-from mirrorless.record_batch import PassTerms, RecordBatch
+from mirrorless.records.batch_records import records as records_of
+from mirrorless.records.record import Record, size_of
+from mirrorless.records.record_batch import PassTerms, RecordBatch
 
 
 @dataclass(slots=True)
@@ -37,12 +38,18 @@ class MemoryCluster:
     configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     refuses: Callable[[str, int, Record], bool] = lambda _topic, _partition, _record: False
+    fits: Callable[[str, Record], bool] = lambda _codec, _record: True
+    """Whether a record is small enough, compressed by a codec; empty for the flow's own."""
     on_commit: Callable[[str, list[tuple[int, int]]], None] = lambda _writer, _places: None
     """Called before a transaction commits, with its writer and its (partition, downstream offset) pairs."""
     blurs: Callable[[str, int], bool] = lambda _topic, _partition: False
     """Whether the outcome of a write to a partition is unclear; see `Delivery.unclear`."""
     batch_bytes: int = BATCH_BYTES
     """The bytes above which a batch is refused."""
+    cause: str = "MSG_SIZE_TOO_LARGE"
+    """Of what it refuses."""
+    names_records: bool = False
+    """Whether it names the records of a batch that it refuses."""
     requests: list[int] = field(default_factory=list)
     """The records of each batch that was ever sent."""
 
@@ -126,6 +133,9 @@ class MemoryWriter:
     """The bytes and the number of records of a batch at most."""
     portion: int | None = None
     """How many batches of a lane it takes; None: all."""
+    codec: str = ""
+    throttled_ms: int = 0
+    """See `Writer.throttled_ms`."""
 
     def write(
         self,
@@ -161,8 +171,10 @@ class MemoryWriter:
             batch = first_batches(rest, 1, *self.batch)
             self.cluster.requests.append(len(batch))
             too_large = sum(map(size_of, batch)) > self.cluster.batch_bytes
-            if too_large or any(self.cluster.refuses(topic, partition, record) for record in batch):
-                return Delivery(downstream=offsets, refusal=Refusal(index=len(offsets), detail="too large"))
+            misfit = not all(self.cluster.fits(self.codec, record) for record in batch)
+            if too_large or misfit or any(self.cluster.refuses(topic, partition, record) for record in batch):
+                refusal = replace(self._refusal(len(offsets)), too_large=misfit)
+                return Delivery(downstream=offsets, refusal=refusal)
             for record in batch:
                 offsets.append(len(log))
                 log.append(Entry(record, "open" if self.transactional_id else "committed", self.transactional_id))
@@ -180,13 +192,17 @@ class MemoryWriter:
             assert not batch.has_log_append_time, "a broker takes it, and its records have other timestamps then"
             self.cluster.requests.append(len(records))
             too_large = sum(map(size_of, records)) > self.cluster.batch_bytes
-            if too_large or any(self.cluster.refuses(topic, partition, record) for record in records):
-                return Delivery(downstream=bases, refusal=Refusal(index=len(bases), detail="too large"))
+            misfit = not all(self.cluster.fits(batch.codec, record) for record in records)
+            if too_large or misfit or any(self.cluster.refuses(topic, partition, record) for record in records):
+                return Delivery(downstream=bases, refusal=self._refusal(len(bases)))
             bases.append(len(log))
             log.extend(Entry(record, "open", self.transactional_id) for record in records)
         if self.cluster.blurs(topic, partition):
             return Delivery(downstream=(), unclear=True)
         return Delivery(downstream=bases)
+
+    def _refusal(self, index: int) -> Refusal:
+        return Refusal(index=index, detail="too large", cause=self.cluster.cause)
 
     def _assert_not_fenced(self) -> None:
         if self.transactional_id and self.cluster.epochs[self.transactional_id] != self.epoch:
@@ -201,15 +217,33 @@ class MemoryTarget:
     environment: str
     """Empty for writers without transactions."""
     batch_bytes: int = BATCH_BYTES
+    codec: str = ""
     _writers: dict[str, MemoryWriter] = field(default_factory=dict)
 
     def writer(self, deadline: Deadline) -> MemoryWriter:  # noqa: ARG002  the port's
         """See `Target.writer`."""
         return self._open(self.environment, BATCH_RECORDS)
 
-    def careful_writer(self, batch_records: int, deadline: Deadline) -> MemoryWriter:  # noqa: ARG002  the port's
+    def careful_writer(self, batch_records: int, deadline: Deadline, *, codec: str = "") -> MemoryWriter:  # noqa: ARG002  the port's
         """See `Target.careful_writer`."""
-        return self._open(self.environment and f"{self.environment}.careful", batch_records, PORTION)
+        return self._open(self.environment and f"{self.environment}.careful", batch_records, PORTION, codec)
+
+    def prefer(self, codec: str) -> None:
+        """See `Target.prefer`."""
+        self.codec = codec
+
+    def explained(
+        self,
+        place: TopicPartition,
+        records: Sequence[Record],
+        refusal: Refusal,
+        deadline: Deadline,  # noqa: ARG002  the port's
+    ) -> Refusal:
+        """See `Target.explained`."""
+        if not self.cluster.names_records:
+            return refusal
+        named = [index for index, record in enumerate(records) if self.cluster.refuses(*place, record)]
+        return replace(refusal, records=named)
 
     def limit_batches(self, refused_bytes: int) -> None:
         """See `Target.limit_batches`."""
@@ -250,11 +284,14 @@ class MemoryTarget:
         self.cluster.configs.setdefault(topic, configs)
         partitions += [[] for _ in range(count - len(partitions))]
 
-    def _open(self, transactional_id: str, batch_records: int, portion: int | None = None) -> MemoryWriter:
+    def _open(
+        self, transactional_id: str, batch_records: int, portion: int | None = None, codec: str = ""
+    ) -> MemoryWriter:
         warm, batch = self._writers.get(transactional_id), (self.batch_bytes, batch_records)
-        if warm is None or (warm.batch, warm.portion) != (batch, portion):
+        by = codec or self.codec
+        if warm is None or (warm.batch, warm.portion, warm.codec) != (batch, portion, by):
             epoch = self.cluster.begin_epoch(transactional_id) if transactional_id else 0
-            warm = MemoryWriter(self.cluster, transactional_id, epoch, batch, portion)
+            warm = MemoryWriter(self.cluster, transactional_id, epoch, batch, portion, by)
             self._writers[transactional_id] = warm
         return warm
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mirrorless.errors import LeaseLost
-from mirrorless.lane import FlowName
+from mirrorless.chain.lane import FlowName
+from mirrorless.errors import LeaseLost, Retriable
+
+KEY_BYTES = 1_024
+"""Of a key, as DynamoDB has it."""
+
+
+def _assert_fits(key: str) -> None:
+    if len(key.encode()) > KEY_BYTES:
+        raise Retriable(f"a key has {len(key.encode()):,} bytes, and 1,024 at most")
 
 
 @dataclass(slots=True)
@@ -22,6 +30,7 @@ class MemoryDocuments:
 
     def read(self, flow: FlowName, prefix: str) -> dict[str, bytes]:
         """See `StateStore.read`."""
+        _assert_fits(prefix)
         return {
             key: document
             for (owner, key), document in sorted(self.documents.items())
@@ -30,6 +39,8 @@ class MemoryDocuments:
 
     def write(self, flow: FlowName, documents: Mapping[str, bytes], *, epoch: int | None = None) -> None:
         """See `StateStore.write`."""
+        for key in documents:
+            _assert_fits(key)
         for key, document in documents.items():
             self._fence(flow, key, epoch)
             self.writes += 1

@@ -23,15 +23,16 @@ from lab.servers.kafka import KafkaCluster
 from lab.servers.proxy import NetworkLink
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.kafka.acls import KafkaAcls
+from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
 from mirrorless.errors import Retriable
 from mirrorless.failover.effects import FailoverEffects, ReconcileRun
+from mirrorless.failover.plan import PlannedStep
 from mirrorless.failover.run import FailoverCommand
-from mirrorless.failover.state import FailoverDocument, FailoverOrder
+from mirrorless.failover.state import FailoverDocument, FailoverOrder, StepName, StepResult
+from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.jobs.request import JobRequest, ReconcileOptions
-from mirrorless.lane import FlowName
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.acls import Acl
 from spark.jobs.driver import JobRun
 from spark.reconcile import Reconciliation
@@ -234,18 +235,23 @@ class FailoverScenario:
         return FailoverCommand(effects=self._effects(), order=order, force=force, still_seconds=STILL_SECONDS)
 
     def until_done(self, order: FailoverOrder | None) -> FailoverDocument:
-        """Carry out, killed behind every step, and run again until nothing is left."""
-        kills = 0
+        """Carry out, killed once behind every step, and run again until nothing is left."""
+        killed = set[StepName]()
+
+        def crash(step: PlannedStep, _: StepResult) -> None:
+            if step.step not in killed:
+                killed.add(step.step)
+                raise Crash
+
         while True:
             command = self.command(order)
             command.prepare()
-            command.on_step = _crash
+            command.on_step = crash
             try:
                 document = command.execute()
             except Crash:
-                kills += 1
                 continue
-            assert kills == len(command.plan)
+            assert killed == {each.step for each in command.plan}
             return document
 
     def until_answered(self, order: FailoverOrder | None, tries: int = 30) -> FailoverDocument:
@@ -274,10 +280,6 @@ class FailoverScenario:
 
         effects = replace(effects, sleep=sleep, jobs=self.jobs)
         return effects if self.loses is None else self.loses.among(effects)
-
-
-def _crash(*_: object) -> None:
-    raise Crash
 
 
 def granted(topic: str) -> frozenset[Acl]:

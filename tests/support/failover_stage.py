@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Stop
+from mirrorless.chain.run import Run
 from mirrorless.clock import now_ms
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.jobs.request import JobRequest, Policy, ReconcileOptions
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Stop
-from mirrorless.run import Run
-from mirrorless.settings import FlowSettings
 from spark.jobs.driver import JobOutcome, JobRun
 from spark.reconcile import ReconcileStep, Reconciliation
 from tests.support.chains import every_run

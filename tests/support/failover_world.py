@@ -11,23 +11,27 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Lease
+from mirrorless.chain.run import Run, spans_of
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.failover.effects import FailoverEffects, FailoverSide, ReconcileRun
 from mirrorless.failover.run import FailoverCommand
 from mirrorless.failover.state import FailoverDocument, FailoverOrder, read_document
 from mirrorless.groups.round import CheckpointRound
-from mirrorless.lane import Lane
-from mirrorless.ports.kafka import Deadline, LogEnds, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.kafka import LogEnds, OffsetAndMetadata, TopicPartition
 from mirrorless.ports.stores import StateStore
 from mirrorless.protocol.digest import digest
-from mirrorless.record import Record
-from mirrorless.run import Run
+from mirrorless.reconcile.copy_tasks import ReconciledLane
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import Codec, RecordBatch, batch_digest
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acl_sync import AclSync
-from mirrorless.topics.acls import Acl
-from mirrorless.topics.write_fence import MARK
+from mirrorless.topics.acls import MARK, Acl
 from tests.support.acls import MemoryAcls
-from tests.support.chains import FLOW, MemoryLaneStates
+from tests.support.batches import batch_of
+from tests.support.chains import FLOW, MemoryLaneStates, every_run, run
 from tests.support.clusters import MemoryCluster, MemoryTarget
 from tests.support.documents import MemoryDocuments
 from tests.support.group_cluster import MARKER, MemoryGroups, MemoryTopics, TwoClusters, settings
@@ -79,7 +83,10 @@ class _Mortal:
 
 @dataclass(slots=True)
 class MemoryReconcile:
-    """Implements `ReconcileJobs`: the groups' offsets go back, and the report says so."""
+    """Implements `ReconcileJobs`: copies back what only the target has, names orphans, and joins both to the chain.
+
+    A run inspects both sides when it is started, and copies when it has been asked for its state often enough.
+    """
 
     world: FailoverWorld
     runs: dict[str, ReconcileRun] = field(default_factory=dict)
@@ -87,6 +94,12 @@ class MemoryReconcile:
     excluded: list[Sequence[str]] = field(default_factory=list)
     failures: int = 0
     """Of the next runs."""
+    lasts: int = 1
+    """For so many questions."""
+    _asked: int = 0
+    left: list[dict[str, Any]] = field(default_factory=list)
+    """Lanes of partitions that the source does not have, as a report has them."""
+    _ends: dict[Lane, tuple[int, int]] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=count)
 
     def new_id(self) -> str:
@@ -97,23 +110,72 @@ class MemoryReconcile:
         """See `ReconcileJobs.start`."""
         assert self.world.states.fences, "the flow is fenced until its lanes are reconciled"
         assert not self.world.is_closed(), "the job writes to the source's topics"
+        until = self.world.clusters.now + 300_000
+        for lane in self.world.lanes:
+            self.world.states.take(lane, Lease(holder=run_id, until=until), now=self.world.clusters.now)
         self.started.append(run_id)
         self.excluded.append(groups_exclude)
         if self.failures:
-            self.failures -= 1
+            self.failures -= 1  # its leases stay: it was killed
             self.runs[run_id] = ReconcileRun(state="failed", error="a broker did not answer")
             return
-        lanes = [
-            {"topic": topic, "partition": 0, "on_target": 0, "copied_back": 0, "policy": "report"} for topic in topics
-        ]
-        totals = {"copied_back": 0, "copied_back_ratio": 0.0, "orphans": 0}
-        self.runs[run_id] = ReconcileRun(
-            state="succeeded", place="jobs", report={"clean": True, "totals": totals, "lanes": lanes, "groups": []}
-        )
+        assert set(topics) == set(self.world.topics)
+        clusters = self.world.clusters
+        self._ends = {
+            lane: (len(clusters.source_log(lane)), len(clusters.target_log(lane))) for lane in self.world.lanes
+        }
+        self.runs[run_id], self._asked = ReconcileRun(state="running", phase="look"), 0
 
     def inspect(self, run_id: str) -> ReconcileRun:
         """See `ReconcileJobs.inspect`."""
-        return self.runs.get(run_id, ReconcileRun(state="missing"))
+        found = self.runs.get(run_id, ReconcileRun(state="missing"))
+        self._asked += found.state == "running"
+        if found.state == "running" and self._asked >= self.lasts:
+            lanes = [self._copied_back(lane, run_id) for lane in self.world.lanes]
+            copied, orphans = (sum(each.get(name, 0) for each in lanes) for name in ("copied_back", "orphan_records"))
+            totals = {"copied_back": copied, "copied_back_ratio": 0.0, "orphans": orphans}
+            report = {"clean": not self.left, "totals": totals, "lanes": lanes + self.left, "groups": []}
+            self.runs[run_id] = ReconcileRun(state="succeeded", place="jobs", report=report)
+            for lane in self.world.lanes:
+                self.world.states.let_go(lane, run_id)
+        return found
+
+    def _copied_back(self, lane: Lane, run_id: str) -> dict[str, Any]:
+        """One lane, as the job does it; left alone where its source was written to meanwhile."""
+        clusters, chains = self.world.clusters, self.world.clusters.chains
+        source, target = clusters.source_log(lane), clusters.target_log(lane)
+        source_end, target_end = self._ends[lane]
+        position = chains.heads([lane])[lane].position
+        runs = every_run(chains, lane)
+        spans = [span for each in runs for span in each.spans]
+        claimed = {at for span in spans for at in range(span.downstream, span.downstream + span.length)}
+        new = [at for at in range(target_end) if target[at] != MARKER and at not in claimed]
+        reconciled = bool(runs) and runs[-1].request.startswith("reconcile-")
+        found = {
+            "topic": lane.topic,
+            "partition": lane.partition,
+            "on_target": len(claimed) + len(new),
+            "copied_back": 0,
+            "policy": "report",
+            "claimed_until": max(claimed, default=-1) + 1,
+        }
+        if len(source) > source_end and (new or not reconciled):
+            return found | {"differs": "the source is written to"}
+        copies = list(range(len(source), len(source) + len(new)))
+        source += [target[at] for at in new]
+        source += [MARKER] if new else []
+        until = copies[-1] + 1 if copies else position if reconciled else max(position, source_end)
+        orphans = [at for at in range(position, until) if source[at] != MARKER and at not in copies]
+        back = ReconciledLane(forward=lane, remote_topic=f"{FLOW.source}.{lane.topic}", generation=0).back
+        if new:
+            begin = chains.heads([back])[back].position
+            there = [(span.upstream, span.downstream, span.length) for span in spans_of(new, copies)]
+            here = [(each[1], each[0], each[2]) for each in there]
+            chains.prepare([run(begin, new[-1] + 1, *there, lane=back)])
+            chains.prepare([replace(run(position, until, *here, lane=lane), request=run_id)])
+        elif until > position:
+            chains.prepare([replace(run(position, until, lane=lane), request=run_id)])
+        return found | {"copied_back": len(new), "orphan_records": len(orphans)}
 
 
 @dataclass(slots=True)
@@ -130,10 +192,42 @@ class MemoryShadows(MemoryGroups):
 
 
 @dataclass(slots=True)
+class MemoryRanges:
+    """Implements `RecordRanges` of one cluster."""
+
+    world: FailoverWorld
+    topics: MemoryTopics
+
+    def ranges(
+        self,
+        wanted: Mapping[TopicPartition, tuple[int, int]],
+        deadline: Deadline,  # noqa: ARG002 -- the port's
+    ) -> Iterator[tuple[TopicPartition, list[Record]]]:
+        """See `RecordRanges.ranges`."""
+        for place, (first, following) in wanted.items():
+            log = self.topics.logs[place]
+            yield place, [_record(at, log[at]) for at in range(first, min(following, len(log))) if log[at] != MARKER]
+
+    def batches(
+        self,
+        wanted: Mapping[TopicPartition, tuple[int, int]],
+        deadline: Deadline,  # noqa: ARG002 -- the port's
+    ) -> Iterator[tuple[TopicPartition, list[RecordBatch]]]:
+        """See `RecordRanges.batches`."""
+        for (topic, partition), (first, following) in wanted.items():
+            lane = Lane(FLOW, topic.removeprefix(f"{FLOW.source}."), partition)
+            runs = [link for link in self.world.clusters.chains.of(lane) if isinstance(link, Run)]
+            some = [each for run in runs for each in self.world.batches_of(run)]
+            yield (topic, partition), [each for each in some if first <= each.base_offset < following]
+
+
+@dataclass(slots=True)
 class FailoverWorld:
     """The flow us-east->eu-west of two topics, with groups, under ACLs."""
 
     settings: ControlSettings = field(default_factory=lambda: settings(topics=tuple(TOPICS)))
+    topics: dict[str, int] = field(default_factory=lambda: dict(TOPICS))
+    """Of the source, with their partitions."""
     clusters: TwoClusters = field(init=False)
     source_acls: MemoryAcls = field(default_factory=MemoryAcls)
     target_acls: MemoryAcls = field(default_factory=MemoryAcls)
@@ -145,16 +239,19 @@ class FailoverWorld:
     """Called in each wait."""
     source_lost: bool = False
     open_transactions: set[TopicPartition] = field(default_factory=set)
+    wider: dict[str, int] = field(default_factory=dict)
+    """Partitions that a remote topic has beyond those of its topic."""
+    codecs: dict[Lane, Codec] = field(default_factory=dict)
+    """Of lanes that are copied by whole batches: of the batches on the target."""
     said: list[str] = field(default_factory=list)
     _ids: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         """Write the ACLs, and let the schedule stage them."""
-        self.clusters = TwoClusters(self.settings)
+        self.clusters = TwoClusters(self.settings, states=self.states)
         self.jobs = MemoryReconcile(self)
-        for lane in self.lanes:
-            self.clusters.source_log(lane)
-            self.clusters.target_log(lane)
+        self.states.store_now = lambda: self.clusters.now
+        self.make_logs()
         granted = {
             Acl("TOPIC", "LITERAL", topic, APPLICATION, "*", "ALLOW", operation)
             for topic in TOPICS
@@ -164,10 +261,20 @@ class FailoverWorld:
         self.source_acls.there = set(granted)
         self.acl_round()
 
+    def make_logs(self) -> None:
+        """Let both clusters have every partition of the topics."""
+        for lane in self.lanes:
+            self.clusters.source_log(lane)
+            self.clusters.target_log(lane)
+
     @property
     def lanes(self) -> list[Lane]:
         """Every lane."""
-        return [Lane(FLOW, topic, partition) for topic, number in TOPICS.items() for partition in range(number)]
+        return [Lane(FLOW, topic, partition) for topic, number in self.topics.items() for partition in range(number)]
+
+    def remote(self, lane: Lane) -> TopicPartition:
+        """Where a lane's copies stand."""
+        return f"{FLOW.source}.{lane.topic}", lane.partition
 
     def acl_round(self) -> None:
         """One round of the schedule's task."""
@@ -187,8 +294,19 @@ class FailoverWorld:
             for lane in self.lanes:
                 self.clusters.produce(lane, *sizes)
 
+    def produce_on_target(self, *sizes: int) -> None:
+        """Records on the remote topics, where the application may write there."""
+        granted = self.target_acls.there
+        for lane in self.lanes:
+            remote = f"{FLOW.source}.{lane.topic}"
+            write = Acl("TOPIC", "LITERAL", remote, APPLICATION, "*", "ALLOW", "WRITE")
+            if granted is None or write in granted:
+                log = self.clusters.target_log(lane)
+                for size in sizes:
+                    log += [*self.clusters.new_identities(size), MARKER]
+
     def replicate(self, records: int | None = None) -> None:
-        """One event for each lane; nothing where the flow is fenced. Digests are those of the records."""
+        """One event for each lane; nothing where the flow is fenced. A lane with a codec is copied by whole batches."""
         if self.states.fenced(FLOW) is not None or self.source_lost:
             return
         for lane in self.lanes:
@@ -196,22 +314,28 @@ class FailoverWorld:
             self.clusters.replicate(lane, records)
             link = self.clusters.chains.heads([lane])[lane].run
             if link is not None and link != before:
-                self.clusters.chains.replace_link(link, replace(link, digest=self._digest(link)))
+                self.clusters.chains.replace_link(link, self.proved(link))
 
-    def _digest(self, run: Run) -> bytes:
+    def proved(self, run: Run) -> Run:
+        """A run with the digest of what the target has of it; of batches, with their newest time as well."""
+        if run.lane in self.codecs:
+            batches = self.batches_of(run)
+            newest = max(each.max_timestamp for each in batches)
+            return replace(run, digest_of="batches", digest=batch_digest(batches), newest_timestamp=newest)
+        return replace(run, digest=digest([each for row in self._rows(run) for each in row]))
+
+    def batches_of(self, run: Run) -> list[RecordBatch]:
+        """A batch for each row of a run's records that is there."""
+        return [batch_of(row, self.codecs[run.lane]) for row in self._rows(run)]
+
+    def _rows(self, run: Run) -> list[list[Record]]:
         log = self.clusters.target_log(run.lane)
-        offsets = [at for span in run.spans for at in range(span.downstream, span.downstream + span.length)]
-        return digest([_record(at, log[at]) for at in offsets])
-
-    def ranges(
-        self,
-        wanted: Mapping[TopicPartition, tuple[int, int]],
-        deadline: Deadline,  # noqa: ARG002 -- the port's
-    ) -> Iterator[tuple[TopicPartition, list[Record]]]:
-        """See `TargetRecords.ranges`."""
-        for place, (first, following) in wanted.items():
-            log = self.clusters.target_topics.logs[place]
-            yield place, [_record(at, log[at]) for at in range(first, min(following, len(log))) if log[at] != MARKER]
+        rows = [
+            [_record(at, log[at]) for at in range(first, min(first + span.length, len(log))) if log[at] != MARKER]
+            for span in run.spans
+            for first in [span.downstream]
+        ]
+        return [row for row in rows if row]
 
     def lose_source(self) -> None:
         """The source does not answer any more."""
@@ -260,15 +384,15 @@ class FailoverWorld:
         clusters = self.clusters
         return FailoverEffects(
             settings=self.settings,
-            source=self._side(clusters.source, clusters.source_topics, self.source_acls, TOPICS),
+            source=self._side(clusters.source, clusters.source_topics, self.source_acls, self.topics),
             target=self._side(
                 clusters.target,
                 clusters.target_topics,
                 self.target_acls,
-                {f"{FLOW.source}.{topic}": number for topic, number in TOPICS.items()},
+                {f"{FLOW.source}.{topic}": number + self.wider.get(topic, 0) for topic, number in self.topics.items()},
             ),
-            source_records=clusters.source_topics,
-            target_records=self,
+            source_looks=clusters.source_topics,
+            target_looks=clusters.target_topics,
             replication=MemoryTarget(MemoryCluster(), "failover"),
             shadows=self.shadows,
             chains=clusters.chains,
@@ -301,7 +425,7 @@ class FailoverWorld:
             settings=self.settings,
             source=self.source_acls,
             target=self.target_acls,
-            topics=lambda _: TOPICS,
+            topics=lambda _: self.topics,
             documents=self.documents,
         )
 
@@ -326,6 +450,8 @@ class FailoverWorld:
             ends=ends,
             acls=acls,
             groups=groups,
+            static_groups=lambda names, _: {name for name in names if name in groups.members & groups.static},
+            records=MemoryRanges(self, topics),
         )
 
 
@@ -339,6 +465,8 @@ def mortal(effects: FailoverEffects, kill: Kill) -> FailoverEffects:
             ends=kill.around(each.ends),
             acls=kill.object(each.acls),
             groups=kill.object(each.groups),
+            static_groups=kill.around(each.static_groups),
+            records=each.records,
         )
 
     documents = kill.object(effects.documents)

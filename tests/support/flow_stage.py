@@ -20,8 +20,8 @@ from lab.functions.environment import Environment
 from lab.functions.function import LambdaFunction
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
+from mirrorless.chain.lane import Lane
 from mirrorless.config.flow import Flow
-from mirrorless.lane import Lane
 from mirrorless.protocol.hooks import Step
 from tests.support.readback import LOOK_EVERY_SECONDS, Seen, assert_mirrored, await_settled, read_topic
 

@@ -6,38 +6,33 @@ position passes markers, and a cluster may stop answering.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.run import spans_of
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
+from mirrorless.flow.settings import ClusterSettings, FlowSettings
+from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, document_key
 from mirrorless.groups.clusters import GroupSide, Sides
 from mirrorless.groups.offset_translation import OffsetTranslator
 from mirrorless.groups.readiness import Rereads
 from mirrorless.groups.round import CheckpointRound
 from mirrorless.groups.state import CheckpointStore
 from mirrorless.groups.sync import GroupSync
-from mirrorless.lane import Lane
 from mirrorless.lanes.gaps import GapRange, Look
 from mirrorless.mm2.internal_records import Checkpoint
-from mirrorless.ports.kafka import (
-    Deadline,
-    GroupIsActive,
-    GroupState,
-    LogEnds,
-    OffsetAndMetadata,
-    TopicPartition,
-    Written,
-)
+from mirrorless.ports.kafka import GroupIsActive, GroupState, LogEnds, OffsetAndMetadata, TopicPartition, Written
+from mirrorless.protocol.map_reads import MapReads
 from mirrorless.protocol.translate import OffsetMap
-from mirrorless.run import spans_of
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.settings import ClusterSettings, FlowSettings
-from tests.support.chains import FLOW, MemoryChains, run
+from tests.support.chains import FLOW, MemoryChains, MemoryLaneStates, run
 from tests.support.documents import MemoryDocuments
 
 MARKER = -1
@@ -52,6 +47,8 @@ class MemoryGroups:
 
     offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)
+    static: set[str] = field(default_factory=set)
+    """Groups whose members are static."""
     mute: set[str] = field(default_factory=set)
     """Groups whose commits cannot be read."""
     silent: bool = False
@@ -99,6 +96,32 @@ class MemoryGroups:
             raise Retriable("the cluster does not answer")
 
 
+@dataclass(slots=True, kw_only=True)
+class Deaf:
+    """A cluster that takes connections and answers nothing, in the place of one of the doubles: each call waits."""
+
+    clock: Callable[[float], None]
+    """Lets so many seconds pass."""
+    answers: Any = None
+    """The double that answers all the same; None for nothing."""
+    but: Collection[str] = ()
+    """The calls that it does not answer; without any, none."""
+    asked: list[str] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        """A call."""
+        if self.answers is not None and name not in self.but:
+            return getattr(self.answers, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            deadline: Deadline = kwargs.get("deadline") or args[-1]
+            self.asked.append(name)
+            self.clock(deadline())
+            raise Retriable("the cluster does not answer")
+
+        return call
+
+
 @dataclass(slots=True)
 class MemoryTopics:
     """Implements `mirrorless.ports.kafka.InternalTopics`."""
@@ -112,6 +135,8 @@ class MemoryTopics:
     """Whether it answers, but refuses writes."""
     looks: int = 0
     """The number of reads of its logs."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Partitions of topics, where they are few."""
 
     def ensure_topic(
         self,
@@ -139,6 +164,11 @@ class MemoryTopics:
         self._answer()
         return {place: (0, len(self.logs[place]), len(self.logs[place])) for place in set(places) if place in self.logs}
 
+    def partitions(self, deadline: Deadline) -> dict[str, int]:  # noqa: ARG002  the port's
+        """See `InternalTopics.partitions`."""
+        self._answer()
+        return dict.fromkeys(["orders", "payments", *(topic for topic, _ in self.logs)], 100) | self.counts
+
     def look(
         self,
         ranges: Mapping[TopicPartition, Sequence[GapRange]],
@@ -152,10 +182,10 @@ class MemoryTopics:
         self.looks += 1
         found = {}
         for place, wanted in ranges.items():
-            ((first, following),) = wanted
             log = self.logs[place]
-            visible = {offset: 1 for offset in range(first, min(following, len(log))) if log[offset] != MARKER}
-            found[place] = Look(until=min(following, len(log)), visible=visible)
+            inside = [offset for first, following in wanted for offset in range(first, min(following, len(log)))]
+            visible = {offset: 1 for offset in inside if log[offset] != MARKER}
+            found[place] = Look(until=min(wanted[-1][1], len(log)), visible=visible)
         return found
 
     def checkpoints(self, topic: str) -> list[Checkpoint]:
@@ -177,6 +207,7 @@ class TwoClusters:
     source_topics: MemoryTopics = field(default_factory=MemoryTopics)
     target_topics: MemoryTopics = field(default_factory=MemoryTopics)
     chains: MemoryChains = field(default_factory=MemoryChains)
+    states: MemoryLaneStates = field(default_factory=MemoryLaneStates)
     documents: MemoryDocuments = field(default_factory=MemoryDocuments)
     now: int = 1_000_000
     round: CheckpointRound = field(init=False)
@@ -196,21 +227,24 @@ class TwoClusters:
             clock=lambda: self.now,
         )
         store = CheckpointStore(flow=FLOW, documents=self.documents, clock=lambda: self.now)
+        chains = MapReads(chains=self.chains, stops=self.states.read)
         self.round = CheckpointRound(
             scope=scope,
             sides=sides,
             store=store,
             translator=OffsetTranslator(
-                chains=self.chains,
+                chains=chains,
                 source_partition=scope.source_partition,
                 remote_partition=scope.remote_partition,
                 source_ends=self.source_topics.ends,
+                source_partitions=self.source_topics.partitions,
                 target_ends=self.target_topics.ends,
                 source_log=self.source_topics,
                 transactional=self.settings.flow.delivery == "exactly_once",
                 from_earliest=self.settings.start == "earliest",
+                at_source=sides.ask_source_log,
             ),
-            rereads=Rereads(offset_map=OffsetMap(self.chains)),
+            rereads=Rereads(offset_map=OffsetMap(chains)),
             sync=GroupSync(
                 scope=scope,
                 sides=sides,
@@ -226,9 +260,23 @@ class TwoClusters:
     def act(self) -> RoundReport:
         """One round, three seconds after the one before."""
         self.now += 3_000
-        report = RoundReport()
-        self.round.act(report, lambda: MINUTE)
+        report, end = RoundReport(), self.now + int(MINUTE * 1000)
+        self.round.act(report, lambda: (end - self.now) / 1000)
         return report
+
+    def deafen(self, *calls: str) -> Deaf:
+        """Let the source take connections and answer nothing, or all but these calls about its logs."""
+
+        def wait(seconds: float) -> None:
+            self.now += int(seconds * 1000)
+
+        deaf = Deaf(clock=wait, answers=self.source_topics if calls else None, but=calls)
+        sides, translator = self.round.sides, self.round.translator
+        sides.source = replace(sides.source, topics=deaf, groups=self.source if calls else deaf)
+        translator.source_log = deaf
+        translator.source_ends = lambda *asked: deaf.ends(*asked)  # noqa: PLW0108 -- it may hear again
+        translator.source_partitions = lambda *asked: deaf.partitions(*asked)  # noqa: PLW0108 -- same
+        return deaf
 
     # Records
 
@@ -248,10 +296,14 @@ class TwoClusters:
         """Records on the source, in transactions of these sizes: each leaves a marker. A negative size leaves none."""
         log = self.source_log(lane)
         for size in sizes:
-            log += range(self._identities, self._identities + abs(size))
-            self._identities += abs(size)
+            log += self.new_identities(abs(size))
             if size >= 0:
                 log.append(MARKER)
+
+    def new_identities(self, number: int) -> range:
+        """So many identities that no record has."""
+        self._identities += number
+        return range(self._identities - number, self._identities)
 
     def replicate(self, lane: Lane, records: int | None = None, *, aborted: int = 0, prepared: bool = False) -> None:
         """One event: up to so many records reach the target in one transaction, after an attempt that was aborted.
@@ -305,7 +357,9 @@ class TwoClusters:
 
     def document(self, group: str, direction: Direction = "forward") -> GroupCheckpoints:
         """The stored document of a group."""
-        return msgspec.json.decode(self.documents.documents[FLOW, f"{direction}/{group}"], type=GroupCheckpoints)
+        return msgspec.json.decode(
+            self.documents.documents[FLOW, document_key(direction, group)], type=GroupCheckpoints
+        )
 
     def checkpoints(self) -> list[tuple[str, str, int, int, int, str]]:
         """Every checkpoint on the target, as (group, topic, partition, upstream, downstream, metadata)."""

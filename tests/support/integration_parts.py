@@ -12,7 +12,7 @@ from collections.abc import Sequence
 PARTS: Sequence[Sequence[str]] = (
     # Programs that a stranger runs, one at a time, for each wants two cores.
     ("test_lab_failover.py", "test_lab_demo.py"),
-    # Labs whose schedules run every two seconds.
+    # Labs whose schedules run every few seconds.
     ("mm2/", "test_mirror_client.py"),
     # Labs that are started as commands, of every example among them.
     ("test_lab_up.py", "test_tutorial.py"),

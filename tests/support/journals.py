@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from mirrorless.chain.entry import Entry, EntryState, Slice
+from mirrorless.clock import Deadline
 from mirrorless.errors import LostRace
-from mirrorless.journal.entry import Entry, EntryState, Slice
-from mirrorless.ports.kafka import Deadline
 
 
 @dataclass(slots=True)
 class MemoryJournals:
-    """Implements `mirrorless.journal.store.Journals` in a dict."""
+    """Implements `mirrorless.chain.store.Journals` in a dict."""
 
     entries: dict[tuple[Slice, int], Entry] = field(default_factory=dict)
     reads: int = 0

@@ -10,7 +10,7 @@ import signal
 
 from mirrorless.protocol import hooks
 from mirrorless.protocol.hooks import Step
-from spark.jobs.lane_groups import copy_together
+from spark.jobs.lane_copies import copy_together
 from spark.jobs.lane_tasks import TaskAttempt
 
 DEADLY: tuple[Step, ...] = ("prepared", "committed")

@@ -18,12 +18,12 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
-from mirrorless.lane import Lane
+from mirrorless.chain.lane import Lane
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import decode_event
 from mirrorless.protocol.hooks import Step
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from mirrorless.settings import FlowSettings
 from tests.support.readback import Seen, assert_mirrored, await_settled, read_topic
 
 QUIET = {"log_level": 0}

@@ -25,6 +25,10 @@ class MeteredClient:
         """As boto3's."""
         return self._read(self.client.query, request)
 
+    def scan(self, **request: Any) -> Any:
+        """As boto3's."""
+        return self._read(self.client.scan, request)
+
     def batch_get_item(self, **request: Any) -> Any:
         """As boto3's."""
         return self._read(self.client.batch_get_item, request)

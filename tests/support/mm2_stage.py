@@ -18,7 +18,6 @@ from uuid import uuid4
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Message,
@@ -39,9 +38,12 @@ from confluent_kafka.admin import (
 from lab.cloud import Lab
 from lab.esm.behaviour import LabBehaviour
 from lab.servers.artifacts import DEFAULT_KAFKA
+from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
+from mirrorless.flow.settings import ClusterSettings
 from mirrorless.mm2.internal_records import Checkpoint
+from mirrorless.ports.kafka import OffsetAndMetadata
 from tests.support.lane_stage import ORDERED
 from tests.support.readback import Seen, await_settled, committed, read_topic
 
@@ -219,10 +221,8 @@ class Side:
 
     def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
         """Commit for a group without members."""
-        wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
-        alteration = ConsumerGroupTopicPartitions(group, wanted)
-        answer = self.admin.alter_consumer_group_offsets([alteration])[group].result(20)
-        assert all(each.error is None for each in answer.topic_partitions)
+        groups = KafkaGroups(ClusterSettings(alias=self.alias, bootstrap=self.bootstrap), flow="test")
+        groups.commit(group, {place: OffsetAndMetadata(offset) for place, offset in offsets.items()}, lambda: 20)
 
     def committed(self, group: str, topic: str) -> dict[Place, int]:
         """What a group has committed on a topic."""

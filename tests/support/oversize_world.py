@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mirrorless.clock import Deadline
 from mirrorless.lanes.gaps import EVENT_BYTES
 from mirrorless.lanes.log_ends import LogEndCopy, LogEndMemory
-from mirrorless.ports.kafka import Deadline, LogEnds, OffsetAndMetadata, RangesRead, TopicPartition
+from mirrorless.ports.kafka import LogEnds, OffsetAndMetadata, RangesRead, TopicPartition
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import Replicator
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 from mirrorless.scheduled.runner import RoundReport
 from tests.support.chains import FLOW
 from tests.support.protocol_world import TOPIC, World, records
@@ -56,6 +57,8 @@ class MemoryCommittedLog:
         stable, found = self.there.end(partition), list[Record]()
         for first, following in wanted:
             for offset in range(first, min(following, stable)):
+                if (bad := self.there.there.damage(partition, offset, offset + 1)) is not None:
+                    return RangesRead(until=max(first, bad.offset), records=found, damage=bad)
                 record = self.there.at(partition, offset)
                 if record is not None:
                     found.append(record)

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 
-from mirrorless.journal.entry import Slice
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Lease
+from mirrorless.chain.entry import Slice
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Lease
+from mirrorless.chain.run import Run
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
-from mirrorless.record import Headers, Record
-from mirrorless.record_batch import RecordBatch
-from mirrorless.run import Run
+from mirrorless.records.record import Headers, Record
+from mirrorless.records.record_batch import BatchUnreadable, RecordBatch
 from tests.support.chains import FLOW, MemoryChains, MemoryLaneStates, MemoryLossLedger
 from tests.support.clusters import MemoryCluster, MemorySource, MemoryTarget
 from tests.support.schedule import watched
@@ -54,6 +54,14 @@ class World:
     """In which the partitions are: those of the second are in another journal, and in the same batches."""
     batches: dict[int, list[RecordBatch]] = field(default_factory=dict)
     """The source's records in batches, where a test reads by them."""
+    markers: bool = True
+    """Whether a log that is read by records may have a transaction's marker behind its last one."""
+    epochs: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """Of a partition's log: each leader epoch and its first upstream offset; one from the first record on, if none."""
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    """The source's, where a test says them."""
+    damaged: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By partition: the upstream offsets of a batch that no reader can read."""
     _positions: dict[int, tuple[int, int]] = field(default_factory=dict)
     _environments: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -91,6 +99,16 @@ class World:
             terms=lambda _: target.terms(),
         )
 
+    def epochs_of(self, partition: int) -> list[tuple[int, int]]:
+        """Of its log, with their first upstream offsets."""
+        return self.epochs.get(partition, [(0, 0)])
+
+    def cut_off(self, partition: int, at: int, *new: Record) -> None:
+        """Let the source's log lose its end, and be written on by the leader of a later epoch."""
+        kept = [(epoch, first) for epoch, first in self.epochs_of(partition) if first < at]
+        self.epochs[partition] = [*kept, (self.epochs_of(partition)[-1][0] + 2, at)]
+        self.source[partition] = [*(each for each in self.source[partition] if each.offset < at), *new]
+
     def lane(self, partition: int) -> Lane:
         """The lane of a partition."""
         return Lane(FLOW, TOPIC if partition % self.topics == 0 else "payments", partition)
@@ -126,6 +144,13 @@ class World:
 
     def _of(self, partitions: dict[int, list[Record]]) -> Batch:
         return Batch(records={(self.lane(p).topic, p): found for p, found in partitions.items()})
+
+    def damage(self, partition: int, at: int, following: int) -> BatchUnreadable | None:
+        """What a reader meets that reads on from an offset to another one."""
+        first, behind = self.damaged.get(partition, (0, 0))
+        if not (at < behind and first < following):
+            return None
+        return BatchUnreadable("its checksum is another one", offset=first, following=behind)
 
     def visible(self, partition: int = 0) -> list[int]:
         """The upstream offsets of what readers see, by the value of each record."""
@@ -175,7 +200,7 @@ class World:
         heads = self.chains.heads(self.lane(partition) for partition in self.source)
         for each, head in heads.items():
             stands = (head.generation, head.position)
-            assert stands >= self._positions.get(each.partition, (0, 0)), f"{each} moved back"
+            assert head.expired or stands >= self._positions.get(each.partition, (0, 0)), f"{each} moved back"
             self._positions[each.partition] = stands
 
     def _assert_e(self, writer: str, places: list[tuple[int, int]]) -> None:

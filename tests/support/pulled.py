@@ -9,16 +9,18 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from mirrorless.ports.kafka import Deadline, OffsetAndMetadata, TopicPartition
+from mirrorless.clock import Deadline
+from mirrorless.flow.rate_limit import ByteRateLimit
+from mirrorless.flow.triggers import WINDOW_SECONDS
+from mirrorless.ports.kafka import EpochEnd, OffsetAndMetadata, TopicPartition
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
+from mirrorless.pull.followed_lanes import PullReport
 from mirrorless.pull.log import Arrivals
 from mirrorless.pull.readings import Readings
-from mirrorless.pull.report import PullReport
 from mirrorless.pull.run import PullRun
-from mirrorless.pull.shard_lease import ShardLease
-from mirrorless.record import Record
-from mirrorless.triggers import WINDOW_SECONDS
+from mirrorless.pull.shards import ShardLease
+from mirrorless.records.record import Record
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
 from tests.support.protocol_world import World
@@ -65,9 +67,17 @@ class MemoryLog:
         self.there.now += int(seconds * 1000) + 1
         for place in self.chance.sample(sorted(self.followed), self.chance.randint(0, len(self.followed))):
             at, end = self.followed[place], self._end(place)
+            if at > end:
+                found.out_of_range.add(place)
+                continue
+            damage = self.there.damage(place[1], at, end)
+            if damage is not None and damage.offset <= at:
+                found.unreadable[place] = damage
+                continue
             if self.raw:
                 self._take_batches(found, place)
                 continue
+            end = end if damage is None else damage.offset
             some = [each for each in self.there.source[place[1]] if at <= each.offset < end]
             taken = some[: min(records, self.chance.randint(1, 8))]
             sizes = list(accumulate(len(each.value or b"") for each in taken))
@@ -75,6 +85,7 @@ class MemoryLog:
             if taken:
                 found.bytes += sizes[len(taken) - 1]
                 found.records[place] = taken
+                found.epochs[place] = self._epoch(place, taken[-1].offset)
                 self.followed[place] = taken[-1].offset + 1
             if len(taken) == len(some) and self.reported.get(place) != end:
                 found.ended[place] = self.followed[place] = self.reported[place] = end
@@ -82,10 +93,13 @@ class MemoryLog:
 
     def _take_batches(self, found: Arrivals, place: TopicPartition) -> None:
         at, end = self.followed[place], self._end(place)
+        damage = self.there.damage(place[1], at, end)
+        end = end if damage is None else damage.offset
         some = [each for each in self.there.batches[place[1]] if at < each.next <= end]
         taken = some[: self.chance.randint(1, 4)]
         if taken:
             found.records[place] = taken
+            found.epochs[place] = self._epoch(place, taken[-1].last_offset)
             self.followed[place] = taken[-1].next
         if len(taken) == len(some) and self.reported.get(place) != end:
             found.ended[place] = self.followed[place] = self.reported[place] = end
@@ -98,11 +112,54 @@ class MemoryLog:
         """See `PulledLog.close`."""
         self.followed.clear()
 
+    def _epoch(self, place: TopicPartition, offset: int) -> int:
+        return max(epoch for epoch, first in self.there.epochs_of(place[1]) if first <= offset)
+
     def _end(self, place: TopicPartition) -> int:
         stored = self.there.source[place[1]] if self.there.lane(place[1]).topic == place[0] else []
-        if self.there.batches:  # which follow each other without a marker
+        if self.there.batches or not self.there.markers:
             return stored[-1].offset + 1 if stored else 0
         return stored[-1].offset + 2 if stored else 0  # behind a record, at an odd offset, there may be a marker
+
+
+@dataclass(slots=True)
+class MemoryEpochs:
+    """Implements `LogEpochs` over the source of a world."""
+
+    there: World
+    unknown: bool = False
+    """Whether the cluster is too old to say any of it."""
+    leaderless: set[TopicPartition] = field(default_factory=set)
+
+    def ends(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> dict[TopicPartition, EpochEnd] | None:  # noqa: ARG002  the port's
+        """See `LogEpochs.ends`; as a broker answers."""
+        if self.unknown:
+            return None
+        return {place: self._end(place, asked) for place, asked in epochs.items() if place not in self.leaderless}
+
+    def current(self, topics: Iterable[str], deadline: Deadline) -> dict[TopicPartition, int] | None:  # noqa: ARG002  the port's
+        """See `LogEpochs.current`."""
+        places = [(self.there.lane(p).topic, p) for p in self.there.source]
+        found = {place: self.there.epochs_of(place[1])[-1][0] for place in places if place[0] in set(topics)}
+        return None if self.unknown else {place: it for place, it in found.items() if place not in self.leaderless}
+
+    def topic_ids(self, topics: Iterable[str], deadline: Deadline) -> dict[str, str] | None:  # noqa: ARG002  the port's
+        """See `LogEpochs.topic_ids`."""
+        known = self.there.topic_ids
+        return None if self.unknown else {topic: known[topic] for topic in topics if topic in known}
+
+    def close(self) -> None:
+        """See `LogEpochs.close`."""
+
+    def _end(self, place: TopicPartition, asked: int) -> EpochEnd:
+        epochs = self.there.epochs_of(place[1])
+        if asked == epochs[-1][0]:
+            stored = self.there.source[place[1]]
+            return EpochEnd(asked, max(epochs[-1][1], stored[-1].offset + 1 if stored else 0))
+        following = next((first for epoch, first in epochs if epoch > asked), None)
+        if following is None:
+            return EpochEnd(-1, -1)
+        return EpochEnd(max((epoch for epoch, _ in epochs if epoch <= asked), default=asked), following)
 
 
 class NoGroups:
@@ -140,12 +197,17 @@ class PullFunction:
     raw: bool = False
     """Whether its engine reads whole batches."""
     window_seconds: float = WINDOW_SECONDS
+    known_ids: dict[str, str] = field(default_factory=dict)
+    """Of the topics that the chains describe."""
+    limit: ByteRateLimit | None = None
+    epochs: MemoryEpochs = field(init=False)
     replicator: Replicator = field(init=False)
     readings: Readings = field(default_factory=Readings)
     runs: int = 0
 
     def __post_init__(self) -> None:
         self.replicator = self.there.environment(writer="pull.0")
+        self.epochs = MemoryEpochs(self.there)
 
     def invoke(self) -> PullReport | None:
         """What its handler does; None where another run has the shard."""
@@ -163,13 +225,16 @@ class PullFunction:
             replicator=self.replicator,
             log=MemoryLog(there, self.chance, raw=self.raw),
             groups=NoGroups(),  # type: ignore[arg-type]  # what a run asks for
+            epochs=self.epochs,
             lease=lease,
             topics=self._topics,
+            topic_ids=lambda: self.known_ids,
             consumer_group=lambda topic: f"group-of-{topic}",
             shard=0,
             shards=1,
             continuous=self.continuous,
             window_seconds=self.window_seconds,
+            limit=self.limit,
             on_batch=_in_order,
             on_minute=self.on_minute,
             readings=self.readings,

@@ -13,12 +13,14 @@ from typing import NamedTuple, TypeVar
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from mirrorless.lane import Lane
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.run import Run
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap, Translation
-from mirrorless.run import Run
 
 LOOK_EVERY_SECONDS = 0.05
+LEADER_MOVES = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+"""What a broker answers while another one becomes a partition's leader."""
 TRANSLATED = 12
 """Records, ends of spans and gaps of a lane, each, that are translated. A look into the store takes 4 ms of CPU."""
 
@@ -47,15 +49,27 @@ def await_settled(bootstrap: str, topic: str, *, seconds: float = 30.0) -> None:
     Raises:
         AssertionError: one stays open for longer than any transaction may.
     """
-    deadline = time.monotonic() + seconds
-    while hidden := unsettled(bootstrap, topic):
+    deadline, admin = time.monotonic() + seconds, AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    while hidden := _hidden_or_moving(admin, topic):
         assert time.monotonic() < deadline, f"{topic}: an open transaction hides {hidden}"
         time.sleep(LOOK_EVERY_SECONDS)
 
 
+def _hidden_or_moving(admin: AdminClient, topic: str) -> object:
+    try:
+        return _hidden(admin, topic)
+    except KafkaException as moving:
+        if moving.args[0].code() not in LEADER_MOVES:
+            raise
+        return moving
+
+
 def unsettled(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
     """The partitions with an open transaction: from its first offset, the last stable one, to the end."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    return _hidden(AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}), topic)
+
+
+def _hidden(admin: AdminClient, topic: str) -> dict[int, tuple[int, int]]:
     # Listed once: partitions may be added between the two looks.
     places = [TopicPartition(topic, each) for each in admin.list_topics(topic, timeout=10).topics[topic].partitions]
     stable = _ends(admin, places, IsolationLevel.READ_COMMITTED)

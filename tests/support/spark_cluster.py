@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyspark
 
-from lab.drills.operator_command import JAVA_OPTIONS
+from lab.drills.failover import JAVA_OPTIONS
 from spark.jobs.context import _LOCAL
 
 SPARK_HOME = Path(pyspark.__file__).parent

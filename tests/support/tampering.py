@@ -18,9 +18,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mirrorless.ports.kafka import Deadline, Delivery, TopicPartition
+from mirrorless.clock import Deadline
+from mirrorless.ports.kafka import Delivery, TopicPartition
 from mirrorless.protocol.replicate import Replicator
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 
 Tampered = tuple[list[Record], list[int]]
 """The records written instead, and the reported index among those of each given record."""

@@ -35,7 +35,7 @@ UNTIL = (
 )
 """By a part of a command, what it prints in the end, and its exit code. Others succeed at once."""
 
-STATUS = (r"orders +6 +0 +0 s", r"6 lanes stopped|its partitions 0, 1, 2, 3, 4, 5 stand still", r"orders +3 +0 +0 s")
+STATUS = (r"orders +6 +0 +0 s", r"6 lanes stopped|its partitions 0, 1, 2, 3, 4, 5 stand still", r"orders +6 +0 +0 s")
 """What the statuses of all flows show: after the broker's death, with the new topic, after the reset."""
 
 RECORDS = re.compile(r"((?:\d+ +\d+  20.*\n){3})(?:\d+ +\d+  20.*\n){5,}")

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline
 from mirrorless.groups.clusters import GroupSide, Sides
 from mirrorless.groups.offset_translation import OffsetTranslator
 from mirrorless.groups.readiness import Rereads
 from mirrorless.groups.round import CheckpointRound
 from mirrorless.groups.state import CheckpointStore
 from mirrorless.groups.sync import GroupSync
-from mirrorless.lane import FlowName
 from mirrorless.lanes.gaps import GapRange, Look
-from mirrorless.ports.kafka import Deadline, LogEnds, TopicPartition
+from mirrorless.ports.kafka import LogEnds, TopicPartition
+from mirrorless.protocol.map_reads import MapReads
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.settings import ClusterSettings, FlowSettings
+from tests.support.chains import MemoryLaneStates
 from tests.support.clusters import stable_offset
 from tests.support.documents import MemoryDocuments
+from tests.support.flows import make_flow
 from tests.support.group_cluster import MINUTE, MemoryGroups, MemoryTopics
 from tests.support.two_way_world import TOPIC, TwoWayWorld
 
@@ -73,6 +76,7 @@ class TwoWayGroups:
     groups: dict[str, MemoryGroups] = field(default_factory=dict)
     topics: dict[str, WorldTopics] = field(default_factory=dict)
     documents: MemoryDocuments = field(default_factory=MemoryDocuments)
+    states: MemoryLaneStates = field(default_factory=MemoryLaneStates)
     read: dict[str, list[bytes]] = field(default_factory=dict)
     """The values that a group has read, in order."""
     now: int = 1_000_000
@@ -116,12 +120,8 @@ class TwoWayGroups:
 
     def _round(self, flow: FlowName) -> CheckpointRound:
         settings = ControlSettings(
-            flow=FlowSettings(
-                flow=str(flow),
-                source=ClusterSettings(alias=flow.source, bootstrap="nowhere:1"),
-                target=ClusterSettings(alias=flow.target, bootstrap="nowhere:2"),
-                policy="identity",
-                origins=tuple(self.world.clusters),
+            flow=make_flow(
+                flow, source="nowhere:1", target="nowhere:2", policy="identity", origins=tuple(self.world.clusters)
             ),
             aliases=tuple(self.world.clusters),
             topics=(TOPIC,),
@@ -137,7 +137,7 @@ class TwoWayGroups:
             clock=lambda: self.now,
         )
         store = CheckpointStore(flow=flow, documents=self.documents, clock=lambda: self.now)
-        chains = self.world.chains
+        chains = MapReads(chains=self.world.chains, stops=self.states.read)
         return CheckpointRound(
             scope=scope,
             sides=sides,
@@ -147,12 +147,14 @@ class TwoWayGroups:
                 source_partition=scope.source_partition,
                 remote_partition=scope.remote_partition,
                 source_ends=source.ends,
+                source_partitions=source.partitions,
                 target_ends=target.ends,
                 source_log=source,
                 target_log=target,
-                counterpart=chains,
+                counterpart=self.world.chains,
                 transactional=True,
                 from_earliest=True,
+                at_source=sides.ask_source_log,
             ),
             rereads=Rereads(offset_map=OffsetMap(chains), counterpart=OffsetMap(chains)),
             sync=GroupSync(

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.run import Run
 from mirrorless.errors import InDoubt
-from mirrorless.lane import FlowName, Lane
-from mirrorless.origin import ORIGIN_HEADER, OriginRule
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.protocol.two_way import OneWay, TwoWayPlace, place_there
-from mirrorless.record import Headers, Record
-from mirrorless.run import Run
+from mirrorless.records.origin import ORIGIN_HEADER, OriginRule
+from mirrorless.records.record import Headers, Record
 from tests.support.chains import MemoryChains, MemoryLaneStates, MemoryLossLedger
 from tests.support.clusters import Entry, MemoryCluster, MemorySource, MemoryTarget, stable_offset
 from tests.support.schedule import Killed

@@ -9,28 +9,27 @@ from typing import Any
 from msgspec.json import decode, encode
 from msgspec.structs import replace as replaced
 
+from mirrorless.chain.run import Reset, Run, spans_of
+from mirrorless.clock import Deadline
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copy_task import BatchAt, BatchChunk, Chunk, OffsetRange
 from mirrorless.jobs.request import Bound
-from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.digest import Columns, fingerprint
-from mirrorless.record import Record
-from mirrorless.record_batch import RecordBatch, batch_digest
-from mirrorless.run import Reset, Run, spans_of
-from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import Codec, RecordBatch, batch_digest
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.joining import LanePart, joined
-from mirrorless.verify.lane_verification import LaneVerification
+from mirrorless.verify.slice_proof import LaneVerification
 from mirrorless.verify.slices import VerifiedSlice, cut_lane, rows_to_close
 from mirrorless.verify.task import VerifyTask
 from tests.support.batches import batch_of
 from tests.support.chains import LANE, MemoryChains, MemoryLossLedger
+from tests.support.flows import make_flow
 
-SETTINGS = FlowSettings(
-    flow=str(LANE.flow),
-    source=ClusterSettings(alias=LANE.flow.source, bootstrap="source:9092"),
-    target=ClusterSettings(alias=LANE.flow.target, bootstrap="target:9092"),
-)
+SETTINGS = make_flow(LANE.flow, source="source:9092", target="target:9092")
+
+LOG_APPEND_TIME = 8
+"""The attribute of a batch whose records all have the header's time."""
 
 Log = dict[int, Record]
 """Visible records by offset, growing."""
@@ -47,6 +46,7 @@ class MemoryLog:
     hidden: int = 0
     """How many offsets behind the stable end an open transaction holds."""
     silent: bool = False
+    asked: int = 0
     reads: int = 0
     batches: dict[int, tuple[RecordBatch, list[Record]]] = field(default_factory=dict)
     """Batches as they were written, by first offset, and their records. Where those changed since, so did the batch."""
@@ -64,6 +64,7 @@ class MemoryLog:
 
     def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:  # noqa: ARG002  the port's
         """See `LaneLog.bounds`."""
+        self.asked += 1
         if self.silent:
             raise Retriable("the cluster does not answer")
         return OffsetRange(self.start, self.next)
@@ -144,6 +145,7 @@ class VerifiedLane:
         visible: bool = True,
         batch: int = 0,
         passed: bool = True,
+        codec: Codec = "lz4",
     ) -> Run:
         """Replicate a batch as the forwarder does: one transaction, one run.
 
@@ -153,10 +155,11 @@ class VerifiedLane:
             visible: whether the transaction was committed.
             batch: records of a whole batch, at most, as a pull copies them; 0: by records.
             passed: whether the source's log has the same batches.
+            codec: of the batches.
         """
         head = self.chains.heads([LANE])[LANE]
         downstream = [self.target.add(each) for each in records]
-        batches = self._in_batches(records, downstream, batch, passed=passed) if batch else []
+        batches = self._in_batches(records, downstream, batch, passed=passed, codec=codec) if batch else []
         payload = sum(len(each.payload) for each in batches)
         if not visible:
             for offset in downstream:
@@ -185,13 +188,13 @@ class VerifiedLane:
         return run
 
     def _in_batches(
-        self, records: Sequence[Record], downstream: Sequence[int], most: int, *, passed: bool
+        self, records: Sequence[Record], downstream: Sequence[int], most: int, *, passed: bool, codec: Codec
     ) -> list[RecordBatch]:
         found, at = [], 0
         while at < len(records):
             some = list(records[at : at + most])
             some = [each for i, each in enumerate(some) if each.offset == some[0].offset + i]
-            batch = batch_of(some, "lz4")
+            batch = batch_of(some, codec)
             if passed:
                 self.source.batches[some[0].offset] = batch, some
             copies = [self.target.records.get(offset, some[0]) for offset in downstream[at : at + len(some)]]
@@ -229,6 +232,7 @@ class VerifiedLane:
         delivery: str = "exactly_once",
         target_compacts: bool = False,
         source_compacts: bool = False,
+        source_silent: str = "",
     ) -> LaneVerification:
         """The verification of this lane, not begun."""
         from msgspec.structs import replace as changed  # noqa: PLC0415  used here only
@@ -245,6 +249,7 @@ class VerifiedLane:
                 against_source=against_source,
                 target_compacts=target_compacts,
                 source_compacts=source_compacts,
+                source_silent=source_silent,
             ),
             chains=self.chains,
             ledger=self.ledger,
@@ -308,6 +313,15 @@ class VerifiedLane:
     def change(self, downstream: int, record: Record) -> None:
         """Another record stands here."""
         self.target.records[downstream] = _at(record, downstream)
+
+    def stamp(self, time: int, since: int = 0) -> None:
+        """The target's broker puts its own time on the batches from an offset on: into their headers only."""
+        for at, (batch, of) in self.target.batches.items():
+            if at >= since:
+                stamped = replaced(batch, attributes=batch.attributes | LOG_APPEND_TIME, max_timestamp=time)
+                records = [replaced(each, timestamp=time) for each in of]
+                self.target.records |= {each.offset: each for each in records}
+                self.target.batches[at] = stamped, records
 
     def insert(self, downstream: int, record: Record) -> None:
         """Put a record of no run before this offset: everything that follows was written behind it."""

@@ -8,10 +8,10 @@ from typing import Any
 from uuid import uuid4
 
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.run import DigestOf, Run, Span
 from mirrorless.clock import now_ms
-from mirrorless.lane import Lane
-from mirrorless.naming import transactional_id
-from mirrorless.run import DigestOf, Run, Span
+from mirrorless.flow.naming import transactional_id
 from tests.support.chains import FLOW
 from tests.support.metered import MeteredClient
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 
 from mirrorless.clock import now_ms
 from mirrorless.groups.checkpoints import Direction
@@ -14,8 +13,9 @@ from mirrorless.groups.round import CheckpointRound
 from mirrorless.groups.state import CheckpointStore
 from mirrorless.groups.sync import GroupSync
 from mirrorless.lanes.gaps import SourceLog
-from mirrorless.mm2.internal_topics import EnsuredTopics
+from mirrorless.mm2.internal_records import EnsuredTopics
 from mirrorless.ports.stores import Chains, StateStore
+from mirrorless.protocol.map_reads import MapReads, StopMemory, StoppedLanes
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings
@@ -30,6 +30,7 @@ class CheckpointWiring:
     source: GroupSide
     target: GroupSide
     chains: Chains
+    states: StoppedLanes
     source_log: SourceLog
     counterpart: Chains | None = None
     """Of the flow in the other direction, where both keep the names of topics."""
@@ -52,25 +53,27 @@ class CheckpointWiring:
         settings = self.settings
         sides = Sides(source=self.source, target=self.target, clock=now_ms)
         store = CheckpointStore(flow=settings.name, documents=documents, clock=now_ms)
+        chains = MapReads(chains=self.chains, stops=StopMemory(flow=settings.name, lanes=self.states).read)
         return CheckpointRound(
             scope=self.scope,
             sides=sides,
             store=store,
             translator=OffsetTranslator(
-                chains=self.chains,
+                chains=chains,
                 source_partition=self.scope.source_partition,
                 remote_partition=self.scope.remote_partition,
                 source_ends=self.source.topics.ends,
+                source_partitions=self.source.topics.partitions,
                 target_ends=self.target.topics.ends,
                 source_log=self.source_log,
                 transactional=settings.flow.delivery == "exactly_once",
                 from_earliest=settings.start == "earliest",
                 counterpart=self.counterpart,
-                at_source=partial(sides.call, sides.source),
+                at_source=sides.ask_source_log,
                 target_log=self.target_log,
             ),
             rereads=Rereads(
-                offset_map=OffsetMap(self.chains),
+                offset_map=OffsetMap(chains),
                 counterpart=OffsetMap(self.counterpart) if self.counterpart is not None else None,
             ),
             sync=GroupSync(

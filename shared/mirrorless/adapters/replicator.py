@@ -15,13 +15,13 @@ from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.source import KafkaSource
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.clock import now_ms
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
-from mirrorless.settings import FlowSettings
 
 if TYPE_CHECKING:
     from mirrorless.protocol.copy_choice import Engine
-    from mirrorless.record_batch import PassTerms
+    from mirrorless.records.record_batch import PassTerms
 
 
 LARGEST_RECORD: Final = 100_000_000

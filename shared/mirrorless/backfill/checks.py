@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from mirrorless.backfill.plan import RequestedRange
+from mirrorless.chain.lane_state import Lease, Stop
 from mirrorless.jobs.archive import LaneSurvey
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.plan import CheckFinding, Severity
 from mirrorless.jobs.request import BackfillOptions
-from mirrorless.lane_state import Lease, Stop
 
-BACKFILLED = "backfilled"
+BACKFILLED: Final = "backfilled"
 """The reason of a stop that a backfill leaves where a lane is not joined to its mapping; the next backfill ends it."""
 
 Configs = Mapping[str, str | None]
@@ -31,6 +32,8 @@ class LaneFacts:
     requested: RequestedRange
     extent: OffsetRange
     """What the log holds, to its stable end."""
+    live: int | None = None
+    """The upstream offset at which the flow's own lane begins, where the range ends there."""
     position: int = 0
     begins: int | None = None
     """The first upstream offset that the chain has a record of; None where it has none."""
@@ -45,11 +48,18 @@ class LaneFacts:
     """Left to copy."""
     survey: LaneSurvey | None = None
     """Of the archive, where the records come from one."""
+    foreign: int | None = None
+    """Of a lane that has written nothing yet: where on the target a record stands all the same; None for nowhere."""
 
     @property
     def where(self) -> str:
         """The lane for the operator: `orders-3`."""
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is requested of it, whatever of that was copied already."""
+        return self.requested.range.first >= self.requested.range.next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +91,14 @@ def check_all(
         found += _retention(topic, its, now)
         found += _sizes(topic)
         found += _timestamps(topic, its, options, now)
+        found += _foreign(topic, its, options)
     found += _space(lanes, options, replication_factor)
     for lane in lanes:
         found += _history(lane, options)
         found += _archived(lane)
-        if options.into is None:
-            found += _live(lane)
+        found += _live(lane, options.into)
         found += _held(lane, holder, now)
+    found += _nothing(lanes, options)
     order = {"refuse": 0, "warn": 1, "info": 2}
     return sorted(found, key=lambda each: order[each.severity])
 
@@ -198,6 +209,20 @@ def _timestamps(
         )
 
 
+def _foreign(topic: TopicFacts, lanes: Sequence[LaneFacts], options: BackfillOptions) -> Iterator[CheckFinding]:
+    """Find records on the target that others have written: an earlier replicator's copies, or an application's."""
+    places = [f"{lane.partition} @ {lane.foreign}" for lane in lanes if lane.foreign is not None]
+    if places:
+        yield _finding(
+            "info" if options.beside else "refuse",
+            "foreign records",
+            topic.write_topic,
+            f"it has records that this flow has not written, from partition and downstream offset {', '.join(places)} "
+            "on: what is copied stands behind them, and comes twice where they are another replicator's copies"
+            + ("" if options.beside else ". Delete the topic on the target, or say `--beside`"),
+        )
+
+
 def _space(lanes: Sequence[LaneFacts], options: BackfillOptions, replication_factor: int) -> Iterator[CheckFinding]:
     if options.free_gb is None:
         return
@@ -210,6 +235,33 @@ def _space(lanes: Sequence[LaneFacts], options: BackfillOptions, replication_fac
             f"{_size(needed)} would be written with all copies, and {options.free_gb:g} GB are free. Copy less, or "
             "give the brokers more",
         )
+
+
+def _nothing(lanes: Sequence[LaneFacts], options: BackfillOptions) -> Iterator[CheckFinding]:
+    """Find ranges in which there is nothing, of logs that hold something."""
+    empty = [lane for lane in lanes if lane.is_empty and (lane.extent.first < lane.extent.next or options.archive)]
+    weight: Severity = "refuse" if lanes and len(empty) == len(lanes) else "info"
+    furthest = max((lane.extent.next for lane in lanes), default=0)
+    for lane in empty:
+        if lane.live is not None:
+            yield _finding(
+                weight,
+                "range",
+                lane.where,
+                f"nothing is older than the flow's own lane, which begins at upstream offset {lane.live}: up to there "
+                f"history goes into {options.into}. To copy what is replicated once more, give the end: "
+                f"`--to offset:{furthest}`",
+            )
+        elif lane.extent.first < lane.extent.next:
+            yield _finding(
+                weight,
+                "range",
+                lane.where,
+                "nothing lies between the bounds: the log holds upstream offsets "
+                f"{lane.extent.first} to {lane.extent.next - 1}",
+            )
+        elif weight == "refuse":
+            yield _finding(weight, "range", lane.where, "the archive has no record of this lane")
 
 
 def _history(lane: LaneFacts, options: BackfillOptions) -> Iterator[CheckFinding]:
@@ -229,6 +281,14 @@ def _history(lane: LaneFacts, options: BackfillOptions) -> Iterator[CheckFinding
             lane.where,
             f"upstream offset {lane.requested.first} was requested, and the log begins at {lane.extent.first}. Start "
             "at earliest, or read the rest from an archive first",
+        )
+    if options.into is None and lane.survey is None and lane.requested.first > lane.extent.next:
+        yield _finding(
+            "refuse",
+            "start",
+            lane.where,
+            f"upstream offset {lane.requested.first} was requested, and the log ends at {lane.extent.next}: what comes "
+            f"between would be left out. Start at or below {lane.extent.next}, or leave out the partition",
         )
     if options.start.kind == "earliest" and 0 < lane.position < lane.extent.first:
         yield _finding(
@@ -262,8 +322,9 @@ def _archived(lane: LaneFacts) -> Iterator[CheckFinding]:
         )
 
 
-def _live(lane: LaneFacts) -> Iterator[CheckFinding]:
+def _live(lane: LaneFacts, into: str | None) -> Iterator[CheckFinding]:
     """Find records that would be put before a lane's copies, or left out behind them."""
+    other = "Give the job a topic of its own for them (`into`)" if into is None else "Name another topic for them"
     wanted = lane.requested.range
     if wanted.first >= wanted.next:
         return
@@ -279,8 +340,8 @@ def _live(lane: LaneFacts) -> Iterator[CheckFinding]:
             "refuse",
             "live lane",
             lane.where,
-            f"the lane is live since upstream offset {lane.begins}, and older records cannot be put before it in "
-            "order. Give the job a topic of its own for them (`into`)",
+            ("the lane is live since" if into is None else f"{into} has this lane from")
+            + f" upstream offset {lane.begins}, and older records cannot be put before it in order. {other}",
         )
     start = max(lane.position, lane.extent.first)
     if lane.position > 0 and wanted.first > start:
@@ -289,7 +350,7 @@ def _live(lane: LaneFacts) -> Iterator[CheckFinding]:
             "start",
             lane.where,
             f"the lane stands at {lane.position} and the job would begin at {wanted.first}: what lies between would be "
-            f"left out. Start at or below {start}",
+            f"left out. Start at or below {start}" + ("" if into is None else ", or name another topic"),
         )
 
 

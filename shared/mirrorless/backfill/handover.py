@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from mirrorless.backfill.checks import BACKFILLED
+from mirrorless.chain.lane_state import RUNNING, Stop
 from mirrorless.errors import LaneStopped, Retriable
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.lane_copy import LaneCopy, deadline_in
-from mirrorless.lane_state import RUNNING, Stop
 from mirrorless.ports.kafka import GroupIsActive, Groups, GroupState, OffsetAndMetadata
 from mirrorless.ports.stores import LaneStates
 

@@ -48,11 +48,12 @@ def report_of(
 ) -> Report:
     """The report: verdict, figures, lanes, throughput, findings of the checks."""
     clean = totals["done"] == totals["lanes"]
-    verdict = (
-        f"{totals['records']:,} records of {totals['lanes']} lanes are on the target, each once and in order"
-        if clean
-        else f"{totals['lanes'] - totals['done']} of {totals['lanes']} lanes need attention: see the table"
-    )
+    if not clean:
+        verdict = f"{totals['lanes'] - totals['done']} of {totals['lanes']} lanes need attention: see the table"
+    elif not totals["records"]:
+        verdict = f"there is no record in the ranges of {totals['lanes']} lanes, and nothing was copied"
+    else:
+        verdict = f"{totals['records']:,} records of {totals['lanes']} lanes are on the target, each once and in order"
     return Report(
         title=f"Backfill {plan.flow}",
         verdict=verdict,

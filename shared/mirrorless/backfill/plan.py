@@ -100,6 +100,13 @@ class RequestedRange:
     range: OffsetRange
     """Clipped to the log's extent, and to what a read_committed reader sees; may be empty."""
 
+    def until(self, end: int | None) -> RequestedRange:
+        """The same up to another upstream offset, if that comes before its end."""
+        if end is None:
+            return self
+        clipped = max(self.range.first, min(end, self.range.next))
+        return RequestedRange(first=self.first, range=OffsetRange(self.range.first, clipped))
+
 
 def resolve(
     start: Bound, end: Bound, extent: OffsetRange, *, start_at: int | None = None, end_at: int | None = None

@@ -6,6 +6,6 @@ For the command, the deployment, the lab and the jobs. Functions carry neither p
 from mirrorless.config.cluster import Cluster
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import Configuration, load
-from mirrorless.config.messages import InvalidConfiguration, Problem
+from mirrorless.config.problems import InvalidConfiguration, Problem
 
 __all__ = ["Cluster", "Configuration", "Flow", "InvalidConfiguration", "Problem", "load"]

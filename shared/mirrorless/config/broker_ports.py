@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mirrorless.config.cluster import Plaintext, Tls
-from mirrorless.config.messages import Path, Problem
+from mirrorless.config.problems import Path, Problem
 
 if TYPE_CHECKING:
     from mirrorless.config.cluster import Cluster

@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from mirrorless.config.cluster import partition_of
-from mirrorless.config.mapping_options import provisioned, source_access, starting_position
-from mirrorless.config.task_settings import task_settings
+from mirrorless.config.cluster import Iam, Mtls, OauthBearer, Plain, Plaintext, Scram, Tls, WithSecret, partition_of
 from mirrorless.errors import ConfigurationError
-from mirrorless.filters import NameFilter
-from mirrorless.naming import DEPLOYMENT, TABLES, mapping_group, namespace, resource_name
-from mirrorless.policy import HEARTBEATS_TOPIC, ReplicationPolicy, replication_policy
-from mirrorless.poller_groups import flow_groups
-from mirrorless.triggers import MAPPING, TriggerRules, trigger_rules
+from mirrorless.flow.filters import NameFilter
+from mirrorless.flow.naming import DEPLOYMENT, TABLES, mapping_group, namespace, resource_name
+from mirrorless.flow.policy import HEARTBEATS_TOPIC, ReplicationPolicy, replication_policy
+from mirrorless.flow.poller_groups import flow_groups, literal_group
+from mirrorless.flow.triggers import MAPPING, TriggerRules, trigger_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from mirrorless.chain.lane import FlowName
     from mirrorless.config.cluster import Cluster
-    from mirrorless.config.flow_section import FlowSection
-    from mirrorless.lane import FlowName
+    from mirrorless.config.flow_section import FlowSection, MappingSection
 
 LONGEST_GROUP = 200
 """Characters of a ConsumerGroupId at most, by the Lambda API."""
@@ -38,7 +37,7 @@ class Flow:
         name: `source->target`.
         settings: every key of the flow with its value.
         aliases: every cluster of the configuration; only these are origins of remote topics.
-        origins: clusters of the circle that it belongs to, where it marks its copies; see `mirrorless.origin`.
+        origins: clusters of the circle that it belongs to, where it marks its copies; see `mirrorless.records.origin`.
         has_counterpart: whether the flow in the other direction is enabled, and marks its copies too.
         shared_tables: names of tables that all flows share, as in the lab; None: the flow has its own.
         deployment: what its names on AWS begin with.
@@ -254,14 +253,22 @@ class Flow:
         else:
             endpoints = {"KAFKA_BOOTSTRAP_SERVERS": list(self.source.bootstrap)}
             request |= {"SelfManagedEventSource": {"Endpoints": endpoints}, "SelfManagedKafkaEventSourceConfig": group}
-        if access := source_access(self, secret_arn):
+        if access := source_access(self.source, self.home, secret_arn, by_arn=self.mapped_by_arn):
             request["SourceAccessConfigurations"] = access
         if mapping.mode == "provisioned":
-            request |= provisioned(self, topic)
+            request |= provisioned(mapping, self._literal_group(topic))
         return request
 
+    def _literal_group(self, topic: str) -> str | None:
+        """The poller group of a mapping in the template."""
+        mapping = self.settings.mapping
+        if not self.own_poller_groups:
+            return mapping.poller_group_name
+        maximum = mapping.maximum_pollers
+        return literal_group(self.poller_groups, topic, self.template_topics, maximum_pollers=maximum)
+
     def function_settings(self) -> dict[str, Any]:
-        """Return the value of MIRRORLESS_FLOW, which has at most 3 KB: `mirrorless.settings`."""
+        """Return the value of MIRRORLESS_FLOW, which has at most 3 KB: `mirrorless.flow.settings`."""
         return {
             "flow": str(self.name),
             "separator": self.settings.replication_policy_separator,
@@ -353,3 +360,111 @@ class Flow:
     def function_settings_json(self) -> str:
         """Return `function_settings` as the compact JSON text of the environment variable."""
         return json.dumps(self.function_settings(), separators=(",", ":"), ensure_ascii=False)
+
+
+def starting_position(start: str) -> dict[str, Any]:
+    """Return where a group without committed offsets begins.
+
+    With `backfill` a job copies the history, so the mapping begins at the end. Pollers that restart before their first
+    commit begin at a later end: the forwarder sees that the job's copy ends below, and its lane waits for a job.
+    """
+    if start == "earliest":
+        return {"StartingPosition": "TRIM_HORIZON"}
+    if start in {"latest", "backfill"}:
+        return {"StartingPosition": "LATEST"}
+    moment = datetime.fromisoformat(start)
+    return {"StartingPosition": "AT_TIMESTAMP", "StartingPositionTimestamp": int(moment.timestamp())}
+
+
+def provisioned(mapping: MappingSection, poller_group: str | None) -> dict[str, Any]:
+    """Return the options of a provisioned mapping."""
+    pollers: dict[str, Any] = {"MinimumPollers": mapping.minimum_pollers, "MaximumPollers": mapping.maximum_pollers}
+    if poller_group is not None:
+        pollers["PollerGroupName"] = poller_group
+    # Retried for ever and sent nowhere else: with any other setting a failing batch loses records.
+    request: dict[str, Any] = {"ProvisionedPollerConfig": pollers, "MaximumRetryAttempts": -1}
+    # Whether the function uses it or not: a deployment changes the function before its mappings, and a mapping
+    # without it would take a list of failed records for success. They would be lost.
+    request["FunctionResponseTypes"] = ["ReportBatchItemFailures"]
+    if mapping.metrics:
+        request["MetricsConfig"] = {"Metrics": list(mapping.metrics)}
+    if mapping.system_log_level:
+        request["LoggingConfig"] = {"SystemLogLevel": mapping.system_log_level}
+    return request
+
+
+def source_access(
+    source: Cluster, home: Cluster, secret_arn: Callable[[str], str], *, by_arn: bool
+) -> list[dict[str, str]]:
+    """Return how pollers authenticate, and where they stand.
+
+    Args:
+        source: what they read.
+        home: where the mapping is, with its network.
+        secret_arn: turns a secret's name into its ARN.
+        by_arn: whether the mapping names an MSK cluster, not brokers.
+    """
+    access: list[dict[str, str]] = []
+    match source.authentication:
+        case Plain(secret=secret):
+            access.append({"Type": "BASIC_AUTH", "URI": secret_arn(secret)})
+        case OauthBearer() as oauth:
+            told = {
+                "OAUTHBEARER_AUTH": secret_arn(oauth.secret),
+                "OAUTHBEARER_SCOPE": oauth.scope,
+                "OAUTHBEARER_LOGICAL_CLUSTER": oauth.logical_cluster,
+                "OAUTHBEARER_IDENTITY_POOL": oauth.identity_pool,
+            }
+            access += [{"Type": kind, "URI": value} for kind, value in told.items() if value]
+        case Scram(secret=secret, mechanism=mechanism):
+            access.append({"Type": f"SASL_SCRAM_{mechanism[-3:]}_AUTH", "URI": secret_arn(secret)})
+        case Mtls(secret=secret):
+            access.append({"Type": "CLIENT_CERTIFICATE_TLS_AUTH", "URI": secret_arn(secret)})
+        case Iam() if not by_arn:
+            access.append({"Type": "IAM_AUTH"})
+        case Iam() | Plaintext() | Tls():
+            pass  # an MSK mapping without a secret uses IAM where the cluster has it, else TLS, else plaintext
+    if by_arn:
+        return access  # the pollers use the cluster's own network, and its certificates are Amazon's
+    if isinstance(source.authentication, WithSecret | Tls) and source.authentication.ca:
+        access.append({"Type": "SERVER_ROOT_CA_CERTIFICATE", "URI": secret_arn(source.authentication.ca)})
+    if vpc := home.vpc:
+        access += [{"Type": "VPC_SUBNET", "URI": f"subnet:{subnet}"} for subnet in vpc.subnets]
+        access += [{"Type": "VPC_SECURITY_GROUP", "URI": f"security_group:{group}"} for group in vpc.security_groups]
+    return access
+
+
+def task_settings(settings: FlowSection) -> dict[str, Any]:
+    """Return the part of `mirrorless.scheduled.settings` that depends on no cluster. A task without seconds is off."""
+
+    def every(enabled: bool, seconds: int) -> int | None:  # noqa: FBT001 -- two halves of one setting
+        return seconds if enabled else None
+
+    return {
+        "internal_topic_separator_enabled": settings.replication_policy_internal_topic_separator_enabled,
+        "topics": settings.topics,
+        "topics_exclude": settings.topics_exclude,
+        "heartbeats_replication": settings.heartbeats_replication_enabled,
+        "trigger": settings.trigger,
+        "trigger_overrides": list(settings.trigger_overrides.items()),
+        "start": settings.start,
+        "heartbeats_seconds": every(settings.emit_heartbeats_enabled, settings.emit_heartbeats_interval_seconds),
+        "heartbeats_on_source": settings.emit_heartbeats_source_enabled,
+        "heartbeats_replication_factor": settings.heartbeats_topic_replication_factor,
+        "checkpoints_seconds": every(settings.emit_checkpoints_enabled, settings.emit_checkpoints_interval_seconds),
+        "checkpoints_replication_factor": settings.checkpoints_topic_replication_factor,
+        "offset_syncs": settings.emit_offset_syncs_enabled,
+        "offset_syncs_replication_factor": settings.offset_syncs_topic_replication_factor,
+        "sync_group_offsets_seconds": every(
+            settings.sync_group_offsets_enabled, settings.sync_group_offsets_interval_seconds
+        ),
+        "sync_group_offsets_reverse": settings.sync_group_offsets_reverse_enabled,
+        "groups": settings.groups,
+        "groups_exclude": settings.groups_exclude,
+        "refresh_topics_seconds": every(settings.refresh_topics_enabled, settings.refresh_topics_interval_seconds),
+        "sync_topic_configs_seconds": every(
+            settings.sync_topic_configs_enabled, settings.sync_topic_configs_interval_seconds
+        ),
+        "config_properties_protect": settings.config_properties_protect,
+        "sync_topic_acls_seconds": every(settings.sync_topic_acls_enabled, settings.sync_topic_acls_interval_seconds),
+    }

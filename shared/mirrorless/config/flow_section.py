@@ -17,8 +17,8 @@ from mirrorless.config.types import (
     TriggerOverrides,
     WholeMinutes,
 )
-from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE
-from mirrorless.triggers import LONGEST_WINDOW_SECONDS, WINDOW_SECONDS, Trigger
+from mirrorless.flow.filters import CONFIG_PROPERTIES_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE
+from mirrorless.flow.triggers import LONGEST_WINDOW_SECONDS, WINDOW_SECONDS, Trigger
 
 
 class MappingSection(Section):
@@ -118,7 +118,8 @@ class ScheduleSection(Section):
         default=None,
         ge=1_000,
         le=10_000_000_000,
-        description="Bytes that the flow's scheduled topics may take together; left out, there is no limit.",
+        description="Bytes a second that the flow's scheduled topics may take together, over any five seconds; of a "
+        "record that needs more than a minute of it the rest is paid afterwards; left out, there is no limit.",
     )
 
 
@@ -198,7 +199,7 @@ class FlowSection(Section):
         default=30,
         ge=1,
         le=3_650,
-        description="Days that offsets stay translatable; the newest run of a lane never expires.",
+        description="Days that offsets stay translatable; a lane's newest run is kept while `control` runs.",
     )
 
     emit_heartbeats_enabled: bool = Field(default=True, description="Write heartbeats to the target.")
@@ -257,7 +258,8 @@ class FlowSection(Section):
     )
     sync_topic_configs_interval_seconds: Seconds = Field(default=600, description="Seconds between config syncs.")
     config_properties_exclude: Patterns = Field(
-        default=CONFIG_PROPERTIES_EXCLUDE, description="Topic configs never to copy."
+        default=CONFIG_PROPERTIES_EXCLUDE,
+        description="Topic configs never to copy. `message.timestamp.type` is not copied in any case.",
     )
     config_properties_protect: Patterns = Field(
         default=(), description="Topic configs whose override on the target is left alone, though the source differs."

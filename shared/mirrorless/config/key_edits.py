@@ -14,9 +14,13 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, Node
 
+from mirrorless.chain.lane import FlowName
 from mirrorless.config import yaml_source
-from mirrorless.config.messages import InvalidConfiguration
+from mirrorless.config.loading import load
+from mirrorless.config.problems import InvalidConfiguration
+from mirrorless.config.rules import PROVISIONED_ONLY, section
 from mirrorless.errors import ConfigurationError
+from mirrorless.planning.flow_plan import PlannedKeys
 
 Keys = Mapping[str, Any]
 """Keys of a section: text, numbers, true and false, or sections."""
@@ -191,3 +195,34 @@ def _scalar(value: Any) -> str:
     if isinstance(value, str):
         return value if _PLAIN.fullmatch(value) else json.dumps(value)
     return json.dumps(value)
+
+
+_PACE: Final = ("continuous", "interval.seconds")
+"""Keys of `schedule` of which a plan sets one and removes the other."""
+
+
+def with_plan(text: str, flow: FlowName, keys: PlannedKeys, *, origin: str) -> str:
+    """Return the text of a valid configuration with a plan's keys; all other text stays as it is.
+
+    Raises:
+        ConfigurationError: the keys cannot be set without changing more, or do not go with the others.
+    """
+    standing = yaml_source.read(text, origin=origin).data["flows"][str(flow)]
+    changes: dict[str, Any] = {}
+    if keys.overrides is not None:
+        changes["trigger.overrides"] = Whole(keys.overrides)
+    if keys.schedule is not None:
+        kept = {key: value for key, value in section(standing, "schedule").items() if key not in _PACE}
+        changes["schedule"] = Whole({**kept, **keys.schedule})
+    if keys.mapping is not None:
+        refused = PROVISIONED_ONLY if keys.mapping.get("mode") == "on-demand" else ()
+        own = section(standing, "mapping")
+        kept = {key: value for key, value in own.items() if key not in refused}
+        changes["mapping"] = keys.mapping if kept == own else Whole({**kept, **keys.mapping})
+    if keys.checkpoint_seconds is not None:
+        changes["emit.checkpoints.interval.seconds"] = keys.checkpoint_seconds
+    if not changes:
+        return text
+    after = with_flow_keys(text, str(flow), changes, origin=origin)
+    load(after if "\n" in after else f"{after}\n")
+    return after

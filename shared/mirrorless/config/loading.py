@@ -1,23 +1,34 @@
-"""The way from the text of replication.yaml to a validated Configuration, or to every problem in it."""
+"""The way from the text of replication.yaml to a validated Configuration, or to every problem in it.
+
+The rules on one flow beside others, on its triggers and its schedules are here, with those on flows in a circle that
+keep the names of topics: `loop.prevention`, and what only one of them may do.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path as File
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from pydantic import ValidationError
 
+from mirrorless.chain.lane import FlowName
 from mirrorless.config import yaml_source
-from mirrorless.config.authentication_rules import problems_with_shared_secrets
-from mirrorless.config.cluster import Cluster, Plaintext
+from mirrorless.config.authentication_rules import (
+    problems_with_replicas,
+    problems_with_serverless,
+    problems_with_shared_secrets,
+)
+from mirrorless.config.cluster import Cluster, Mtls, Plaintext, Scram
 from mirrorless.config.flow import Flow
 from mirrorless.config.flow_section import FlowSection
-from mirrorless.config.loop_rules import origins_of, problems_with_loops
-from mirrorless.config.messages import InvalidConfiguration, Path, Problem, problems_of
+from mirrorless.config.messages import problems_of
+from mirrorless.config.problems import InvalidConfiguration, Path, Problem
 from mirrorless.config.rules import (
     FlowPaths,
     problems_between,
@@ -26,20 +37,16 @@ from mirrorless.config.rules import (
     problems_with_names,
     problems_with_pollers,
     problems_with_topics,
-)
-from mirrorless.config.schedule_rules import (
-    problems_with_overrides,
-    problems_with_schedule,
-    problems_with_schedule_keys,
+    section,
 )
 from mirrorless.config.schema import DeploymentSection, Document
-from mirrorless.config.serverless_rules import problems_with_replicas, problems_with_serverless
 from mirrorless.errors import ConfigurationError
-from mirrorless.lane import FlowName
-from mirrorless.settings import Tables
+from mirrorless.flow.filters import NameFilter, is_literal, should_replicate
+from mirrorless.flow.policy import HEARTBEATS_TOPIC
+from mirrorless.flow.settings import Tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,15 +271,15 @@ def _problems_of_values(configuration: Configuration, written: Document, data: A
 
 
 def _resolved(written: Document, data: Any, origin: str) -> Configuration:
-    clusters = {alias: Cluster.of(alias, section) for alias, section in written.clusters.items()}
+    clusters = {alias: Cluster.of(alias, found) for alias, found in written.clusters.items()}
     flows: dict[FlowName, Flow] = {}
-    for text, section in data["flows"].items():
+    for text, own in data["flows"].items():
         name = FlowName.parse(text)
         flows[name] = Flow(
             name=name,
             source=clusters[name.source],
             target=clusters[name.target],
-            settings=FlowSection.model_validate(_merged(data.get("defaults", {}), section)),
+            settings=FlowSection.model_validate(_merged(data.get("defaults", {}), own)),
             aliases=frozenset(clusters),
             deployment=written.deployment.name,
         )
@@ -294,7 +301,195 @@ def _resolved(written: Document, data: Any, origin: str) -> Configuration:
 def _merged(defaults: dict[str, Any], flow: dict[str, Any]) -> dict[str, Any]:
     """Return a flow's own keys over those of `defaults`, section by section."""
     merged = {**defaults, **flow}
-    for section in ("mapping", "function", "schedule"):
-        if section in merged:
-            merged[section] = {**defaults.get(section, {}), **flow.get(section, {})}
+    for name in ("mapping", "function", "schedule"):
+        if name in merged:
+            merged[name] = {**defaults.get(name, {}), **flow.get(name, {})}
     return merged
+
+
+PAIR = 2
+"""Clusters between which consumer groups can be carried."""
+
+
+def marks(flow: Flow) -> bool:
+    """Whether a flow adds the origin header to its copies."""
+    return flow.settings.loop_prevention == "header" and flow.settings.replication_policy == "identity"
+
+
+def origins_of(flows: Sequence[Flow]) -> Mapping[FlowName, tuple[str, ...]]:
+    """The clusters of the circle of each flow that marks its copies, disabled ones too; empty for all others.
+
+    A flow without a way back has its own two: its counterpart may be enabled one day.
+    """
+    ways = [flow.name for flow in flows if marks(flow)]
+    return {
+        flow.name: tuple(
+            sorted(
+                {flow.name.source, flow.name.target}
+                | {alias for alias in _reached(flow.name.target, ways) if flow.name.source in _reached(alias, ways)}
+            )
+        )
+        if marks(flow)
+        else ()
+        for flow in flows
+    }
+
+
+def _reached(alias: str, ways: Sequence[FlowName]) -> set[str]:
+    """The clusters that a record of one gets to, and itself."""
+    found, new = {alias}, {alias}
+    while new:
+        new = {way.target for way in ways if way.source in new} - found
+        found |= new
+    return found
+
+
+def problems_with_loops(flows: Sequence[Flow], paths: FlowPaths) -> Iterator[Problem]:
+    """Find what `loop.prevention` does not allow.
+
+    Args:
+        flows: those that are enabled.
+        paths: of their values.
+    """
+    for flow in flows:
+        if flow.settings.loop_prevention and not marks(flow):
+            what = "prefixed names show where a record comes from, and need no header"
+            yield Problem(path=paths.of(flow, "loop.prevention"), what=what, hint="remove it")
+    for circle in _circles(flows):
+        yield from _one_way(circle, paths)
+        for flow in circle:
+            yield from _of_one(flow, circle, paths)
+
+
+def _circles(flows: Sequence[Flow]) -> list[list[Flow]]:
+    """The flows of each circle, in the document's order."""
+    found: dict[tuple[str, ...], list[Flow]] = {}
+    ways = [flow.name for flow in flows if marks(flow)]
+    for flow in flows:
+        if marks(flow) and flow.name.source in _reached(flow.name.target, ways):
+            found.setdefault(flow.origins, []).append(flow)
+    return list(found.values())
+
+
+def _one_way(circle: Sequence[Flow], paths: FlowPaths) -> Iterator[Problem]:
+    """What is copied in both directions would be changed back and forth, or come back once it is removed."""
+    for key, what in (("sync.topic.configs.enabled", "configs of topics"), ("sync.topic.acls.enabled", "ACLs")):
+        copying = [flow for flow in circle if getattr(flow.settings, key.replace(".", "_"))]
+        for flow in copying[1:]:
+            yield Problem(
+                path=paths.of(flow, key),
+                what=f"{copying[0].name} copies {what} too: what is changed on one side would be changed back",
+                hint="write `false` in all flows between these clusters but one",
+            )
+
+
+def _of_one(flow: Flow, circle: Sequence[Flow], paths: FlowPaths) -> Iterator[Problem]:
+    settings = flow.settings
+    if settings.delivery != "exactly_once":
+        what = "between clusters that replicate to each other, copies must not be visible before the map has them"
+        yield Problem(path=paths.of(flow, "delivery"), what=what, hint="write `delivery: exactly_once`")
+    if len(circle) > PAIR and settings.emit_checkpoints_enabled:
+        what = f"groups cannot be carried in a circle of {len(circle)} clusters: no map spans two flows"
+        hint = "write `emit.checkpoints.enabled: false` and `sync.group.offsets.enabled: false`, or use pairs"
+        yield Problem(path=paths.of(flow, "emit.checkpoints.enabled"), what=what, hint=hint)
+    if flow.source.account != flow.target.account and settings.emit_checkpoints_enabled:
+        what = "groups are carried by the maps of both flows, and each is in an account of its own"
+        hint = "write `emit.checkpoints.enabled: false` and `sync.group.offsets.enabled: false`"
+        yield Problem(path=paths.of(flow, "emit.checkpoints.enabled"), what=what, hint=hint)
+
+
+def problems_with_schedule_keys(data: Any) -> Iterator[Problem]:
+    """Find keys of schedules that exclude each other. The values of the document may still be invalid."""
+    shared = section(section(data, "defaults"), "schedule")
+    if shared.get("continuous") is True:
+        yield from _interval(shared, ("defaults", "schedule"))
+    flows = section(data, "flows")
+    for name in flows:
+        own = section(section(flows, name), "schedule")
+        if own.get("continuous", shared.get("continuous")) is True:
+            yield from _interval(own, ("flows", name, "schedule"))
+
+
+def _interval(schedule: dict[str, Any], path: Path) -> Iterator[Problem]:
+    if "interval.seconds" in schedule:
+        what = "a schedule that is continuous has no interval"
+        yield Problem(path=(*path, "interval.seconds"), what=what, hint="remove it, or write `continuous: false`")
+
+
+def problems_with_schedule(flow: Flow, paths: FlowPaths) -> Iterator[Problem]:
+    """Find problems of the triggers and the schedules of one flow."""
+    if flow.triggers.schedules and not flow.settings.refresh_topics_enabled:
+        key = "trigger" if flow.settings.trigger == "schedule" else "trigger.overrides"
+        what = "nothing keeps the list of scheduled topics, nor maps those that change back"
+        yield Problem(path=paths.of(flow, key), what=what, hint="write `refresh.topics.enabled: true`")
+    if flow.has_pull:
+        yield from _secrets_out_of_reach(flow)
+
+
+def problems_with_overrides(flows: Sequence[Flow], paths: FlowPaths) -> Iterator[Problem]:
+    """Find entries of `trigger.overrides` that can decide nothing; those of `defaults` if they do so in no flow."""
+    found: dict[Path, list[Problem | None]] = {}
+    for flow in flows:
+        for entry, problem in _overrides(flow).items():
+            path = (*paths.of(flow, "trigger.overrides"), entry)
+            placed = None if problem is None else Problem(path=path, what=problem[0], hint=problem[1])
+            found.setdefault(path, []).append(placed)
+    for same in found.values():
+        problems = [problem for problem in same if problem is not None]
+        if len(problems) == len(same):
+            yield problems[0]
+
+
+def _overrides(flow: Flow) -> dict[str, tuple[str, str] | None]:
+    """What is wrong with each entry, and what to write instead. What a pattern of the flow finds is not known."""
+    earlier: list[str] = []
+    found: dict[str, tuple[str, str] | None] = {}
+    for entry in flow.settings.trigger_overrides:
+        found[entry] = None
+        if is_literal(entry):
+            if not _takes(flow, entry):
+                found[entry] = f"the flow does not replicate {entry!r}", "remove it, or add the topic to `topics`"
+            elif covering := next((each for each in earlier if _matches(each, entry)), None):
+                hint = f"write it above {covering!r}: the first entry that matches holds"
+                found[entry] = f"{covering!r} matches {entry!r} already", hint
+        elif not flow.topic_patterns and not any(_matches(entry, topic) for topic in _named(flow)):
+            found[entry] = f"no topic of the flow matches {entry!r}", "remove it, or add such topics to `topics`"
+        earlier.append(entry)
+    return found
+
+
+def _takes(flow: Flow, topic: str) -> bool:
+    return should_replicate(
+        topic,
+        flow=flow.name,
+        topics=flow.topics,
+        policy=flow.policy,
+        heartbeats=flow.settings.heartbeats_replication_enabled,
+    )
+
+
+def _named(flow: Flow) -> Iterator[str]:
+    """The topics that a flow without patterns may take: those that it names, and heartbeats."""
+    yield from flow.literal_topics
+    separator = flow.settings.replication_policy_separator
+    yield from filter(
+        partial(_takes, flow),
+        (HEARTBEATS_TOPIC, *(f"{alias}{separator}{HEARTBEATS_TOPIC}" for alias in sorted(flow.aliases))),
+    )
+
+
+def _matches(entry: str, topic: str) -> bool:
+    return NameFilter(include=(entry,)).accepts(topic)
+
+
+def _secrets_out_of_reach(flow: Flow) -> Iterator[Problem]:
+    """Find secrets in another region than that of the function `pull`, which reads them."""
+    home = flow.pull_home.region
+    for cluster in (flow.source, flow.target):
+        proof = cluster.authentication
+        if home is None or not isinstance(proof, Scram | Mtls) or not proof.secret.startswith("arn:"):
+            continue
+        if (region := proof.secret.split(":")[3]) != home:
+            what = f"the secret is in {region}, and scheduled topics of {flow.name} are read in {home}"
+            hint = f"write its name alone and replicate it to {home}, or change `schedule: {{run.in: …}}`"
+            yield Problem(path=("clusters", cluster.alias, "authentication", "secret"), what=what, hint=hint)

@@ -1,80 +1,143 @@
-"""Problems of a configuration, each with its place and with what to write instead; all are reported at once.
+"""Pydantic's errors about a configuration, in this project's words.
 
-Most are pydantic's errors, in this project's words.
+A key's type, range and choices have the same words on the reference page.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.config.cluster import ClusterSection, Vpc
-from mirrorless.config.expectations import AUTHENTICATIONS, either, expectation, keys_of, section_at
+from mirrorless.config.cluster import (
+    ClusterSection,
+    Iam,
+    Mtls,
+    OauthBearer,
+    Plain,
+    Plaintext,
+    Scram,
+    Tls,
+    Vpc,
+)
 from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection, ScheduleSection
+from mirrorless.config.problems import Path, Problem
 from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, SparkSection
 from mirrorless.config.types import Section
-from mirrorless.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pydantic_core import ErrorDetails
 
     from mirrorless.config.yaml_source import YamlSource
 
+AUTHENTICATIONS: dict[str, type[Section]] = {
+    "plaintext": Plaintext,
+    "tls": Tls,
+    "plain": Plain,
+    "scram": Scram,
+    "oauthbearer": OauthBearer,
+    "mtls": Mtls,
+    "iam": Iam,
+}
 
-Path = tuple[str | int, ...]
-"""Keys and list positions from the top of the document."""
+PATTERNS = {
+    "region": "an AWS region like `us-east-1`",
+    "account": "twelve digits in quotes",
+    "msk.cluster.arn": "an ARN like `arn:aws:kafka:us-east-1:111122223333:cluster/name/uuid`",
+    "id": "an id like `vpc-0abc`",
+    "replication.policy.separator": "1 to 16 letters, digits, `.`, `_` or `-`",
+    "poller.group.name": "up to 128 letters, digits, `_` or `-`",
+    "name": "2 to 20 letters a-z and digits, the first a letter",
+    "scope": "letters, digits, spaces or one of `/*:_+=.@-`",
+    "logical.cluster": "letters, digits or `-`",
+    "identity.pool": "letters, digits or `-`",
+}
+"""Formats of values, in words: an operator should not have to read a regular expression."""
 
 
-def written(path: Path) -> str:
-    """Return a path as text: `flows.us-east->eu-west.topics[1]`."""
-    text = ""
+SECTIONS: dict[Path, type[Section]] = {
+    (): Document,
+    ("clusters", "*"): ClusterSection,
+    ("clusters", "*", "vpc"): Vpc,
+    ("flows", "*"): FlowSection,
+    ("flows", "*", "mapping"): MappingSection,
+    ("flows", "*", "function"): FunctionSection,
+    ("flows", "*", "schedule"): ScheduleSection,
+    ("defaults",): FlowSection,
+    ("defaults", "mapping"): MappingSection,
+    ("defaults", "function"): FunctionSection,
+    ("defaults", "schedule"): ScheduleSection,
+    ("deployment",): DeploymentSection,
+    ("deployment", "alarms"): AlarmSection,
+    ("deployment", "spark"): SparkSection,
+}
+
+
+def section_at(path: Path, data: Any) -> type[Section] | None:
+    """Return the model of the section at `path` of a document; None where the document has no section."""
+    if path[:1] == ("clusters",) and path[2:] == ("authentication",):
+        return AUTHENTICATIONS.get(str(_get(data, (*path, "type"))))
+    named = path[:1] in {("clusters",), ("flows",)} and len(path) > 1
+    return SECTIONS.get((path[0], "*", *path[2:]) if named else path)
+
+
+def keys_of(section: type[Section]) -> list[str]:
+    """Return the keys of a section, in the order of the model."""
+    return [str(field.alias) for field in section.model_fields.values()]
+
+
+def expectation(section: type[Section], key: str) -> str:
+    """Return what the value of one key must be, in words: `a whole number from 1 to 200`."""
+    return _in_words(schema_of(section)["properties"][key], key)
+
+
+@cache
+def schema_of(section: type[Section]) -> dict[str, Any]:
+    """Return the JSON schema of a section, keys as they are written."""
+    return section.model_json_schema(by_alias=True)
+
+
+def either(choices: Sequence[str]) -> str:
+    """Write `a`, `b` or `c`."""
+    quoted = [f"`{choice}`" for choice in choices]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+def _in_words(schema: dict[str, Any], key: str) -> str:  # noqa: C901, PLR0911 -- one line per kind of value
+    match schema:
+        case {"enum": choices}:
+            return either(choices)
+        case {"const": choice}:
+            return f"`{choice}`"
+        case {"anyOf": [{"enum": words}, {"format": "date-time"}]}:
+            return f"{either(words)}, or a time like `2026-01-31T12:00:00Z`"
+        case {"anyOf": [{"type": "array"}, {"type": "string"}]}:
+            return "a list, or names with commas between"
+        case {"anyOf": [first, {"type": "null"}]}:
+            return _in_words(first, key)
+        case {"type": "integer", "minimum": least, "maximum": most}:
+            return f"a whole number from {least:,} to {most:,}"
+        case {"type": "boolean"}:
+            return "`true` or `false`"
+        case {"type": "string"}:
+            return PATTERNS.get(key, "text")
+        case {"type": "array", "items": {"enum": choices}}:
+            return f"a list of {either(choices)}"
+        case {"type": "array"}:
+            return "a list"
+        case {"additionalProperties": {"enum": choices}}:
+            return f"names or patterns, each with {either(choices)}"
+        case _:
+            return "a section of keys"
+
+
+def _get(data: Any, path: Path) -> Any:
     for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}"
-    return text.removeprefix(".")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One thing that must be changed before the configuration can be used.
-
-    Attributes:
-        path: the field, from the top of the document.
-        what: what is wrong.
-        hint: what to write instead.
-        line: of the document, counted from 1; None when the document does not have the field.
-    """
-
-    path: Path
-    what: str
-    hint: str
-    line: int | None = None
-
-    @property
-    def where(self) -> str:
-        """The field as text."""
-        return written(self.path)
-
-    def __str__(self) -> str:
-        place = self.where or "the document"
-        line = f"line {self.line}, " if self.line else ""
-        return f"{line}{place}: {self.what}. What to do: {self.hint}{'' if self.hint.endswith('?') else '.'}"
-
-
-class InvalidConfiguration(ConfigurationError):
-    """The configuration cannot be used. `problems` has all its problems, in the document's order."""
-
-    def __init__(self, origin: str, problems: Iterable[Problem]) -> None:
-        self.origin = origin
-        self.problems = tuple(problems)
-        count = f"{len(self.problems)} problem{'s' if len(self.problems) > 1 else ''}"
-        super().__init__(f"{count}; nothing was created", where=origin, hint="; ".join(p.hint for p in self.problems))
-
-    def __str__(self) -> str:
-        return "\n  ".join([f"{self.where}: {self.what} (a retry does not help)", *map(str, self.problems)])
+        data = data.get(step) if isinstance(data, dict) else None
+    return data
 
 
 ELSEWHERE = {

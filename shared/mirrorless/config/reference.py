@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from mirrorless.chain.lane import ALIAS
 from mirrorless.config.cluster import ClusterSection, Plaintext, Vpc
-from mirrorless.config.expectations import AUTHENTICATIONS, expectation, schema_of
 from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection, ScheduleSection
+from mirrorless.config.messages import AUTHENTICATIONS, expectation, schema_of
 from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, SparkSection
-from mirrorless.lane import ALIAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,15 +10,15 @@ from difflib import get_close_matches
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from mirrorless.chain.lane import ALIAS
 from mirrorless.config.authentication_rules import problems_with_access, problems_with_authentication
 from mirrorless.config.broker_ports import is_connection, problems_with_ports
 from mirrorless.config.flow import LONGEST_GROUP
-from mirrorless.config.messages import Path, Problem
+from mirrorless.config.problems import Path, Problem
 from mirrorless.config.types import START_WORDS
-from mirrorless.filters import NameFilter, is_literal
-from mirrorless.lane import ALIAS
-from mirrorless.policy import LONGEST_TOPIC
-from mirrorless.poller_groups import MAPPINGS_OF_A_GROUP, POLLERS_OF_A_GROUP
+from mirrorless.flow.filters import NameFilter, is_literal
+from mirrorless.flow.policy import LONGEST_TOPIC
+from mirrorless.flow.poller_groups import MAPPINGS_OF_A_GROUP, POLLERS_OF_A_GROUP
 
 if TYPE_CHECKING:
     from mirrorless.config.cluster import Cluster, ClusterSection

@@ -13,7 +13,7 @@ from pydantic import Field
 from mirrorless.config.cluster import ClusterSection
 from mirrorless.config.flow_section import FlowSection
 from mirrorless.config.types import DeploymentName, KeyArn, Section, Tags
-from mirrorless.naming import DEPLOYMENT
+from mirrorless.flow.naming import DEPLOYMENT
 
 
 class AlarmSection(Section):

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from mirrorless.filters import check_pattern, is_literal, split_list
-from mirrorless.java_patterns import in_python
-from mirrorless.policy import LONGEST_TOPIC, is_legal_topic
-from mirrorless.triggers import Trigger
+from mirrorless.flow.filters import check_pattern, is_literal, split_list
+from mirrorless.flow.java_patterns import in_python
+from mirrorless.flow.policy import LONGEST_TOPIC, is_legal_topic
+from mirrorless.flow.triggers import Trigger
 
 
 class Section(BaseModel):

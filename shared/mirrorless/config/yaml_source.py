@@ -15,7 +15,7 @@ from ruamel.yaml.composer import MaxDepthExceededError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from mirrorless.config.messages import InvalidConfiguration, Path, Problem
+from mirrorless.config.problems import InvalidConfiguration, Path, Problem
 
 _DEEPEST = 12
 """Levels of nesting at most: three times what a configuration needs."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from math import ceil
 from typing import Final, NamedTuple
 
-from mirrorless.lane import SLICE_LANES
+from mirrorless.chain.lane import SLICE_LANES
 
 HOURS: Final = 730.0
 """Of a month."""
@@ -89,7 +89,7 @@ class Assumptions:
     metrics_per_flow: float = 4
     metrics_of_records: float = 2
     metrics_per_topic: float = 0
-    alarms: float = 13
+    alarms: float = 14
     composite_alarms: float = 1
     dashboards: float = 1
     heartbeat_seconds: float = 60
@@ -150,7 +150,7 @@ class Assumptions:
     backfill_gb_per_vcpu: float = 4.0
 
 
-_PULL_MEASURED: Final = "measured 2026-11-23 on two busy cores, `python -m tests.benchmarks.pull_cpu`"
+_PULL_MEASURED: Final = "measured 2026-11-23 on two busy cores, `python -m tests.benchmarks pull-parts`"
 
 TABLE: Final[dict[str, tuple[str, str]]] = {
     "memory_gb": ("GB", "`memory.mb`, its default"),
@@ -172,7 +172,7 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "writes_per_entry": ("writes", "of an event in each slice that it touches: prepared, confirmed; paid by the KB"),
     "entry_bytes": (
         "bytes",
-        "of an entry without its runs: key, ids, clock, expiry; `tests/contract/test_write_units.py`",
+        "of an entry without its runs: key, ids, clock, expiry; `tests/contract/test_capacity_units.py`",
     ),
     "run_bytes": ("bytes", "of a run in an entry, of contiguous offsets"),
     "packed_from_runs": ("runs", "from which an entry's runs are compressed"),
@@ -280,7 +280,7 @@ MEASURED_EVENTS: Final = (
     MeasuredEvent(record_bytes=100, records=10_000, cpu_ms=20.6),
     MeasuredEvent(record_bytes=1_000, records=3_992, cpu_ms=22.3),
 )
-"""By `python -m tests.benchmarks.forwarder_variants`."""
+"""By `python -m tests.benchmarks forwarder`."""
 
 MM2_RECORDS_PER_CPU_SECOND: Final = {
     "exactly once, tuned": {100: 291_000, 1_000: 115_000},

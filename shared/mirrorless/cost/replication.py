@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Final, Literal
 
+from mirrorless.chain.lane import SLICE_LANES
 from mirrorless.cost.assumptions import (
     HOURS,
     MEASURED_EVENTS,
@@ -18,8 +19,7 @@ from mirrorless.cost.assumptions import (
     ReplicationLoad,
 )
 from mirrorless.cost.prices import PRICES, Architecture
-from mirrorless.lane import SLICE_LANES
-from mirrorless.poller_groups import MAPPINGS_OF_A_GROUP
+from mirrorless.flow.poller_groups import MAPPINGS_OF_A_GROUP
 
 Mode = Literal["on-demand", "provisioned"]
 """Of the mappings. Provisioned: in as few poller groups as hold them."""

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import msgspec
 
-from mirrorless.lane import FlowName
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline
 from mirrorless.lanes.gaps import GapRange, Look
-from mirrorless.ports.kafka import Deadline, Groups, LogEnds, OffsetAndMetadata, Target, TopicPartition
+from mirrorless.ports.kafka import Groups, LogEnds, OffsetAndMetadata, Target, TopicPartition
 from mirrorless.ports.stores import Chains, FlowFences, LaneStates, StateStore
-from mirrorless.record import Record
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import RecordBatch
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.acls import Acl, Acls
 
 
-class SourceRecords(Protocol):
-    """Reads of the source's log."""
+class LogLooks(Protocol):
+    """Looks at which records stand in a cluster's logs."""
 
     def look(
         self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
@@ -29,8 +31,8 @@ class SourceRecords(Protocol):
         ...
 
 
-class TargetRecords(Protocol):
-    """Reads of short ranges of many partitions of the target at once."""
+class RecordRanges(Protocol):
+    """Reads of short ranges of many partitions of a cluster at once."""
 
     def ranges(
         self, wanted: Mapping[TopicPartition, tuple[int, int]], deadline: Deadline
@@ -38,7 +40,17 @@ class TargetRecords(Protocol):
         """The visible records of each half-open range of offsets, partition by partition as they are complete.
 
         Raises:
-            Retriable: the target does not answer, or did not show all in time.
+            Retriable: the cluster does not answer, or did not show all in time.
+        """
+        ...
+
+    def batches(
+        self, wanted: Mapping[TopicPartition, tuple[int, int]], deadline: Deadline
+    ) -> Iterator[tuple[TopicPartition, list[RecordBatch]]]:
+        """The same by whole batches. Of a batch that cannot be read, and of what follows it, nothing is returned.
+
+        Raises:
+            Retriable: as `ranges`.
         """
         ...
 
@@ -116,6 +128,9 @@ class FailoverSide:
     ends: Callable[[Iterable[TopicPartition], Deadline], Mapping[TopicPartition, LogEnds]]
     acls: Acls
     groups: Groups
+    static_groups: Callable[[Iterable[str], Deadline], Collection[str]]
+    """Those of some groups whose members are all static (`group.instance.id`)."""
+    records: RecordRanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +140,8 @@ class FailoverEffects:
     settings: ControlSettings
     source: FailoverSide
     target: FailoverSide
-    source_records: SourceRecords
-    target_records: TargetRecords
+    source_looks: LogLooks
+    target_looks: LogLooks
     replication: Target
     """By which runs in doubt are settled."""
     shadows: ShadowGroups

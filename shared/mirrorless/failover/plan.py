@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from mirrorless.chain.lane import FlowName
 from mirrorless.failover.state import FailoverDocument, FailoverOrder, StepName
-from mirrorless.lane import FlowName
 
 PLANNED: Final[Sequence[StepName]] = (
     "check",
@@ -18,6 +18,7 @@ PLANNED: Final[Sequence[StepName]] = (
     "groups",
     "acls",
     "prove",
+    "last-look",
 )
 SOURCE_LOST: Final[Sequence[StepName]] = ("check", "fence-flow", "settle", "holdings", "groups", "acls")
 REHEARSED: Final[Sequence[StepName]] = ("check", "holdings", "shadow-groups", "clean-up")
@@ -27,11 +28,14 @@ BACK: Final[Sequence[StepName]] = (
     "standstill",
     "reconcile",
     "revoke-acls",
+    "last-look",
     "lift-flow",
 )
 """Lifted before the copies, because the job writes to the same topics."""
 
 PLANNED_BOTH_WAYS: Final[Sequence[StepName]] = ("check", "standstill", "drain", "groups", "acls", "prove")
+TO_LOOK_BACK: Final[frozenset[StepName]] = frozenset({"check", "standstill", "last-look"})
+
 BACK_BOTH_WAYS: Final[Sequence[StepName]] = ("check", "lift-flow", "catch-up", "groups-back", "revoke-acls")
 """Between clusters that replicate to each other, records come back by the other flow."""
 
@@ -52,6 +56,31 @@ def steps_of(order: FailoverOrder, *, back: bool, both_ways: bool = False) -> Se
     if both_ways and order.mode == "planned":
         return PLANNED_BOTH_WAYS
     return {"planned": PLANNED, "source-lost": SOURCE_LOST, "drill": REHEARSED}[order.mode]
+
+
+def outdated(order: FailoverOrder, *, back: bool, both_ways: bool, fenced: bool) -> frozenset[StepName]:
+    """The steps of an earlier command that the next one carries out again: the world has gone on meanwhile.
+
+    Args:
+        order: of the failover.
+        back: whether it is a failback.
+        both_ways: see `steps_of`.
+        fenced: whether the flow is fenced: only then what was seen before is as it was. For a failback, whether it
+            still is.
+    """
+    if order.mode == "source-lost" and not back:
+        return frozenset()  # the source says nothing more
+    steps = steps_of(order, back=back, both_ways=both_ways)
+    if both_ways or order.mode == "drill":
+        return frozenset(steps)  # nothing is fenced at any time
+    if back:
+        return TO_LOOK_BACK if fenced else frozenset({"last-look"})
+    return frozenset() if fenced else frozenset(steps[: steps.index("fence-flow") + 1])
+
+
+def to_go_round(*, back: bool) -> frozenset[StepName]:
+    """The steps that are carried out again where the last look has found something."""
+    return TO_LOOK_BACK | {"reconcile"} if back else frozenset(PLANNED)
 
 
 def still_seconds(order: FailoverOrder, *, back: bool) -> int:
@@ -125,6 +154,7 @@ def _there(flow: FlowName, order: FailoverOrder, topics: int, *, both_ways: bool
         "groups": f"Bring the consumer groups to {target}, each to the record at which it goes on.",
         "acls": f"Create the rights on {target} that were staged for a failover.",
         "prove": "Prove the newest run of each partition by its digest.",
+        "last-look": f"Look at {source} once more: what was written late is replicated as well, or named.",
         "shadow-groups": f"Commit the groups' offsets on {target} for groups of the drill's own, and read by them.",
         "clean-up": "Delete the groups of the drill." if drill else "",
     }
@@ -144,5 +174,6 @@ def _back(flow: FlowName, order: FailoverOrder) -> Mapping[StepName, str]:
         "catch-up": f"Wait until {source} and {target} have each other's records.",
         "groups-back": f"Bring the consumer groups back to {source}, each to the record at which it goes on.",
         "revoke-acls": f"Delete the rights on {target} that the failover created.",
+        "last-look": f"Look at {target} once more: what was written late is copied as well, or named.",
         "lift-flow": "Lift the fence: the flow replicates again.",
     }

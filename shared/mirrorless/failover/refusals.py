@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mirrorless.chain.lane import FlowName
 from mirrorless.errors import MirrorlessError
 from mirrorless.failover.state import FailoverDocument, FailoverOrder
-from mirrorless.lane import FlowName
 
 NAMED = 5
 """Topics and lanes that a sentence names; the others are counted."""
@@ -38,7 +38,7 @@ class ObservedState:
     topics: int = 1
     """That the flow replicates."""
     marked: bool = False
-    """Whether the flow marks its copies, see `mirrorless.origin`."""
+    """Whether the flow marks its copies, see `mirrorless.records.origin`."""
     both_ways: bool = False
     """Whether there is a flow in the other direction, of the same pair."""
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Head
 from mirrorless.errors import InDoubt
-from mirrorless.failover.holdings import holdings_of
 from mirrorless.failover.work import Done, FailoverWork, Unfinished
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Head
-from mirrorless.protocol.recovery import settle_doubts
+from mirrorless.protocol.recovery import settle_doubts, unsettled_stop
+from mirrorless.reports.format import moment, numbered
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.topics.topic_state import UNKNOWN, StoredTopics, TopicEnds
 
@@ -54,6 +55,9 @@ def settle(work: FailoverWork) -> Done:
             work.wait_for(f"a transaction that hides whether a run was committed: {exc.where}")
             work.pause()
             continue
+        for run in doubtful:
+            if run.lane in found:
+                effects.states.stop(run.lane, unsettled_stop(run, found[run.lane], now=effects.clock()))
         broken |= {lane: str(why) for lane, why in found.items()}
         settled |= {run.lane for run in doubtful} - broken.keys()
     said = f"{len(settled)} runs in doubt were settled" if settled else "no run was in doubt"
@@ -77,9 +81,10 @@ def hold_up(work: FailoverWork) -> Done:
     if work.document.order.mode == "drill":
         ends, seen_at = _ends_now(work, heads), now
     else:
-        ends = StoredTopics.of(effects.documents.read(work.flow, "topic-ends/")).ends
+        ends = _ends_seen(work, heads)
         report = effects.documents.read(work.flow, REFRESH).get(REFRESH)
-        seen_at = 0 if report is None else msgspec.json.decode(report, type=TaskReport).ok_at
+        refresh = None if report is None else msgspec.json.decode(report, type=TaskReport)
+        seen_at = 0 if refresh is None or not refresh.ok_at else refresh.ok_at - refresh.ok_ms
     broken = set(work.document.facts("settle").get("broken", ()))
     found = holdings_of(
         heads,
@@ -89,15 +94,33 @@ def hold_up(work: FailoverWork) -> Done:
         broken=[lane for lane in lanes if str(lane) in broken],
     )
     point = found.recovery_point_seconds
-    said = (
-        f"{found.missing:,} upstream offsets are known to be missing"
-        if seen_at
-        else "the source's ends were never seen"
+    if not seen_at:
+        return Done(said="the source's ends were never seen: what is missing is not known", facts=found.facts())
+    some = "nothing is" if not found.missing else f"{numbered(found.missing, 'upstream offset')} are"
+    rest = (
+        "" if work.document.order.mode == "drill" else f"; what was acknowledged after {moment(seen_at)} is not known"
     )
     return Done(
-        said=said + ("" if point is None else f"; what was acknowledged in the last {point:,.1f} s may be missing"),
+        said=f"{some} known to be missing{rest}; recovery point: "
+        + ("not known" if point is None else f"{point:,.1f} s at most"),
         facts=found.facts(),
     )
+
+
+def _ends_seen(work: FailoverWork, heads: Mapping[Lane, Head]) -> TopicEnds:
+    """The source's ends as stored. A topic that was gone before has none, and was replicated whole."""
+    stored = StoredTopics.of(work.effects.documents.read(work.flow, "topic"))
+    gone = {
+        topic: count for topic, count in work.topics.items() if topic not in stored.ends and _is_gone(stored, topic)
+    }
+    return stored.ends | {
+        topic: [heads[Lane(work.flow, topic, partition)].position for partition in range(count)]
+        for topic, count in gone.items()
+    }
+
+
+def _is_gone(stored: StoredTopics, topic: str) -> bool:
+    return topic in stored.topics and stored.topics[topic].gone_at is not None
 
 
 def _ends_now(work: FailoverWork, heads: Mapping[Lane, Head]) -> TopicEnds:
@@ -106,7 +129,7 @@ def _ends_now(work: FailoverWork, heads: Mapping[Lane, Head]) -> TopicEnds:
     seen = effects.source.ends(list(places.values()), work.within())
     ends = {lane: seen[place][1] for lane, place in places.items() if place in seen}
     behind = {places[lane]: [(heads[lane].position, end)] for lane, end in ends.items() if heads[lane].position < end}
-    looks = effects.source_records.look(behind, committed=True, deadline=work.within()) if behind else {}
+    looks = effects.source_looks.look(behind, committed=True, deadline=work.within()) if behind else {}
     for lane, place in places.items():
         if place in looks and looks[place].until >= ends[lane] and not looks[place].visible:
             ends[lane] = heads[lane].position
@@ -114,3 +137,125 @@ def _ends_now(work: FailoverWork, heads: Mapping[Lane, Head]) -> TopicEnds:
         topic: [ends.get(Lane(work.flow, topic, partition), UNKNOWN) for partition in range(count)]
         for topic, count in work.topics.items()
     }
+
+
+class LaneHolding(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition on the target, as its chain has it."""
+
+    topic: str
+    partition: int
+    position: int
+    """The first upstream offset that was not replicated."""
+    copied_at: int = 0
+    """The timestamp of the newest replicated record, ms since the epoch; 0 where there is none. Producers set it."""
+    written_at: int = 0
+    """When it was replicated, by the replication's own clock, ms since the epoch; 0 where nothing was."""
+    seen_end: int | None = None
+    """The source's end as last seen; None where no round has seen it."""
+    in_doubt: bool = False
+    """Whether a run of it could not be settled."""
+
+    @property
+    def missing(self) -> int:
+        """Upstream offsets that are known to be missing: records, and markers between them."""
+        return max(0, (self.seen_end or 0) - self.position)
+
+    def complete_until(self, seen_at: int) -> int | None:
+        """The moment up to which all that the source had acknowledged is here, ms since the epoch; None if not known.
+
+        With nothing missing that is when the ends were seen. Otherwise it is when the newest copy was made; or when its
+        record was written, if that was before. A record's time that is later than its copy is worth nothing: then a
+        copy that was made after the end was seen shows only that the lane lags.
+        """
+        if self.seen_end is None:
+            return None
+        if not self.missing:
+            return seen_at
+        if not self.written_at or self.in_doubt:
+            return None
+        if 0 < self.copied_at <= self.written_at:
+            return self.copied_at
+        return self.written_at if self.written_at < seen_at else None
+
+
+class Holdings(msgspec.Struct, frozen=True, kw_only=True):
+    """All partitions of a flow."""
+
+    lanes: tuple[LaneHolding, ...]
+    seen_at: int
+    """When the source's ends were last seen, ms since the epoch; 0 for never."""
+    lost_at: int
+    """When this was written down, ms since the epoch: what was acknowledged between the two is not known."""
+
+    @property
+    def missing(self) -> int:
+        """Upstream offsets that are known to be missing, of all lanes."""
+        return sum(lane.missing for lane in self.lanes)
+
+    @property
+    def copied_until(self) -> int | None:
+        """The moment up to which every record that the source had acknowledged is on the target; None if not known."""
+        if not self.seen_at:
+            return None
+        found = [lane.complete_until(self.seen_at) for lane in self.lanes]
+        known = [until for until in found if until is not None]
+        return min([self.seen_at, *known]) if len(known) == len(found) else None
+
+    @property
+    def recovery_point_seconds(self) -> float | None:
+        """The age of `copied_until`: at most so much is lost; None if that is not known."""
+        until = self.copied_until
+        return None if until is None else max(0, self.lost_at - until) / 1000
+
+    def facts(self) -> dict[str, Any]:
+        """For the report."""
+        return {
+            "lanes": msgspec.to_builtins(self.lanes),
+            "seen_at": self.seen_at,
+            "lost_at": self.lost_at,
+            "missing": self.missing,
+            "copied_until": self.copied_until,
+            "recovery_point_seconds": self.recovery_point_seconds,
+        }
+
+
+def holdings_of(
+    heads: Mapping[Lane, Head],
+    ends: Mapping[str, Sequence[int]],
+    *,
+    seen_at: int,
+    now: int,
+    broken: Iterable[Lane] = (),
+) -> Holdings:
+    """The holdings of lanes.
+
+    Args:
+        heads: of their chains.
+        ends: of the source as last seen, by topic and partition; -1 for not seen.
+        seen_at: when, ms since the epoch; 0 for never.
+        now: ms since the epoch.
+        broken: lanes with a run that cannot be settled.
+    """
+    unsettled = set(broken)
+
+    def end(lane: Lane) -> int | None:
+        known = ends.get(lane.topic, ())
+        found = known[lane.partition] if lane.partition < len(known) else -1
+        return found if found >= 0 else None
+
+    return Holdings(
+        lanes=tuple(
+            LaneHolding(
+                topic=lane.topic,
+                partition=lane.partition,
+                position=head.position,
+                copied_at=max(0, head.run.newest_timestamp) if head.run is not None else 0,
+                written_at=head.run.settled_at if head.run is not None else 0,
+                seen_end=end(lane),
+                in_doubt=head.in_doubt or lane in unsettled,
+            )
+            for lane, head in sorted(heads.items(), key=lambda each: each[0])
+        ),
+        seen_at=seen_at,
+        lost_at=now,
+    )

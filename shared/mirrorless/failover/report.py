@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from mirrorless.chain.lane import FlowName
 from mirrorless.failover.state import FailoverDocument, StepName, StepResult
-from mirrorless.lane import FlowName
 from mirrorless.reports.format import moment, numbered
 from mirrorless.reports.report import Cell, Figure, Report, ReportSection, Table, Tone
 
@@ -31,7 +31,9 @@ def summary(flow: FlowName, document: FailoverDocument) -> dict[str, Any]:
         "finished": bool(document.ended_at if back is None else back.ended_at),
         "clean": is_clean(document),
         "seconds": recovery_seconds(document),
-        "recovery_point_seconds": 0.0 if document.order.mode == "planned" else holdings.get("recovery_point_seconds"),
+        "recovery_point_seconds": _late_seconds(document)
+        if document.order.mode == "planned"
+        else holdings.get("recovery_point_seconds"),
         "topics": len(_facts(document.steps, "check").get("topics", {})),
         "partitions": sum(_facts(document.steps, "check").get("topics", {}).values()),
         "groups_moved": sum(each["fate"] == "moved" for each in groups),
@@ -39,22 +41,26 @@ def summary(flow: FlowName, document: FailoverDocument) -> dict[str, Any]:
         "digests_verified": proof.get("proved", 0),
         "digests_wrong": len(proof.get("wrong", {})),
         "missing": missing,
+        "known_until": None if unknown_since(document) is None else holdings.get("seen_at") or None,
     }
 
 
 def missing_of(document: FailoverDocument) -> list[str]:
     """What is missing, one sentence each with its reason."""
     if document.back is not None:
+        late: list[str] = _facts(document.back.steps, "last-look").get("named", [])
         return [
             each
             for step in ("reconcile", "groups-back")
             for each in _missing_back(_facts(document.back.steps, step).get("report", {}))
-        ]
+        ] + late
     found = [
         f"{lane}: it was stopped, and not waited for" for lane in _facts(document.steps, "check").get("stopped", ())
     ]
     if document.order.mode != "planned":
         found = []
+    else:
+        found += _facts(document.steps, "last-look").get("named", [])
     for lane in _facts(document.steps, "holdings").get("lanes", ()):
         if missing := _missing_offsets(lane):
             found.append(
@@ -106,13 +112,28 @@ def _missing_back(report: Mapping[str, Any]) -> Iterable[str]:
     yield from report.get("troubles", ())
 
 
-def is_clean(document: FailoverDocument) -> bool:
-    """Whether everything is done, and nothing is missing but groups that are another application's."""
-    ended = document.ended_at if document.back is None else document.back.ended_at
+def unknown_since(document: FailoverDocument) -> str | None:
+    """What nobody has seen of a lost source, in a sentence without its end; None where all was seen."""
+    holdings = _facts(document.steps, "holdings")
+    if document.order.mode != "source-lost" or document.back is not None or not holdings:
+        return None
+    if seen_at := holdings.get("seen_at"):
+        return f"what was acknowledged after {moment(seen_at)} is not known"
+    return "what was acknowledged is not known, for the source's ends were never seen"
+
+
+def needs_a_look(document: FailoverDocument) -> bool:
+    """Whether anything is known to be missing, but groups that are another application's."""
     others = {
         f"group {each['group']}: {each['why']}" for each in _groups(document) if each["readiness"] == "independent"
     }
-    return bool(ended) and not set(missing_of(document)) - others
+    return bool(set(missing_of(document)) - others)
+
+
+def is_clean(document: FailoverDocument) -> bool:
+    """Whether everything is done, all was seen, and nothing is missing."""
+    ended = document.ended_at if document.back is None else document.back.ended_at
+    return bool(ended) and unknown_since(document) is None and not needs_a_look(document)
 
 
 def recovery_seconds(document: FailoverDocument) -> float:
@@ -123,6 +144,15 @@ def recovery_seconds(document: FailoverDocument) -> float:
     return (steps[-1].at + steps[-1].ms - steps[0].at) / 1000
 
 
+def _late_seconds(document: FailoverDocument) -> float:
+    """The age of the moment at which the target had all of the source; 0 where nothing came late."""
+    look = _facts(document.steps, "last-look")
+    stood_at = _facts(document.steps, "standstill").get("at")
+    if not look.get("late") or stood_at is None:
+        return 0.0
+    return float(max(0, look["at"] - stood_at)) / 1000
+
+
 def report_of(flow: FlowName, document: FailoverDocument) -> Report:
     """The report."""
     totals, missing = summary(flow, document), missing_of(document)
@@ -131,18 +161,22 @@ def report_of(flow: FlowName, document: FailoverDocument) -> Report:
     goes_to = source if back else target
     title = {"planned": "Planned failover", "source-lost": "Failover", "drill": "Drill of a failover"}
     clean = bool(totals["clean"])
+    tone: Tone
     if not totals["finished"]:
         verdict, tone = "It is unfinished: the same command continues.", "bad"
     elif document.order.mode == "drill":
         verdict, tone = "A failover would take this long and lose this much. Nothing was changed.", "good"
     else:
+        unknown = unknown_since(document)
         left = f"{numbered(len(missing), 'thing')} to look at, below" if missing else "Nothing is missing"
+        if unknown is not None:
+            left = f"{left if missing else 'Nothing is known to be missing'}; {unknown}"
         verdict = f"Producers and groups may start on {goes_to}. {left}."
-        tone = "good" if clean else "bad"
+        tone = "good" if clean else "bad" if needs_a_look(document) else ""
     return Report(
         title=f"{'Failback' if back else title[document.order.mode]} of {flow}",
         verdict=verdict,
-        tone=tone,  # type: ignore[arg-type]  # one of two literals
+        tone=tone,
         figures=tuple(_figures(totals)),
         sections=tuple(_sections(flow, document, missing)),
         made_at=document.back.ended_at if document.back is not None else document.ended_at,
@@ -151,7 +185,12 @@ def report_of(flow: FlowName, document: FailoverDocument) -> Report:
 
 def _figures(totals: Mapping[str, Any]) -> Iterable[Figure]:
     yield Figure(name="recovery time", value=totals["seconds"], unit="s")
-    yield Figure(name="recovery point", value=totals["recovery_point_seconds"], unit="s at most")
+    point = totals["recovery_point_seconds"]
+    yield Figure(
+        name="recovery point",
+        value="not known" if point is None else point,
+        unit="" if point is None else "s at most",
+    )
     yield Figure(name="partitions", value=totals["partitions"])
     if totals["mode"] not in {"failback", "drill"}:
         left: Tone = "bad" if totals["groups_left"] else "good"
@@ -163,10 +202,14 @@ def _figures(totals: Mapping[str, Any]) -> Iterable[Figure]:
 
 
 def _sections(flow: FlowName, document: FailoverDocument, missing: Sequence[str]) -> Iterable[ReportSection]:
+    unknown = unknown_since(document)
+    last = () if unknown is None else (f"{unknown[0].upper()}{unknown[1:]}.",)
     yield ReportSection(
         heading="Missing, and why",
-        text=tuple(missing) or ("Nothing.",),
+        text=(*(missing or ["Nothing." if unknown is None else "Nothing is known."]), *last),
     )
+    if warnings := document.facts("check").get("warnings"):
+        yield ReportSection(heading=f"Partitions that {flow.source} does not have", text=tuple(warnings))
     yield ReportSection(heading="Steps", tables=(_steps(document.current),))
     if document.back is None:
         if groups := sorted(_groups(document), key=lambda each: each["fate"] == "moved"):
@@ -241,12 +284,13 @@ def _back_table(lanes: Sequence[Mapping[str, Any]]) -> Table:
     lanes = sorted(lanes, key=lambda each: not _needs_a_look(each))
     return Table(
         title="Partitions",
-        columns=("partition", "on the target", "copied back", "orphans", "policy"),
+        columns=("partition", "on the target", "copied back", "not copied back", "orphans", "policy"),
         rows=tuple(
             (
                 f"{each['topic']}-{each['partition']}",
                 each["on_target"],
                 each["copied_back"],
+                max(0, each.get("new", 0) - each["copied_back"]),
                 each.get("orphan_records", 0),
                 each["policy"],
             )

@@ -8,26 +8,29 @@ A step may be cut off anywhere and is repeated as a whole, so each of them begin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
-from mirrorless.failover.both_ways import bring_back_groups, catch_up
-from mirrorless.failover.bring_back import reconcile
-from mirrorless.failover.drain import drain
+from mirrorless.errors import Retriable
 from mirrorless.failover.effects import FailoverEffects
-from mirrorless.failover.fences import fence_flow, fence_producers, lift_flow, lift_producers
 from mirrorless.failover.groups import bring_groups
-from mirrorless.failover.observation import Observation, known_topics, observe
-from mirrorless.failover.plan import PlannedStep, plan_of
-from mirrorless.failover.proof import prove
+from mirrorless.failover.last_look import Observation, known_topics, late_of, look_again, observe
+from mirrorless.failover.plan import PlannedStep, outdated, plan_of, to_go_round
 from mirrorless.failover.refusals import FailoverRefused, check_document, check_failback, check_failover
-from mirrorless.failover.rehearsal import clean_up, commit_shadows
 from mirrorless.failover.remains import hold_up, settle
-from mirrorless.failover.rights import grant, revoke
-from mirrorless.failover.standstill import stand_still
+from mirrorless.failover.standstill import (
+    bring_back_groups,
+    catch_up,
+    drain,
+    fence_flow,
+    fence_producers,
+    lift_flow,
+    lift_producers,
+    stand_still,
+)
 from mirrorless.failover.state import (
     DOCUMENT,
     DRILL,
@@ -38,6 +41,7 @@ from mirrorless.failover.state import (
     StepResult,
     read_document,
 )
+from mirrorless.failover.steps import clean_up, commit_shadows, grant, prove, reconcile, revoke
 from mirrorless.failover.work import Done, FailoverWork
 from mirrorless.reports.format import numbered
 
@@ -58,9 +62,13 @@ ACTS: Final[Mapping[StepName, Callable[[FailoverWork], Done]]] = {
     "catch-up": catch_up,
     "groups-back": bring_back_groups,
     "revoke-acls": revoke,
+    "last-look": look_again,
     "lift-flow": lift_flow,
 }
 """All steps but `check`, whose result is what was seen before."""
+
+ROUNDS: Final = 3
+"""In which a command replicates what came late. A producer that writes once a minute would go on for ever."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,6 +86,8 @@ class FailoverCommand:
     """Called with each result, after it was stored."""
     still_seconds: float | None = None
     """For how long ends must stand still, where it is not as usual."""
+    cancelled: Callable[[], bool] = lambda: False
+    """Whether to end, between two steps or in a pause."""
     plan: Sequence[PlannedStep] = ()
     document: FailoverDocument | None = None
     """The stored one; of a command before, or of this one."""
@@ -103,6 +113,14 @@ class FailoverCommand:
         )
         return self.plan
 
+    @property
+    def warnings(self) -> list[str]:
+        """What the operator should be aware of before anything is changed, one sentence each."""
+        if self._observation is None:
+            return list(self.document.facts("check").get("warnings", ())) if self.document is not None else []
+        source, back = self.effects.flow.source, self.order is None
+        return [each.warning(source, back=back) for each in self._observation.wider]
+
     def _prepare_there(self, order: FailoverOrder, failover: FailoverDocument | None) -> FailoverDocument | None:
         """The document that this command continues; None for none."""
         flow, known = self.effects.flow, self._stored
@@ -111,20 +129,34 @@ class FailoverCommand:
         check_document(flow, order, failover, source_lost=lost)
         if known is not None and (known.over or (order.mode == "drill" and known.ended_at)):
             known = None
-        if known is not None and known.order != order:
+        switched = known is not None and known.order != order
+        if known is not None and switched:
             # The source was lost in the middle of a planned failover: what was done stays done.
-            known = msgspec.structs.replace(known, order=order)
-        if known is None or not known.steps:
+            known = msgspec.structs.replace(known, order=order).to_repeat({"check"})
+        if known is not None and not known.ended_at:
+            fenced = known.result("fence-flow") is not None
+            known = known.to_repeat(outdated(order, back=False, both_ways=self.effects.both_ways, fenced=fenced))
+        if known is None or known.result("check") is None:
+            self.force = self.force or (known is not None and bool(known.facts("check").get("forced")))
             self._observation = observe(self.effects, order, back=False)
-            check_failover(flow, order, self._observation.seen, force=self.force)
+            if not switched:
+                check_failover(flow, order, self._observation.seen, force=self.force)
         return known
 
     def _prepare_back(self, order: FailoverOrder) -> FailoverDocument:
         observation = observe(self.effects, order, back=True)
         known = check_failback(self.effects.flow, observation.seen)
-        if known.back is None or not known.back.steps:
+        if known.back is not None and not known.over:
+            if not known.back.reconcile_ends:  # as an earlier version has left it: nothing is known of the target
+                known = known.to_repeat({"reconcile"})
+            lifted = known.result("reconcile") is not None and not self._is_fenced()
+            known = known.to_repeat(outdated(order, back=True, both_ways=self.effects.both_ways, fenced=not lifted))
+        if known.back is None or known.result("check") is None:
             self._observation = observation
         return known
+
+    def _is_fenced(self) -> bool:
+        return self.effects.fences.fenced(self.effects.flow) is not None
 
     def _stored_topics(self) -> Mapping[str, int]:
         return dict(self.document.facts("check").get("topics", {})) if self.document is not None else {}
@@ -135,6 +167,7 @@ class FailoverCommand:
         Raises:
             Unfinished: a step waits for something that has not come.
             LeaseLost: another command is at work.
+            Interrupted: by the operator. Every result before is kept, as of any of these.
             Retriable: a cluster or a store does not answer. Every result before is kept.
         """
         now = self.effects.clock()
@@ -143,19 +176,80 @@ class FailoverCommand:
         )
         if self.order is None and document.back is None:
             document = msgspec.structs.replace(document, back=Failback(began_at=now))
-        work = FailoverWork(effects=self.effects, document=document, say=self.say, still_seconds=self.still_seconds)
-        with work.leased():
-            self._check_unchanged()
-            for step in self.plan:
-                if work.document.result(step.step) is None:
-                    self.on_begin(step)
-                    result = self._act(step.step, work)
-                    work.save(work.document.with_result(result))
-                    self.on_step(step, result)
-            if not (work.document.back.ended_at if work.document.back is not None else work.document.ended_at):
-                work.save(work.document.ended(self.effects.clock()))
-        self.document = work.document
+        work = FailoverWork(
+            effects=self.effects,
+            document=document,
+            say=self.say,
+            still_seconds=self.still_seconds,
+            cancelled=self.cancelled,
+        )
+        try:
+            with work.leased():
+                self._check_unchanged()
+                self._carry_out(work)
+        finally:
+            self.document = work.document
         return work.document
+
+    def _carry_out(self, work: FailoverWork) -> None:
+        if work.document.is_ended:
+            self._look_after_the_end(work)
+            return
+        rounds = ROUNDS
+        while self._steps_left(work, go_round=rounds > 0):
+            rounds -= 1
+        if not work.document.is_ended:
+            work.save(work.document.ended(self.effects.clock()))
+
+    def _steps_left(self, work: FailoverWork, *, go_round: bool) -> bool:
+        """Carry out what is left; whether all begins again, because the last look has found what can be replicated."""
+        for step in self.plan:
+            if work.document.result(step.step) is not None:
+                continue
+            work.end_if_cancelled()
+            self.on_begin(step)
+            result = self._act(step.step, work)
+            if step.step == "last-look" and go_round and self._can_go_round(result, work):
+                work.say(f"{result.said}: the steps before it are carried out again")
+                back = work.document.back is not None
+                again = work.document.to_repeat(to_go_round(back=back))
+                if again.back is not None:
+                    again = msgspec.structs.replace(again, back=msgspec.structs.replace(again.back, reconcile_run=""))
+                work.save(again)
+                self._observation = observe(self.effects, work.document.order, back=back)
+                if not self.force and not back:  # a lane that was stopped meanwhile is waited for, and so is named
+                    seen = replace(self._observation.seen, stopped=())
+                    self._observation = replace(self._observation, seen=seen)
+                return True
+            document = work.document.with_result(result)
+            # With its end, so that no other command begins in between: the look would not count for that one.
+            work.save(document.ended(self.effects.clock()) if step == self.plan[-1] else document)
+            self.on_step(step, result)
+        return False
+
+    def _can_go_round(self, result: StepResult, work: FailoverWork) -> bool:
+        """Whether anything of what came late can still be replicated before applications begin on the other side."""
+        return any(not each.left for each in late_of(result.facts)) and (
+            work.document.back is None or self._is_fenced()
+        )
+
+    def _look_after_the_end(self, work: FailoverWork) -> None:
+        """Look once more for a command that has ended before: producers may have gone on where nobody looks any more.
+
+        Nothing more is replicated: applications may have begun on the other side.
+        """
+        known = work.document.result("last-look")
+        if known is None or work.document.back is not None or work.document.order.mode != "planned":
+            return
+        try:
+            found = look_again(work)
+        except Retriable as exc:
+            work.say(f"{work.flow.source} was not looked at again: {exc}")
+            return
+        if found.facts["late"] != known.facts["late"]:
+            work.save(
+                work.document.with_result(msgspec.structs.replace(known, said=found.said, facts=dict(found.facts)))
+            )
 
     def _check_unchanged(self) -> None:
         """Refuse where another command has changed the document since the plan was made.
@@ -190,15 +284,16 @@ class FailoverCommand:
         """The result of the first step: what was seen before anything was changed."""
         observation = self._observation
         topics = dict(observation.topics) if observation is not None else dict(known_topics(self.effects))
-        if self.order is None:
+        if self.order is None or self.order.mode == "source-lost":
             for topic, count in self._stored_topics().items():
-                topics.setdefault(topic, count)
+                topics[topic] = max(count, topics.get(topic, 0))
         seen = observation.seen if observation is not None else None
         return Done(
             said=f"{numbered(len(topics), 'topic')}, {numbered(sum(topics.values()), 'partition')}",
             facts={
                 "topics": topics,
                 "stopped": list(seen.stopped) if seen is not None else [],
+                "warnings": self.warnings,
                 "forced": self.force,
             },
         )

@@ -6,11 +6,12 @@ target's region. A drill has a document of its own, `failover/drill`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final, Literal
 
 import msgspec
 
-from mirrorless.lane import FlowName
+from mirrorless.chain.lane import FlowName
 from mirrorless.ports.stores import StateStore
 
 FailoverMode = Literal["planned", "source-lost", "drill"]
@@ -35,6 +36,7 @@ StepName = Literal[
     "catch-up",
     "groups-back",
     "revoke-acls",
+    "last-look",
     "lift-flow",
 ]
 
@@ -68,6 +70,8 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     """Its result for later steps and for the report."""
     commands: tuple[str, ...] = ()
     """What it changed, one sentence each."""
+    again: bool = False
+    """Whether it counts no more: what it saw may have changed since, and the step is carried out again."""
 
 
 class Failback(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +81,12 @@ class Failback(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[StepResult, ...] = ()
     reconcile_run: str = ""
     """The job run under way, written before it is started."""
+    runs: tuple[str, ...] = ()
+    """Every job run of this failback: their leases are its own."""
+    reconcile_ends: dict[str, list[int]] = {}
+    """The target's ends before it was started, by source topic and partition: what lies below, it has seen."""
+    reconcile_positions: dict[str, int] = {}
+    """The positions of the lanes at that time."""
     ended_at: int = 0
 
 
@@ -99,13 +109,18 @@ class FailoverDocument(msgspec.Struct, frozen=True, kw_only=True):
         return self.back is not None and bool(self.back.ended_at)
 
     @property
+    def is_ended(self) -> bool:
+        """Whether the way that is under way, there or back, has ended."""
+        return bool(self.ended_at if self.back is None else self.back.ended_at)
+
+    @property
     def current(self) -> tuple[StepResult, ...]:
         """The steps of the way that is under way: there, or back."""
         return self.steps if self.back is None else self.back.steps
 
     def result(self, step: StepName) -> StepResult | None:
-        """The result of a step of the current way; None where it was not carried out."""
-        return next((each for each in self.current if each.step == step), None)
+        """The result of a step of the current way; None where it was not carried out, or counts no more."""
+        return next((each for each in self.current if each.step == step and not each.again), None)
 
     def facts(self, step: StepName) -> dict[str, Any]:
         """The facts of a step, of the way back or else of the way there; empty where it was not carried out."""
@@ -113,10 +128,28 @@ class FailoverDocument(msgspec.Struct, frozen=True, kw_only=True):
         return found[0].facts if found else {}
 
     def with_result(self, result: StepResult) -> FailoverDocument:
-        """The document after a step of the current way."""
+        """The document after a step of the current way; what the step had changed before stays in its result."""
+        known = next((each for each in self.current if each.step == result.step), None)
+        if known is None:
+            return self._with((*self.current, result))
+        result = msgspec.structs.replace(
+            result,
+            at=known.at,
+            ms=result.at + result.ms - known.at,
+            commands=tuple(dict.fromkeys((*known.commands, *result.commands))),
+        )
+        return self._with(tuple(result if each.step == result.step else each for each in self.current))
+
+    def to_repeat(self, steps: Collection[StepName]) -> FailoverDocument:
+        """The document with some steps of the current way to be carried out again."""
+        return self._with(
+            tuple(msgspec.structs.replace(each, again=True) if each.step in steps else each for each in self.current)
+        )
+
+    def _with(self, steps: tuple[StepResult, ...]) -> FailoverDocument:
         if self.back is None:
-            return msgspec.structs.replace(self, steps=(*self.steps, result))
-        return msgspec.structs.replace(self, back=msgspec.structs.replace(self.back, steps=(*self.back.steps, result)))
+            return msgspec.structs.replace(self, steps=steps)
+        return msgspec.structs.replace(self, back=msgspec.structs.replace(self.back, steps=steps))
 
     def ended(self, at: int) -> FailoverDocument:
         """The document at the end of the current way."""

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.clock import Deadline
 from mirrorless.errors import LeaseLost, Retriable
 from mirrorless.failover.effects import FailoverEffects
 from mirrorless.failover.state import DOCUMENT, DRILL, FailoverDocument
-from mirrorless.lane import FlowName, Lane
-from mirrorless.ports.kafka import Deadline, TopicPartition
-from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
+from mirrorless.ports.kafka import TopicPartition
+from mirrorless.scheduled.runner import HeldLease, LeasedDocuments
 
 LEASE: Final = "lease/failover"
 LEASE_MS: Final = 30_000
@@ -36,6 +37,10 @@ class Unfinished(Retriable):
     """A step waits for something that has not come. Everything before it is done, and is kept."""
 
 
+class Interrupted(Retriable):
+    """The operator has ended the command, between two steps or in a pause. Every result before is kept."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """What a step returns."""
@@ -55,6 +60,8 @@ class FailoverWork:
     """Shows progress."""
     still_seconds: float | None = None
     """For how long ends must stand still, where it is not as usual."""
+    cancelled: Callable[[], bool] = lambda: False
+    """Whether the operator has ended the command."""
     _lease: HeldLease = field(default_factory=HeldLease)
     _holder: str = ""
     _said: tuple[str, int] = ("", 0)
@@ -70,6 +77,7 @@ class FailoverWork:
 
         Raises:
             LeaseLost: another command has it, and renews it.
+            Interrupted: see there.
         """
         self._holder = f"failover/{self.effects.new_id()}"
         until = self.effects.clock() + 2 * LEASE_MS
@@ -77,7 +85,7 @@ class FailoverWork:
             if self.effects.clock() > until:
                 raise LeaseLost("another command is at work on this flow", where=str(self.flow), hint="let it end")
             self.wait_for("another command to end, or its lease")
-            self.effects.sleep(POLL_SECONDS)
+            self._sleep(POLL_SECONDS)
         try:
             yield
         finally:
@@ -108,7 +116,20 @@ class FailoverWork:
     def pause(self, seconds: float = POLL_SECONDS) -> None:
         """Wait between two looks."""
         self.keep()
+        self._sleep(seconds)
+
+    def _sleep(self, seconds: float) -> None:
         self.effects.sleep(seconds)
+        self.end_if_cancelled()
+
+    def end_if_cancelled(self) -> None:
+        """Go on only if the operator has not ended the command.
+
+        Raises:
+            Interrupted: he has.
+        """
+        if self.cancelled():
+            raise Interrupted("cancelled", where=str(self.flow), hint="run the same command again: it goes on")
 
     def wait_for(self, what: str) -> None:
         """Show what is waited for, once every few seconds."""

@@ -26,7 +26,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from mirrorless.lane import FlowName, Lane
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.flow.naming import bounded
 from mirrorless.mm2.internal_records import Checkpoint
 from mirrorless.ports.kafka import GroupState, OffsetAndMetadata
 from mirrorless.protocol.translate import TranslationState
@@ -37,9 +38,11 @@ Readiness = Literal[
     "active_on_target",
     "active_on_source",
     "before_map",
+    "map_lost",
     "independent",
     "ahead_on_target",
     "ahead_on_source",
+    "out_of_range",
     "ahead_of_replication",
     "behind",
     "ready",
@@ -49,10 +52,14 @@ Readiness = Literal[
 active_on_target      the group already has members there (forward)
 active_on_source      the same, in reverse
 before_map            one of its offsets lies below the oldest run of the map: it has no exact translation
+map_lost              one of its lanes is stopped, for the map describes records that are gone: its offset there is not
+                      known, and what this flow has committed there may be wrong
 independent           an offset of it there is not this flow's but another application's, or one that it reached itself;
                       none of its offsets there is written (forward)
 ahead_on_target       its offsets there are beyond its offsets here, as after a rewind here: it would skip records
 ahead_on_source       the same in reverse, where this flow committed its offsets on the source
+out_of_range          one of its offsets lies beyond the end of the source's log, or on a partition that is not there:
+                      its consumer begins where its `auto.offset.reset` says, here as there (forward)
 ahead_of_replication  it has read records that are not on the other side yet; it would read them again
 behind                its offsets there are older than its offsets here: it would read `reread` records again
 ready                 it would resume exactly where it is
@@ -73,6 +80,21 @@ GroupPositions = Mapping[str, Mapping[Lane, OffsetAndMetadata]]
 """Committed offsets by group and lane."""
 
 
+OffsetState = Literal[TranslationState, "out_of_range", "gone"]
+"""
+out_of_range   the offset lies beyond the end of the source's log
+gone           the source has no such partition
+"""
+
+GROUP_BYTES: Final = 900
+"""Of a group's name in a key. Kafka takes 32,767 of a name; DynamoDB takes 1,024 of a key, prefix and part included."""
+
+
+def document_key(direction: Direction, group: str) -> str:
+    """Return the key of a group's document: `forward/<group>` or `reverse/<group>`."""
+    return f"{direction}/{bounded(group, GROUP_BYTES)}"
+
+
 class GroupOffset(msgspec.Struct, frozen=True, array_like=True):
     """One offset of a group on both sides; in JSON `[upstream, downstream, state, metadata]`."""
 
@@ -80,7 +102,7 @@ class GroupOffset(msgspec.Struct, frozen=True, array_like=True):
     """None without a translation (reverse, without a map)."""
     downstream: int | None
     """None without a translation (forward, without a map)."""
-    state: TranslationState
+    state: OffsetState
     metadata: str = ""
 
     @property
@@ -96,7 +118,7 @@ class GroupOffset(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GroupCheckpoints(msgspec.Struct, frozen=True):
-    """The result of a round for one group in one direction; the document `forward/<group>` or `reverse/<group>`."""
+    """The result of a round for one group in one direction; see `document_key`."""
 
     group: str
     direction: Direction
@@ -126,7 +148,7 @@ class GroupCheckpoints(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         """The key of the document."""
-        return f"{self.direction}/{self.group}"
+        return document_key(self.direction, self.group)
 
     def lanes(self, flow: FlowName) -> Iterator[tuple[Lane, GroupOffset]]:
         """Every offset of the group, with its lane."""
@@ -141,7 +163,7 @@ class GroupCheckpoints(msgspec.Struct, frozen=True):
     @property
     def needs_operator(self) -> bool:
         """Whether no further round makes it ready, or it would skip records from this flow's own offsets."""
-        return self.readiness == "before_map" or (self.readiness in AHEAD and bool(self.own))
+        return self.readiness in {"before_map", "map_lost"} or (self.readiness in AHEAD and bool(self.own))
 
     def own_offsets(self, flow: FlowName) -> dict[Lane, tuple[int, ...]]:
         """The offsets there that are this flow's own.

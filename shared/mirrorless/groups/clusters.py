@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import Direction, GroupPositions, TranslatedGroup, translated_by_name
-from mirrorless.mm2.internal_topics import CircuitBreaker
-from mirrorless.ports.kafka import Deadline, Groups, GroupState, InternalTopics, OffsetAndMetadata, TopicPartition
+from mirrorless.mm2.internal_records import CircuitBreaker
+from mirrorless.ports.kafka import Groups, GroupState, InternalTopics, OffsetAndMetadata, TopicPartition
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
@@ -41,10 +42,12 @@ class Sides:
     clock: Callable[[], int]
     """ms since the epoch."""
     _breaker: CircuitBreaker = field(init=False)
+    _log_breaker: CircuitBreaker = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the breaker of the source."""
+        """Make the breakers of the source."""
         self._breaker = CircuitBreaker(alias=self.source.alias, clock=self.clock)
+        self._log_breaker = CircuitBreaker(alias=self.source.alias, clock=self.clock, behind=self._breaker)
 
     def here(self, direction: Direction) -> GroupSide:
         """The side where the groups' commits are read."""
@@ -61,6 +64,14 @@ class Sides:
             Retriable: it does not answer.
         """
         return self._breaker.call(call, deadline) if cluster is self.source else call(deadline)
+
+    def ask_source_log(self, call: Callable[[Deadline], _T], deadline: Deadline) -> _T:
+        """Ask for something of the source's logs. A partition that nobody serves hinders no question about groups.
+
+        Raises:
+            Retriable: it does not answer.
+        """
+        return self._log_breaker.call(call, deadline)
 
 
 def read_committed(

@@ -9,31 +9,38 @@ the heads. See `OffsetMap.upstream` for the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Protocol
 
+from mirrorless.chain.lane import SLICE_LANES, Lane
+from mirrorless.chain.lane_state import Head
+from mirrorless.chain.run import Run
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
+from mirrorless.flow.rate_limit import in_parallel
 from mirrorless.groups.checkpoints import (
     CommittedOffsets,
     Direction,
     GroupCheckpoints,
     GroupOffset,
+    OffsetState,
     TranslatedGroup,
     here_and_there,
 )
-from mirrorless.lane import SLICE_LANES, Lane
-from mirrorless.lane_state import Head
 from mirrorless.lanes.gaps import GapRange, Look
-from mirrorless.ports.kafka import Deadline, LogEnds, TopicPartition
+from mirrorless.ports.kafka import LogEnds, TopicPartition
 from mirrorless.ports.stores import Chains
-from mirrorless.protocol.translate import OffsetMap, Translation, TranslationState
+from mirrorless.protocol.map_reads import MapReads
+from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.protocol.two_way import OneWay, TwoWayPlace, place_there
-from mirrorless.run import Run
-from mirrorless.scheduled.rate_limit import in_parallel
 
 TAIL: Final = 500
 """Upstream offsets after a lane's position that are searched for records, at most."""
+
+BESIDE_THE_LOG: Final = frozenset({"out_of_range", "gone"})
+"""States of offsets beyond the end of a log, or on a partition that is not there."""
 
 CommittedOffset = tuple[Direction, Lane, int]
 """A committed offset: direction, lane, and the offset on the side where it was read."""
@@ -56,7 +63,7 @@ class TranslatedOffset:
     """A committed offset on the other side."""
 
     offset: int | None
-    state: TranslationState
+    state: OffsetState
     head: Head
     """The lane's, at the time of the translation."""
     stable_end: int | None = None
@@ -68,6 +75,15 @@ class TranslatedOffset:
     """The same: how the offset was found."""
     unseen: bool = False
     """The same: whether the counterpart's map did not answer."""
+    in_range: bool = False
+    """Whether the source's log was seen to reach up to it."""
+    unasked: bool = False
+    """Whether the source might have said more, and did not answer. Not kept."""
+
+    @property
+    def beside_the_log(self) -> bool:
+        """Whether it lies where the source has no log."""
+        return self.state in BESIDE_THE_LOG
 
     @property
     def settled(self) -> bool:
@@ -89,10 +105,12 @@ class TranslatedOffset:
 class OffsetTranslator:
     """Cached translations of one flow."""
 
-    chains: Chains
+    chains: MapReads
     source_partition: Callable[[Lane], TopicPartition]
     remote_partition: Callable[[Lane], TopicPartition]
     source_ends: EndsOf
+    source_partitions: Callable[[Deadline], Mapping[str, int]]
+    """How many the source has of each topic."""
     target_ends: EndsOf
     source_log: SourceReader
     transactional: bool
@@ -104,19 +122,26 @@ class OffsetTranslator:
     from_earliest: bool
     """Whether the flow replicates topics from their first record on. Otherwise the offsets before a lane's first record
     are not a gap but records that the target never gets."""
-    at_source: Callable[[Callable[[Deadline], Any], Deadline], Any] = lambda call, deadline: call(deadline)
-    """How the source's region is called: through its circuit breaker."""
+    at_source: Callable[[Callable[[Deadline], Any], Deadline], Any]
+    """How the source's logs and its region are asked: see `Sides.ask_source_log`."""
     answered: bool = True
     """Whether the counterpart's map has answered in the last translation."""
     trouble: str = ""
     """Why it has not."""
+    log_trouble: str = ""
+    """Why a log was not asked in the last translation: what rests on the answer keeps the state that the map gives."""
     slices_read: int = 0
     """Of the last translation: slices whose heads were read, each some read unit."""
     _cache: dict[CommittedOffset, TranslatedOffset] = field(default_factory=dict)
+    _partitions: Mapping[str, int] | None = None
+    """Of the source's topics, as first listed since the cache was dropped."""
+    _unasked: set[CommittedOffset] = field(default_factory=set)
+    """Of the last translation."""
 
     def forget(self) -> None:
         """Drop the cache: an operator may have reset a lane."""
         self._cache.clear()
+        self._partitions = None
 
     def translate(
         self, offsets: Iterable[CommittedOffset], deadline: Deadline
@@ -126,16 +151,22 @@ class OffsetTranslator:
         Raises:
             Retriable: the target or the store of chains does not answer.
         """
+        self.log_trouble = ""
+        self._unasked.clear()
         wanted = set(offsets)
-        unsettled = sorted(each for each in wanted if each not in self._cache or not self._cache[each].settled)
+        untrue = self.chains.untrue({lane for _, lane, _ in wanted})
+        unsettled = sorted(
+            each
+            for each in wanted
+            if (known := self._cache.get(each)) is None
+            or not known.settled
+            or known.head.untrue_from != untrue.get(each[1])
+        )
 
         # 1. The ends, 2. the heads, 3. the map.
         if self.counterpart is not None:
             fresh = self._both_ways(unsettled, self.counterpart, deadline)
-            fresh |= self._empty_lanes(fresh, deadline)
-            fresh |= self._behind_markers(fresh, deadline)
-            self._cache = {each: self._cache[each] for each in wanted & self._cache.keys()} | fresh
-            return self._cache
+            return self._completed(wanted, fresh, deadline)
         returning = {lane for direction, lane, _ in unsettled if direction == "reverse"}
         ends = self._stable_ends(returning, deadline) if self.transactional else {}
         lanes = sorted({lane for _, lane, _ in unsettled})
@@ -158,10 +189,38 @@ class OffsetTranslator:
             return TranslatedOffset(offset=found.offset, state=found.state, head=head, stable_end=end)
 
         fresh = dict(zip(unsettled, in_parallel(find, unsettled), strict=True))
-        fresh |= self._empty_lanes(fresh, deadline)
-        fresh |= self._behind_markers(fresh, deadline)
-        self._cache = {each: self._cache[each] for each in wanted & self._cache.keys()} | fresh
-        return self._cache
+        return self._completed(wanted, fresh, deadline)
+
+    def _completed(
+        self, wanted: set[CommittedOffset], fresh: dict[CommittedOffset, TranslatedOffset], deadline: Deadline
+    ) -> Mapping[CommittedOffset, TranslatedOffset]:
+        """All translations: what the maps have found, and what only the logs say."""
+        still = {each for each, found in fresh.items() if self._stands_still(each, found)}
+        fresh |= self._at_the_ends(fresh, still, deadline)
+        fresh |= self._behind_markers(fresh, still, deadline)
+        found = {each: self._cache[each] for each in wanted & self._cache.keys()} | fresh
+        self._cache = found | self._gone(found, deadline)
+        return self._cache | {each: replace(self._cache[each], unasked=True) for each in self._unasked}
+
+    def _gone(
+        self, found: Mapping[CommittedOffset, TranslatedOffset], deadline: Deadline
+    ) -> dict[CommittedOffset, TranslatedOffset]:
+        """The offsets on partitions that the source does not have, whatever the map knows of those."""
+        if self._partitions is None and any(direction == "forward" for direction, *_ in found):
+            try:
+                self._partitions = self.at_source(self.source_partitions, deadline)
+            except Retriable as exc:
+                self.log_trouble = exc.what
+        counts = self._partitions
+        if counts is None:
+            self._unasked |= {each for each in found if each[0] == "forward"}
+            return {}
+        gone = dict[CommittedOffset, TranslatedOffset]()
+        for each, at in found.items():
+            topic, partition = self.source_partition(each[1])
+            if each[0] == "forward" and partition >= counts.get(topic, 0):
+                gone[each] = replace(at, offset=None, state="gone")
+        return gone
 
     def _both_ways(
         self, unsettled: list[CommittedOffset], counterpart: Chains, deadline: Deadline
@@ -233,36 +292,60 @@ class OffsetTranslator:
         ends = self.target_ends(remote.values(), deadline) if remote else {}
         return {lane: ends[partition][1] for lane, partition in remote.items() if partition in ends}
 
-    def _empty_lanes(
-        self, fresh: Mapping[CommittedOffset, TranslatedOffset], deadline: Deadline
+    def _at_the_ends(
+        self,
+        fresh: Mapping[CommittedOffset, TranslatedOffset],
+        still: Collection[CommittedOffset],
+        deadline: Deadline,
     ) -> dict[CommittedOffset, TranslatedOffset]:
-        """Translate the offsets on empty partitions, which have no map because there is nothing to replicate.
+        """Translate the offsets on empty partitions, and find those that lie beyond the end of their log.
 
-        Such a group resumes at the start of the remote partition, as long as that is empty too. The remote partition
-        is read after the head, so whatever has been replicated since lies at that start, or after it.
+        An empty partition has no map because there is nothing to replicate. A group resumes at the start of the remote
+        partition, as long as that is empty too. The remote partition is read after the head, so whatever has been
+        replicated since lies at that start, or after it.
         """
-        unmapped = [each for each, found in fresh.items() if each[0] == "forward" and found.offset is None]
-        if not unmapped:
+        unmapped = [each for each, found in fresh.items() if each[0] == "forward" and found.state == "no_map"]
+        ahead = [
+            each
+            for each, found in fresh.items()
+            if each[0] == "forward" and found.state == "ahead_of_replication" and not found.in_range
+            # A lane that moves will soon have passed what is near.
+            if each in still or each[2] - found.head.position > TAIL
+        ]
+        if not unmapped and not ahead:
             return {}
-        there = self.target_ends({self.remote_partition(lane) for _, lane, _ in unmapped}, deadline)
+        there = self.target_ends({self.remote_partition(lane) for _, lane, _ in unmapped}, deadline) if unmapped else {}
         begun = {self.source_partition(lane) for _, lane, offset in unmapped if offset > 0 or not self.from_earliest}
+        begun |= {self.source_partition(lane) for _, lane, _ in ahead}
         here: Mapping[TopicPartition, LogEnds] = {}
         if begun:
             try:
-                here = self.source_ends(begun, deadline)
-            except Retriable:
-                here = {}  # the read of the source's groups has reported it; these offsets keep their state
-        empty: dict[CommittedOffset, TranslatedOffset] = {}
-        for each in unmapped:
+                here = self.at_source(partial(self.source_ends, begun), deadline)
+            except Retriable as exc:
+                self.log_trouble = exc.what
+                self._unasked |= {*unmapped, *ahead}
+        known: dict[CommittedOffset, TranslatedOffset] = {}
+        for each in (*unmapped, *ahead):
             _, lane, offset = each
             start, _, high = there.get(self.remote_partition(lane), (0, 0, -1))
             source_start, _, source_high = here.get(self.source_partition(lane), (0, 0, -1))
-            if start == high and ((offset == 0 and self.from_earliest) or source_start == source_high):
-                empty[each] = TranslatedOffset(offset=high, state="exact", head=fresh[each].head)
-        return empty
+            if 0 <= source_high < offset:
+                known[each] = replace(fresh[each], offset=None, state="out_of_range")
+            elif fresh[each].state == "ahead_of_replication":
+                known[each] = replace(fresh[each], in_range=source_high >= offset)
+            elif start == high and ((offset == 0 and self.from_earliest) or source_start == source_high):
+                known[each] = TranslatedOffset(offset=high, state="exact", head=fresh[each].head)
+        return known
+
+    def _stands_still(self, committed: CommittedOffset, found: TranslatedOffset) -> bool:
+        """Whether an offset ahead of the replication is where it was, and its lane too; or this is the first look."""
+        return found.state == "ahead_of_replication" and (found is self._cache.get(committed) or not self._cache)
 
     def _behind_markers(
-        self, fresh: Mapping[CommittedOffset, TranslatedOffset], deadline: Deadline
+        self,
+        fresh: Mapping[CommittedOffset, TranslatedOffset],
+        still: Collection[CommittedOffset],
+        deadline: Deadline,
     ) -> dict[CommittedOffset, TranslatedOffset]:
         """Translate the offsets that lie after a transaction's marker at the end of the source's log.
 
@@ -271,28 +354,26 @@ class OffsetTranslator:
         with an empty cache reads at once, or it would take back what the run before has found.
         """
         searched: dict[CommittedOffset, TranslatedOffset] = {}
-        for direction, log, partition_of in (
-            ("forward", self.source_log, self.source_partition),
-            ("reverse", self.target_log, self.remote_partition),
-        ):
+        logs: dict[Direction, SourceReader | None] = {"forward": self.source_log, "reverse": self.target_log}
+        for direction, log in logs.items():
             if log is not None:
-                some = {each: found for each, found in fresh.items() if each[0] == direction}
-                searched |= self._searched(some, log, partition_of, deadline)
+                some = {each: fresh[each] for each in still if each[0] == direction}
+                searched |= self._searched(direction, some, log, deadline)
         return searched
 
     def _searched(
         self,
+        direction: Direction,
         fresh: Mapping[CommittedOffset, TranslatedOffset],
         log: SourceReader,
-        partition_of: Callable[[Lane], TopicPartition],
         deadline: Deadline,
     ) -> dict[CommittedOffset, TranslatedOffset]:
         """The same of one direction, by the log that the groups read."""
+        partition_of = self.source_partition if direction == "forward" else self.remote_partition
         tails = {
             each: (head.position, each[2])
             for each, found in fresh.items()
-            if (found is self._cache.get(each) or not self._cache)
-            and found.state == "ahead_of_replication"
+            if found.state == "ahead_of_replication"
             and not found.searched
             and not (found.two_way is not None and found.two_way.lags)
             and not (head := found.out_head(each[0])).in_doubt
@@ -304,12 +385,16 @@ class OffsetTranslator:
         for (_, lane, _), tail in tails.items():
             partition = partition_of(lane)
             ranges[partition] = max(tail, ranges.get(partition, tail))
+        tails_of = {partition: [tail] for partition, tail in ranges.items()}
+
+        def ask(limit: Deadline) -> Mapping[TopicPartition, Look]:
+            return log.look(tails_of, committed=True, deadline=limit)
+
         try:
-            looks = log.look(
-                {partition: [tail] for partition, tail in ranges.items()}, committed=True, deadline=deadline
-            )
-        except Retriable:
-            return {}  # the read of the source's groups has reported it; these offsets keep their state
+            looks = self.at_source(ask, deadline) if direction == "forward" else ask(deadline)
+        except Retriable as exc:
+            self.log_trouble = exc.what
+            return {}
         searched: dict[CommittedOffset, TranslatedOffset] = {}
         for each, (_, end) in tails.items():
             look = looks.get(partition_of(each[1]))
@@ -354,9 +439,11 @@ def translated_groups(
         for lane, commit in commits.items():
             found = translations[direction, lane, commit.offset]
             reread += found.reread
-            known = _known_before(direction, before, lane, commit.offset) if found.unseen else None
+            known = _known_before(direction, before, lane, commit.offset, found)
             if known is not None:
                 offsets[lane] = known
+            elif found.beside_the_log:
+                offsets[lane] = GroupOffset(commit.offset, None, found.state, commit.metadata)
             elif direction == "forward":
                 offsets[lane] = GroupOffset(commit.offset, found.offset, found.state, commit.metadata)
                 ahead += max(0, commit.offset - found.head.position)
@@ -378,12 +465,15 @@ def translated_groups(
 
 
 def _known_before(
-    direction: Direction, document: GroupCheckpoints | None, lane: Lane, offset: int
+    direction: Direction, document: GroupCheckpoints | None, lane: Lane, offset: int, found: TranslatedOffset
 ) -> GroupOffset | None:
-    """What a round before has found for the same committed offset; None for nothing that a consumer may use."""
-    if document is None:
+    """What a round before has found for the same committed offset, where this one could not ask.
+
+    None for nothing that a consumer may use, and nothing that only a source's log says.
+    """
+    if document is None or not (found.unseen or found.unasked):
         return None
-    found = document.offsets.get(lane.topic, {}).get(lane.partition)
-    if found is None or not found.usable or here_and_there(direction, found)[0] != offset:
+    before = document.offsets.get(lane.topic, {}).get(lane.partition)
+    if before is None or here_and_there(direction, before)[0] != offset:
         return None
-    return found
+    return before if (found.unseen and before.usable) or before.state in BESIDE_THE_LOG else None

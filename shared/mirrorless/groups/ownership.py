@@ -8,6 +8,11 @@ so nothing is concluded from where they are. An offset there is the flow's own i
     it was reached       from one of its own, with no record in between: a consumer that passed a transaction's marker;
                          or, where the way back is switched on and a group's name means one application, by a group
                          whose offsets on the source were at that place already, or beyond
+
+An operator's order to move a group back on the other side, to where its offsets on this side are.
+
+A group that was rewound on one side keeps its offsets on the other: these never go backwards. Moved there, it would
+skip the records in between. Pure: the group's document and its offsets there come in, a plan or a refusal comes out.
 """
 
 from __future__ import annotations
@@ -18,6 +23,8 @@ from typing import Final
 
 import msgspec
 
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.errors import MirrorlessError
 from mirrorless.groups.checkpoints import (
     CommittedOffsets,
     Direction,
@@ -25,9 +32,11 @@ from mirrorless.groups.checkpoints import (
     Numbers,
     OwnOffsets,
     TranslatedGroup,
+    document_key,
+    here_and_there,
 )
 from mirrorless.groups.offset_translation import CommittedOffset, TranslatedOffset
-from mirrorless.lane import FlowName, Lane
+from mirrorless.ports.kafka import GroupState, OffsetAndMetadata
 
 KEPT: Final = 2
 """Offsets of a lane that are kept: the last one, and the one before its commit."""
@@ -52,7 +61,7 @@ class ClaimedOffsets(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         """The key of the document. A claim that members have left replaces none of offsets."""
-        return f"claim/{'left/' if self.left else ''}{self.direction}/{self.group}"
+        return f"claim/{'left/' if self.left else ''}{document_key(self.direction, self.group)}"
 
 
 LONG_AGO: Final = 1
@@ -173,3 +182,77 @@ def _next_record(
     if found is None or found.state not in {"exact", "next_record"}:
         return None
     return (found.offset,) if found.two_way is None else found.two_way.parts
+
+
+class NotMovable(MirrorlessError):
+    """The group cannot be moved back. Nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One partition of a group."""
+
+    lane: Lane
+    now: int
+    """Its offset there."""
+    to: OffsetAndMetadata
+    """The translation of its offset here."""
+    records: int
+    """Records in between: it would skip them."""
+
+
+def plan_move_back(
+    document: GroupCheckpoints,
+    flow: FlowName,
+    *,
+    there: Mapping[Lane, OffsetAndMetadata],
+    state: GroupState,
+    count: Callable[[Lane, int, int], int],
+) -> list[Move]:
+    """The partitions on which a group would skip records, in order; empty where there is none.
+
+    Args:
+        document: of the last round.
+        flow: whose.
+        there: the group's commits on the other side, as they are now, on lanes of the document.
+        state: of the group there.
+        count: how many records lie between two offsets there.
+
+    Raises:
+        NotMovable: it has members there, or an offset there is not the flow's own.
+        Retriable: the store of chains does not answer.
+    """
+    cluster = flow.target if document.direction == "forward" else flow.source
+    where = f"group {document.group} on {cluster}"
+    moves = []
+    for lane, offset in sorted(document.lanes(flow), key=lambda each: each[0]):
+        _, to = here_and_there(document.direction, offset)
+        if lane not in there or to is None or not offset.usable or there[lane].offset <= to:
+            continue
+        now = there[lane].offset
+        if records := count(lane, to, now):
+            moves.append(Move(lane=lane, now=now, to=OffsetAndMetadata(to, offset.metadata), records=records))
+    if not moves:
+        return []
+    if state == "active":
+        raise NotMovable(
+            "it has members, and only they may commit its offsets", where=where, hint="stop its consumers there"
+        )
+    own = document.own_offsets(flow)
+    for lane, committed in there.items():
+        if committed.offset not in own.get(lane, ()):
+            raise NotMovable(
+                f"offset {committed.offset} of {lane} there is not one that this flow committed or carried back",
+                where=where,
+                hint="another application may have its name, or it has read there itself; if it is to follow this "
+                "flow, delete its offsets there (kafka-consumer-groups.sh --delete-offsets)",
+            )
+    return moves
+
+
+def claim_of(document: GroupCheckpoints, moves: list[Move]) -> ClaimedOffsets:
+    """The claim that goes before the commit. Args: moves: at least one."""
+    offsets: dict[str, dict[int, int]] = {}
+    for move in moves:
+        offsets.setdefault(move.lane.topic, {})[move.lane.partition] = move.to.offset
+    return ClaimedOffsets(group=document.group, direction=document.direction, offsets=offsets)

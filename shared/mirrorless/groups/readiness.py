@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mirrorless.chain.lane import Lane
 from mirrorless.groups.checkpoints import Direction, GroupOffset, Readiness, here_and_there
-from mirrorless.lane import Lane
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.protocol.translate import OffsetMap, Side
 
@@ -42,14 +42,14 @@ def assess(
         return "active_on_target" if direction == "forward" else "active_on_source"
     # Forward, no map means that nothing is replicated yet; in reverse, that the records of the remote topic
     # have another writer.
-    if "before_map" in states or (direction == "reverse" and "no_map" in states):
-        return "before_map"
+    if states & {"map_lost", "before_map"} or (direction == "reverse" and "no_map" in states):
+        return "map_lost" if "map_lost" in states else "before_map"
     if independent:
         return "independent"
     if skip > 0:
         return "ahead_on_target" if direction == "forward" else "ahead_on_source"
-    if states & {"ahead_of_replication", "no_map"}:
-        return "ahead_of_replication"
+    if states & {"out_of_range", "gone", "ahead_of_replication", "no_map"}:
+        return "out_of_range" if states & {"out_of_range", "gone"} else "ahead_of_replication"
     return "behind" if reread > 0 else "ready"
 
 

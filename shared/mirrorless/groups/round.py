@@ -14,12 +14,14 @@ again, and an offset that is already there is not written.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
+from mirrorless.flow.rate_limit import in_parallel
 from mirrorless.groups.checkpoints import (
     CommittedOffsets,
     Direction,
@@ -29,15 +31,14 @@ from mirrorless.groups.checkpoints import (
     checkpoints_to_emit,
     translated_by_name,
 )
-from mirrorless.groups.clusters import DIRECTIONS, Sides, group_states, read_committed
+from mirrorless.groups.clusters import DIRECTIONS, NAMED, Sides, group_states, read_committed
 from mirrorless.groups.offset_translation import OffsetTranslator, offsets_of, translated_groups
 from mirrorless.groups.ownership import Ownership, by_partition
 from mirrorless.groups.readiness import Rereads, assess, found_by
 from mirrorless.groups.state import CheckpointStore
 from mirrorless.groups.sync import GroupSync, SyncedGroup
-from mirrorless.mm2.internal_topics import EnsuredTopics
-from mirrorless.ports.kafka import Deadline, Written
-from mirrorless.scheduled.rate_limit import in_parallel
+from mirrorless.mm2.internal_records import EnsuredTopics
+from mirrorless.ports.kafka import Written
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
@@ -84,6 +85,8 @@ class CheckpointRound:
                 f"the map of {self.scope.flow.turned} does not answer, and groups keep the offsets found before: "
                 f"{self.translator.trouble}"
             )
+        elif self.translator.log_trouble and committed.source_answered:
+            report.troubles.append(f"a log cannot be read, and groups at its end wait: {self.translator.log_trouble}")
         report.rest_seconds = self.translator.slices_read / SLICES_PER_SECOND
         groups = [
             ownership.of(group, translations)
@@ -112,6 +115,7 @@ class CheckpointRound:
             self.store.expire()
         changed = self.store.write({document.key: document for document in documents})
         report.moved = bool(changed or report.figures["checkpoints-emitted"] or report.figures["offsets-committed"])
+        report.troubles += self._committed_by_lost_maps(synced.values())
         answered = DIRECTIONS if committed.source_answered else ("reverse",)
         self.store.drop_others({document.key for document in documents}, answered)
         _count(documents, report)
@@ -157,6 +161,27 @@ class CheckpointRound:
                 report.troubles.append(f"{len(records)} checkpoints wait, because {topic} cannot be written: {exc}")
                 return None
         return len(records)
+
+    def _committed_by_lost_maps(self, groups: Iterable[SyncedGroup]) -> Iterator[str]:
+        """One sentence for each remote topic that is not the one of the map: what this flow had committed there.
+
+        Kafka drops the offsets of a deleted topic, so those on one that was made anew were committed since.
+        """
+        found: dict[str, list[str]] = {}
+        for group in groups:
+            for lane, offset in sorted(group.translated.offsets.items()):
+                there = group.there.get(lane)
+                if offset.state == "map_lost" and there is not None and there.offset in group.own.get(lane, ()):
+                    found.setdefault(lane.topic, []).append(
+                        f"{group.translated.name} at {there.offset} of partition {lane.partition}"
+                    )
+        for topic, offsets in sorted(found.items()):
+            more = f" and {len(offsets) - NAMED} more" if len(offsets) > NAMED else ""
+            yield (
+                f"{self.scope.flow} {topic}: offsets on {self.scope.remote_topic(topic)} were committed by a map of "
+                f"records that are gone: {', '.join(offsets[:NAMED])}{more}. Once its lanes are reset and replicated, "
+                f"`mirrorless groups '{self.scope.flow}'` says which would skip records, and how to move them back"
+            )
 
     def _document(self, emitted: Collection[Direction], synced: SyncedGroup) -> GroupCheckpoints:
         """The round's result for a group."""

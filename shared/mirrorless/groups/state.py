@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, document_key
 from mirrorless.groups.ownership import ClaimedOffsets, claim, new_document, other
-from mirrorless.lane import FlowName, Lane
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.ports.stores import StateStore
 
@@ -74,7 +74,7 @@ class CheckpointStore:
 
     def get(self, direction: Direction, group: str) -> GroupCheckpoints | None:
         """The document of a group; None for none."""
-        return self._stored.get(f"{direction}/{group}")
+        return self._stored.get(document_key(direction, group))
 
     def commits_on_source(self) -> dict[str, dict[Lane, OffsetAndMetadata]]:
         """What each group had committed on the source at the last successful read."""

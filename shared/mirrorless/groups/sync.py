@@ -14,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+from mirrorless.chain.lane import Lane
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import (
     Direction,
@@ -28,9 +30,8 @@ from mirrorless.groups.checkpoints import (
 from mirrorless.groups.clusters import DIRECTIONS, GroupSide, Sides
 from mirrorless.groups.ownership import by_partition, other, with_carried, with_own
 from mirrorless.groups.state import CheckpointStore
-from mirrorless.lane import Lane
-from mirrorless.mm2.internal_topics import within
-from mirrorless.ports.kafka import Deadline, GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
+from mirrorless.mm2.internal_records import within
+from mirrorless.ports.kafka import GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 

@@ -22,7 +22,7 @@ import msgspec
 
 from mirrorless.errors import ArchiveBroken
 from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, OffsetRange
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 
 HOLES: Final = 20
 """Listed of a lane, at most; all are counted."""

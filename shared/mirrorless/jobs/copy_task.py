@@ -13,11 +13,12 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from mirrorless.lane import FlowName, Lane
-from mirrorless.ports.kafka import Deadline
-from mirrorless.record import Record
-from mirrorless.record_batch import RecordBatch
-from mirrorless.settings import FlowSettings
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.run import NO_EPOCH
+from mirrorless.clock import Deadline
+from mirrorless.flow.settings import FlowSettings
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import RecordBatch
 
 CHUNK_RECORDS = 20_000
 CHUNK_BYTES = 8_000_000
@@ -36,7 +37,7 @@ class CopyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     `settings` names the cluster that is read as its source and the one that is written as its target: to copy back, a
     job turns the flow around. `lane_topic` is the lane's own, and not always a topic: a `#` in it, which no topic has,
-    marks a lane of a job (`orders#history`, `orders#replay`).
+    marks a lane of a job (`orders#history.old-orders`, `orders#replay`).
     """
 
     settings: FlowSettings
@@ -55,9 +56,9 @@ class CopyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Of the lane's lease; empty where the lane needs none."""
     lease_seconds: int = 300
     max_bytes_per_second: float | None = None
-    """This lane's share of the cap, until the job's progress shows how many lanes there are at a time."""
+    """The share of the cap of the worker that has this lane, with others or alone."""
     job_bytes_per_second: float | None = None
-    """The cap of the whole job: lanes that are done leave their share to the others."""
+    """The cap of the whole job: the last lanes take over what others leave."""
     archive: str | None = None
     """A folder of Parquet files to read instead of the source cluster."""
     hand_over: bool = False
@@ -109,6 +110,8 @@ class Chunk(msgspec.Struct, frozen=True):
     records: list[Record]
     covered: int
     """The upstream offset below which everything was read: beyond the last record where only markers follow."""
+    epoch: int = NO_EPOCH
+    """Of the last record's leader, where that is known."""
 
 
 class LaneLog(Protocol):
@@ -144,6 +147,8 @@ class BatchChunk(NamedTuple):
 
     records: list[BatchAt]
     covered: int
+    epoch: int = NO_EPOCH
+    """Of the leader that appended what stands before `covered`, where that is known."""
 
 
 class BatchLog(Protocol):

@@ -9,28 +9,85 @@ committed, and what a twin of this task wrote meanwhile.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Lease, Stop
+from mirrorless.chain.run import NO_EPOCH, Run
+from mirrorless.clock import Deadline
 from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, MirrorlessError, RecordsGone, Retriable
+from mirrorless.flow.rate_limit import ByteRateLimit
 from mirrorless.jobs.batch_copy import BatchCopy, Content
-from mirrorless.jobs.copied_sums import CopiedSums, sums_of
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, LaneLog, OffsetRange
-from mirrorless.jobs.lane_start import beginning, first_links, refuse_another_log
+from mirrorless.jobs.lane_start import HeldLog, beginning, first_links
 from mirrorless.jobs.progress import EVERY_MS, JobProgress, LaneProgress, LaneStateName, write_progress
 from mirrorless.jobs.request import PROGRESS
 from mirrorless.jobs.shared_transactions import SharedTransactions
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Lease
-from mirrorless.ports.kafka import Deadline
-from mirrorless.ports.stores import JobFiles, Leases
+from mirrorless.ports.kafka import LogEpochs
+from mirrorless.ports.stores import Chains, JobFiles, Leases
 from mirrorless.protocol.event import Batch
+from mirrorless.protocol.outgoing import following_offset
+from mirrorless.protocol.plan import unreadable_stop
+from mirrorless.protocol.portions import bytes_in, portions
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from mirrorless.scheduled.rate_limit import ByteRateLimit
+from mirrorless.records.record_batch import BatchUnreadable
+
+LINKS: Final = 500
+"""Read of the chain in one call."""
+
+
+@dataclass(slots=True)
+class CopiedSums:
+    """The sums of some ranges."""
+
+    records: int = 0
+    bytes: int = 0
+    passed_bytes: int = 0
+    first_downstream: int | None = None
+    last_downstream: int | None = None
+
+    def add(self, run: Run, wanted: OffsetRange) -> None:
+        """Add what a run has of a range."""
+        inside = 0
+        for span in run.spans:
+            first, following = max(span.upstream, wanted.first), min(span.upstream + span.length, wanted.next)
+            if first >= following:
+                continue
+            inside += following - first
+            if self.first_downstream is None:
+                self.first_downstream = span.downstream + first - span.upstream
+            self.last_downstream = span.downstream + following - 1 - span.upstream
+        if inside:
+            self.records += inside
+            # A run that reaches beyond the range has one sum of bytes: each of its records counts alike.
+            self.bytes += run.bytes * inside // run.records
+            self.passed_bytes += run.passed_bytes * inside // run.records
+
+
+def sums_of(chains: Chains, lane: Lane, generation: int, ranges: Iterable[OffsetRange]) -> CopiedSums:
+    """The sums of ranges of upstream offsets, by the runs of one generation.
+
+    Raises:
+        Retriable: the store does not answer.
+    """
+    sums = CopiedSums()
+    for wanted in ranges:
+        link = chains.at_or_before(lane, generation, wanted.first)
+        links = [link] if link is not None else []
+        while links:
+            for each in links:
+                if isinstance(each, Run):
+                    sums.add(each, wanted)
+            if links[-1].next >= wanted.next:
+                break
+            links = chains.after(lane, generation, links[-1].position, limit=LINKS)
+    return sums
+
 
 CHUNK_SECONDS = 60.0
 """For everything that one chunk needs."""
@@ -70,6 +127,8 @@ class LaneCopy:
     replicator: Replicator
     """Of the engine that copies now, with positions of this lane alone; `LaneCopy` sets its `examined`."""
     log: LaneLog
+    epochs: LogEpochs | None = None
+    """Of the same cluster; None where an archive is read."""
     by_batches: BatchCopy | None = None
     """None where all is copied by records."""
     shared: SharedTransactions | None = None
@@ -79,6 +138,8 @@ class LaneCopy:
     files: JobFiles | None = None
     """For the progress; None for none."""
     ending: Ending | None = None
+    limit: ByteRateLimit | None = None
+    """Of its task, which other lanes of it share; None where the job has no cap."""
     attempt: int = 0
     clock: Callable[[], int]
     """ms since the epoch."""
@@ -95,7 +156,8 @@ class LaneCopy:
     _by_records: Replicator = field(init=False)
     _copied_at: float = 0.0
     """When the last chunk was over."""
-    _rate_limit: ByteRateLimit | None = None
+    _limited: bool = False
+    """Whether the last chunk had to wait for the cap."""
     _shared_at: float = 0.0
     """When the number of lanes that share the cap was read."""
     _began: float = field(default_factory=time.monotonic)
@@ -120,12 +182,10 @@ class LaneCopy:
             RecordsGone: retention has deleted records of the ranges.
             ChainBroken: the offset map contradicts the target, or the source, whose topic was made anew.
         """
-        if self.task.max_bytes_per_second:
-            self._rate_limit = ByteRateLimit(self.task.max_bytes_per_second, sleep=self.sleep)
         try:
             self.hold()
             self.note("running", force=True)
-            self._refuse_another_log()
+            self._refuse_another_log(by_record=True)
             for each in self.task.ranges:
                 self.copy(each)
             self._refuse_a_live_beginning()
@@ -148,7 +208,7 @@ class LaneCopy:
             raise self._lost_to_another()
         return positions.head(self.lane).position
 
-    def copy(self, wanted: OffsetRange) -> None:
+    def copy(self, wanted: OffsetRange) -> None:  # noqa: C901 -- one row for each way to go on
         """Copy a range; raises as `run` does."""
         failures = 0
         while True:
@@ -157,8 +217,9 @@ class LaneCopy:
                 if at < wanted.first:
                     self._pass_over(wanted.first)
                 elif at < wanted.next:
+                    self._refuse_another_log(by_record=False)
                     with closing(self._contents(OffsetRange(at, wanted.next))) as contents:
-                        for content in contents:
+                        for content in self._portions(contents):
                             # An offset that an archive does not hold may have been a record: left to the gap check.
                             self._replicate(content, examined=self.task.archive is None)
                             failures = 0
@@ -166,6 +227,8 @@ class LaneCopy:
                                 break  # a twin is ahead: continue at its position
                 else:
                     return
+            except BatchUnreadable as exc:
+                self._leave_out(exc, wanted)
             except LeaseHeld:
                 raise  # another job has the lane now
             except Retriable as exc:
@@ -178,6 +241,28 @@ class LaneCopy:
                     self.by_batches.choice.failed()
                 self.note("running", str(exc), force=True)
                 self.sleep(pause_seconds(failures))
+
+    def _leave_out(self, exc: BatchUnreadable, wanted: OffsetRange) -> None:
+        """Pass a batch that nobody can read, where the operator ordered that.
+
+        Raises:
+            LaneStopped: there is no such order; the lane's stop says so.
+        """
+        first, positions = max(exc.offset, self.position()), self.replicator.positions
+        if exc.next is None or positions.state(self.lane).left_out(exc.offset, exc.cause) is None:
+            stop = unreadable_stop(exc, now=self.clock())
+            positions.stop(self.lane, stop)
+            raise self._stopped(stop)
+        following = min(exc.next, wanted.next)
+        self._replicate(Content([], following, first, left_out=(first, following)))
+
+    def _stopped(self, stop: Stop) -> LaneStopped:
+        return LaneStopped(
+            f"the lane stopped ({stop.reason}): {stop.detail}",
+            where=self.lane.at(stop.upstream_offset),
+            hint=f"see `mirrorless lanes stopped '{self.lane.flow}'`; resume the lane, or quarantine the record, "
+            "and start again",
+        )
 
     def _contents(self, wanted: OffsetRange) -> Generator[Content]:
         """What the log has of a range, by the engine of now; less of it where the other engine is to go on."""
@@ -195,9 +280,27 @@ class LaneCopy:
         with self.shared.client_turn(self.hold) if self.shared is not None else nullcontext():
             self._copied_at = self.monotonic()
             for chunk in self.log.read(*place, wanted, patience):
-                yield Content(chunk.records, chunk.covered)
+                yield Content(chunk.records, chunk.covered, epoch=chunk.epoch)
                 if engine is not None and engine.choice.engine == "batches":
                     return
+
+    def _portions(self, contents: Iterator[Content]) -> Iterator[Content]:
+        """What is read, in pieces that the cap allows."""
+        place = (self.task.lane_topic, self.task.partition)
+        for content in contents:
+            if self.limit is None:
+                yield content
+                continue
+            whole = Batch(
+                records={place: content.of_lane},
+                covered={place: content.covered},
+                begins={place: content.begins},
+                epochs={place: content.epoch},
+            )
+            for each in portions(whole, self.limit.allowance):
+                of_lane = each.records[place]
+                covered = each.covered.get(place) or following_offset(of_lane)
+                yield Content(of_lane, covered, each.begins[place], each.epochs.get(place, NO_EPOCH))
 
     # The lease
 
@@ -247,10 +350,14 @@ class LaneCopy:
             bytes=self.written_bytes,
             passed_bytes=self.passed_bytes,
             position=position,
-            note=text,
+            note=text or self._of_the_cap(state),
             at=self.clock(),
         )
         write_progress(self.files, self.task.lane_topic, self.task.partition, progress)
+
+    def _of_the_cap(self, state: LaneStateName) -> str:
+        cap = self.task.job_bytes_per_second
+        return f"limited to {cap / 1e6:g} MB/s of the whole job" if cap and self._limited and state == "running" else ""
 
     def result(
         self, state: Literal["done", "stopped", "failed"], *, handed_over: HandedOver = "", error: str = ""
@@ -283,9 +390,14 @@ class LaneCopy:
         self.hold()
         place, before = (self.task.lane_topic, self.task.partition), self.position()
         batch = Batch(
-            records={place: content.of_lane}, covered={place: content.covered}, begins={place: content.begins}
+            records={place: content.of_lane},
+            covered={place: content.covered},
+            begins={place: content.begins},
+            epochs={place: content.epoch},
+            left_out={} if content.left_out is None else {place: content.left_out},
         )
-        outcome = self._written(batch, examined=examined)
+        with self._paid(content):
+            outcome = self._written(batch, examined=examined)
         if outcome.waiting:
             raise self._lost_to_another()
         size = sum(run.bytes for run in outcome.runs)
@@ -294,18 +406,11 @@ class LaneCopy:
         self.passed_bytes += sum(run.passed_bytes for run in outcome.runs)
         self.runs += len(outcome.runs)
         if (stop := outcome.stopped.get((self.lane.topic, self.lane.partition))) is not None:
-            raise LaneStopped(
-                f"the lane stopped ({stop.reason}): {stop.detail}",
-                where=self.lane.at(stop.upstream_offset),
-                hint=f"see `mirrorless lanes stopped '{self.lane.flow}'`; resume the lane, or quarantine the record, "
-                "and start again",
-            )
+            raise self._stopped(stop)
         self.note("running")
         if self.by_batches is not None and size:  # to pass over offsets is no copying
             seconds = self.monotonic() - self._copied_at
             self.by_batches.choice.copied(outcome.runs[-1].next - before, size, seconds)
-        if self._rate_limit is not None:
-            self._rate_limit.spend(size, self._between_pauses)
         self._copied_at = self.monotonic()
 
     def _written(self, batch: Batch, *, examined: bool) -> BatchOutcome:
@@ -322,19 +427,34 @@ class LaneCopy:
         self.replicator.examined = examined
         return self.replicator.replicate(batch, request=self.task.run_id, deadline=deadline_in(CHUNK_SECONDS))
 
+    @contextmanager
+    def _paid(self, content: Content) -> Iterator[None]:
+        """Wait until the cap has room for what is written in the block."""
+        if self.limit is None:
+            yield
+            return
+        began, self._limited = self.monotonic(), False
+        with self.limit.paid(bytes_in(content.of_lane), self._between_pauses):
+            self._copied_at += self.monotonic() - began  # how fast an engine is does not depend on the cap
+            yield
+
     def _between_pauses(self) -> None:
+        self._limited = True
         self.hold()
-        at, cap = self.monotonic(), self.task.job_bytes_per_second
-        if self._rate_limit is None or self.files is None or not cap or at < self._shared_at + SHARE_SECONDS:
+        self.note("running")
+        at, cap, share = self.monotonic(), self.task.job_bytes_per_second, self.task.max_bytes_per_second
+        if self.limit is None or self.files is None or not cap or not share or at < self._shared_at + SHARE_SECONDS:
             return
         self._shared_at = at
         try:
             text = self.files.read(PROGRESS)
-            lanes = msgspec.json.decode(text, type=JobProgress).lanes.get("running", 0) if text else 0
+            lanes = msgspec.json.decode(text, type=JobProgress).lanes if text else {}
         except (MirrorlessError, msgspec.DecodeError):
             return  # the share stays what it was
-        if lanes:
-            self._rate_limit.bytes_per_second = cap / lanes
+        # The last lanes of a job take over what tasks leave that begin no more: fewer than may run at a time.
+        left = lanes.get("running", 0) + lanes.get("waiting", 0)
+        if 0 < left < cap / share:
+            self.limit.bytes_per_second = cap / left
 
     def _pass_over(self, first: int) -> None:
         """Move the chain to the beginning of a range.
@@ -345,12 +465,18 @@ class LaneCopy:
         never_of_the_lane = self.position() == 0 or "#" in self.task.lane_topic
         self._replicate(Content([], first), examined=never_of_the_lane)
 
-    def _refuse_another_log(self) -> None:
-        """Refuse a topic that was made anew since an earlier job copied a part of it. An archive stays what it is."""
-        ranges = self.task.ranges
-        if self.task.archive is None and ranges and 0 < self.position() < ranges[-1].next:
-            run = self.replicator.positions.head(self.lane).run
-            refuse_another_log(self.lane, run, self.log, (self.task.read_topic, self.task.partition))
+    def _refuse_another_log(self, *, by_record: bool) -> None:
+        """Refuse a log that parted from what was copied of it. An archive stays what it is."""
+        ranges, epochs = self.task.ranges, self.epochs
+        if self.task.archive is None and epochs is not None and ranges and 0 < self.position() < ranges[-1].next:
+            held = HeldLog(
+                lane=self.lane,
+                log=self.log,
+                place=(self.task.read_topic, self.task.partition),
+                chains=self.replicator.chains,
+                epochs=epochs,
+            )
+            held.refuse_another(self.replicator.positions.head(self.lane), by_record=by_record)
 
     def _refuse_a_live_beginning(self) -> None:
         """Refuse a lane that went live after the plan: its mapping may have been faster than the lease."""

@@ -1,7 +1,8 @@
 """Where a job goes on with a lane: whether its log is still the one of its chain, and whether records before it count.
 
-The last record of the chain's newest run is read once more. A topic that was deleted and created again has another one
-there, or none yet: what the job copied would stand behind records of a topic that is gone.
+Wherever a reading begins, the log's epochs are held against that of the chain's newest run. Before the first one,
+that run's last record is read once more: a topic that was deleted and created again has another one there, or none yet,
+and what the job copied would stand behind records of a topic that is gone.
 
 A mapping that reads from the end makes a lane begin there: its first run passes over the offsets before. Where a job
 has examined those there is no record; otherwise the log shows whether there is one.
@@ -9,18 +10,21 @@ has examined those there is no record; otherwise the log shows whether there is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mirrorless.errors import ChainBroken, RecordsGone
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Head
+from mirrorless.chain.run import Link, Run
+from mirrorless.clock import Deadline
+from mirrorless.errors import ChainBroken, RecordsGone, Retriable
+from mirrorless.flow.naming import reset_lane
 from mirrorless.jobs.copy_task import LaneLog, OffsetRange
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Head
-from mirrorless.operator_commands import reset_lane
-from mirrorless.ports.kafka import TopicPartition
+from mirrorless.lanes.log_comparison import EPOCHS, Elected, LogComparison
+from mirrorless.ports.kafka import LogEpochs, RangesRead, TopicPartition
 from mirrorless.ports.stores import Chains
+from mirrorless.protocol.log_parting import Parting, compare
 from mirrorless.protocol.replay_check import contradiction
-from mirrorless.run import Link, Run
 
 LINKS = 20
 """Links read to find the first that has a record."""
@@ -58,52 +62,126 @@ def beginning(lane: Lane, links: Sequence[Link], wanted: OffsetRange, log: LaneL
         return LaneStart(begins=None, before=False)
     begins = found.spans[0].upstream
     passed_by = [link for link in links if isinstance(link, Run) and link.position <= found.position]
-    unread = [link for link in passed_by if not link.examined]
+    # A lane of a job examines what it copies; what it passed over to its first range may hold records.
+    unread = [link for link in passed_by if lane.is_of_a_job or not link.examined]
     if begins <= wanted.first or not unread:
         return LaneStart(begins=begins, before=False)
     first = max(wanted.first, unread[0].position)
-    return LaneStart(begins=begins, before=_holds_a_record(lane, OffsetRange(first, min(begins, wanted.next)), log))
-
-
-def refuse_another_log(lane: Lane, run: Run | None, log: LaneLog, place: TopicPartition) -> None:
-    """Refuse to go on in a log that is not the one from which the lane was copied.
-
-    Args:
-        lane: of the chain.
-        run: its newest one, committed.
-        log: the one to go on in.
-        place: the topic-partition there.
-
-    Raises:
-        ChainBroken: its records are others.
-        Retriable: the cluster does not answer.
-    """
-    if run is None or not run.spans:
-        return
-    last = run.spans[-1].upstream + run.spans[-1].length - 1
-    bounds = log.bounds(*place, lambda: CHUNK_SECONDS)
-    if last < bounds.first:
-        return  # retention has deleted it
-    if last >= bounds.next:
-        reason = f"the log ends at {bounds.next}"
-    else:
-        chunks = log.read(*place, OffsetRange(last, last + 1), lambda: CHUNK_SECONDS)
-        found = contradiction([record for chunk in chunks for record in chunk.records], [run])
-        if found is None:
-            return
-        reason = found[1]
-    again = "copy the new topic into another one (`into`)" if lane.is_of_a_job else reset_lane(lane, "earliest")
-    raise ChainBroken(
-        f"{place[0]}-{place[1]} is not the log that was copied up to here: {reason}. The topic was deleted and created "
-        "again, or truncated",
-        where=lane.at(last),
-        hint=f"nothing of the new topic was copied. To copy it from its first record: {again}, and start a new job",
+    return LaneStart(
+        begins=begins, before=_holds_a_record(_place(lane), OffsetRange(first, min(begins, wanted.next)), log)
     )
 
 
-def _holds_a_record(lane: Lane, between: OffsetRange, log: LaneLog) -> bool:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldLog:
+    """The log of a lane's source, held against its chain wherever a reading begins."""
+
+    lane: Lane
+    log: LaneLog
+    place: TopicPartition
+    """Of the log on its cluster."""
+    chains: Chains
+    epochs: LogEpochs
+
+    def refuse_another(self, head: Head, *, by_record: bool) -> None:
+        """Refuse to go on in a log that is not the one from which the lane was copied.
+
+        Args:
+            head: of the lane, committed.
+            by_record: whether to read its last record once more: a topic that was made anew may have the same epochs.
+
+        Raises:
+            ChainBroken: its records are others.
+            Retriable: the cluster does not answer.
+        """
+        run = head.run
+        if run is None:
+            return
+        at, reason = self._parted(run), "its end was lost, and offsets from there on were given again"
+        if at is not None and self._comparison().differs_below(self.lane, head, at, _patience):
+            at, reason = 0, "none of its records is one that was copied"
+        if at is None and by_record and run.spans and (found := self._another_record(run)) is not None:
+            reason = found
+            elected = Elected(head, max(0, self._current() - EPOCHS), self._current())
+            parting = self._comparison().parting(self.lane, elected, _patience)
+            at = parting.at if parting is not None else 0
+        if at is None:
+            return
+        again = reset_lane(self.lane, at or "earliest")
+        if self.lane.is_of_a_job:
+            again = "copy the topic as it is now into another one (`into`)"
+        raise ChainBroken(
+            f"{self.place[0]}-{self.place[1]} is not the log that was copied up to {run.next}: {reason}. From {at} on "
+            "its records are others: the topic was deleted and created again, or truncated",
+            where=self.lane.at(at),
+            hint=f"nothing of it was copied behind the old records. To copy what it has since: {again}, and start a "
+            "new job",
+        )
+
+    def _parted(self, run: Run) -> int | None:
+        """By the epoch of the last record, where it is known."""
+        parting = Parting(run, lambda offset: self._covering(run.generation, offset))
+        if compare({self.place: parting}, lambda asked: self.epochs.ends(asked, _patience)):
+            raise Retriable("the partition has no leader now", where=f"{self.place[0]}-{self.place[1]}")
+        same_to = parting.same_to
+        if same_to is not None and same_to < run.next:
+            # Markers stood there at the end of an epoch, and another leader may have put records there.
+            return same_to if _holds_a_record(self.place, OffsetRange(same_to, run.next), self.log) else None
+        return parting.at
+
+    def _another_record(self, run: Run) -> str | None:
+        """Why the log's record at the offset of the run's last one is not that; None where it is, or is gone."""
+        last = run.known_to - 1
+        read = self.read({self.place: [(last, last + 1)]}, _patience, near=0, size=0)[self.place]
+        if read.log_start > last:
+            return None  # retention has deleted it
+        if read.until <= last:
+            return f"the log ends at {read.until}"
+        found = contradiction(read.records, [run])
+        return None if found is None else found[1]
+
+    def _covering(self, generation: int, offset: int) -> Run | None:
+        link = self.chains.at_or_before(self.lane, generation, offset)
+        return link if isinstance(link, Run) else None
+
+    def _comparison(self) -> LogComparison:
+        return LogComparison(chains=self.chains, epochs=self.epochs, log=self, place_of=lambda _: self.place)
+
+    def _current(self) -> int:
+        return (self.epochs.current([self.place[0]], _patience) or {}).get(self.place, 0)
+
+    def read(
+        self,
+        ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]],
+        deadline: Deadline,
+        *,
+        near: int,  # noqa: ARG002 -- the port's
+        size: int,  # noqa: ARG002 -- same
+    ) -> dict[TopicPartition, RangesRead]:
+        """See `CommittedLog.read`; of one range of each partition."""
+        return {place: self._range(place, *wanted[0], deadline) for place, wanted in ranges.items()}
+
+    def _range(self, place: TopicPartition, first: int, following: int, deadline: Deadline) -> RangesRead:
+        bounds = self.log.bounds(*place, deadline)
+        if first >= bounds.next or bounds.first > first:
+            return RangesRead(until=min(following, bounds.next), log_start=bounds.first)
+        wanted = OffsetRange(first, min(following, bounds.next))
+        found = [record for chunk in self.log.read(*place, wanted, deadline) for record in chunk.records]
+        return RangesRead(until=wanted.next, records=found, log_start=bounds.first)
+
+
+def _place(lane: Lane) -> TopicPartition:
+    topic, _, _ = lane.topic.partition("#")
+    return topic, lane.partition
+
+
+def _patience() -> float:
+    return CHUNK_SECONDS
+
+
+def _holds_a_record(place: TopicPartition, between: OffsetRange, log: LaneLog) -> bool:
     try:
-        chunks = log.read(lane.topic, lane.partition, between, lambda: CHUNK_SECONDS)
+        chunks = log.read(*place, between, _patience)
         return any(chunk.records for chunk in chunks)
     except RecordsGone:
         return False  # deleted records cannot be put there

@@ -48,7 +48,8 @@ class PlannedLane(msgspec.Struct, frozen=True, kw_only=True):
         """The reads in words: `upstream 10 to 2,000`."""
         if self.read is not msgspec.UNSET:
             return self.read
-        return f"upstream {max(self.position, self.range.first):,} to {self.range.next:,}"
+        begins = max(self.position, self.range.first)
+        return f"upstream {begins:,} to {self.range.next:,}" if begins < self.range.next else "nothing"
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ EVERY_MS = 2_000
 
 LaneStateName = Literal["waiting", "running", "done", "stopped", "failed"]
 _WORST_FIRST: tuple[LaneStateName, ...] = ("failed", "stopped", "running", "waiting")
-JobState = Literal["starting", "running", "succeeded", "failed", "cancelled"]
+JobState = Literal["starting", "running", "cancelling", "succeeded", "failed", "cancelled"]
 
 
 class LaneProgress(msgspec.Struct, frozen=True, kw_only=True):

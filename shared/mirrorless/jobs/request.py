@@ -17,12 +17,13 @@ correctness of a job rests on the chains alone: losing the folder loses the repo
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from mirrorless.errors import ConfigurationError
-from mirrorless.settings import FlowSettings
+from mirrorless.flow.naming import bounded
+from mirrorless.flow.settings import FlowSettings
 
 JobKind = Literal["backfill", "verify", "reconcile"]
 
@@ -55,6 +56,8 @@ class BackfillOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, t
     """Free space on the target's disks, where the operator gives it."""
     force: bool = False
     """Start although a check warns."""
+    beside: bool = False
+    """Write behind records on the target that the flow has not written."""
     handover_seconds: int = 120
     """The wait for the mapping's first offset, at the end."""
 
@@ -149,6 +152,10 @@ def decode_request(text: bytes | str) -> JobRequest:
 REQUEST, PLAN, PROGRESS, REPORT, PAGE = "request.json", "plan.json", "progress.json", "report.json", "report.html"
 
 
-def lane_file(topic: str, partition: int, what: str = "lanes") -> str:
-    """The name of the file with the progress of a lane."""
-    return f"{what}/{topic}-{partition}.json"
+TOPIC_BYTES: Final = 150
+"""Of a topic's name in a file's, which has 255 on disks, and a temporary name beside it."""
+
+
+def lane_file(topic: str, partition: int, what: str = "lanes", *, end: str = ".json") -> str:
+    """The name of a file about a lane, by default the one with its progress."""
+    return f"{what}/{bounded(topic, TOPIC_BYTES)}-{partition}{end}"

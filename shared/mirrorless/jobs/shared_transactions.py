@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from mirrorless.ports.kafka import Deadline
+from mirrorless.clock import Deadline
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 
@@ -120,6 +120,8 @@ class SharedTransactions:
             records={place: content for part in parts for place, content in part.batch.records.items()},
             covered={place: offset for part in parts for place, offset in part.batch.covered.items()},
             begins={place: offset for part in parts for place, offset in part.batch.begins.items()},
+            epochs={place: epoch for part in parts for place, epoch in part.batch.epochs.items()},
+            left_out={place: rows for part in parts for place, rows in part.batch.left_out.items()},
         )
         self.replicator.examined = parts[0].examined
         try:

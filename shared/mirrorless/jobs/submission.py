@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
+from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError
-from mirrorless.lane import FlowName
-from mirrorless.naming import DEPLOYMENT, flow_id
+from mirrorless.flow.naming import DEPLOYMENT, flow_id
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Head
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Head
+from mirrorless.chain.run import Link, Reset, Run
+from mirrorless.lanes.check_state import UNKNOWN
 from mirrorless.lanes.gaps import GapRange, gaps_of
 from mirrorless.ports.stores import Chains
-from mirrorless.run import Link, Reset, Run
 
 PAGE: Final = 100
 """Links of one read."""
+
+MARKER: Final = 1
+"""Downstream offsets that a transaction's end takes behind a run."""
 
 LINKS: Final = 1_000
 """Links of one scan: a long backlog is scanned over several rounds."""
@@ -34,32 +38,71 @@ class ChainScan:
     """The run at the end, if it is only prepared."""
     complete: bool = True
     """Whether the scan reached the end of the chain."""
+    beside: tuple[GapRange, ...] = ()
+    """Downstream offsets between claims, where there is room for more than the marker of a transaction."""
+    claimed: int = UNKNOWN
+    """The downstream offset behind the last claim."""
 
 
-def scan_chain(chains: Chains, lane: Lane, generation: int, since: int, *, head: Head | None = None) -> ChainScan:
+def scan_chain(
+    chains: Chains, lane: Lane, generation: int, since: int, *, claimed: int = UNKNOWN, head: Head | None = None
+) -> ChainScan:
     """Read a lane's chain from an upstream offset on, up to its head where that was read already.
 
     Expired links are skipped: their gaps were checked, or cannot be known any more.
+
+    Args:
+        chains: the store.
+        lane: whose.
+        generation: with which to begin.
+        since: the upstream offset, in it.
+        claimed: the downstream offset behind what runs before it claim.
+        head: as in `Chains.after`.
 
     Raises:
         Retriable: the store does not answer.
     """
     gaps: list[GapRange] = []
-    at = (generation, since)
+    at, claims = (generation, since), _Claims(end=claimed)
     for number, link in enumerate(_links(chains, lane, generation, since, head)):
         if isinstance(link, Reset):
             following = (link.to_generation, link.next)
+            claims.end = UNKNOWN  # the next generation may begin anywhere
             if gaps:
-                return ChainScan(generation=at[0], gaps=tuple(gaps), then=following, closed=True, complete=False)
+                return claims.scan(generation=at[0], gaps=tuple(gaps), then=following, closed=True, complete=False)
             at = following
             continue
         if link.state == "prepared":
-            return ChainScan(generation=at[0], gaps=tuple(gaps), then=at, doubt=link)
+            return claims.scan(generation=at[0], gaps=tuple(gaps), then=at, doubt=link)
         gaps += gaps_of(link, at[1])
+        claims.add(link, expected=at)
         at = (link.generation, link.next)
         if number >= LINKS:
-            return ChainScan(generation=at[0], gaps=tuple(gaps), then=at, complete=False)
-    return ChainScan(generation=at[0], gaps=tuple(gaps), then=at)
+            return claims.scan(generation=at[0], gaps=tuple(gaps), then=at, complete=False)
+    return claims.scan(generation=at[0], gaps=tuple(gaps), then=at)
+
+
+@dataclass(slots=True)
+class _Claims:
+    """The downstream offsets that committed runs claim, in order."""
+
+    end: int
+    beside: list[GapRange] = field(default_factory=list)
+
+    def add(self, run: Run, expected: tuple[int, int]) -> None:
+        first = run.generation == 0 and run.position == 0
+        if first:
+            self.end = max(self.end, 0)  # whatever stands before the first run is not of this flow
+        elif (run.generation, run.position) > expected:
+            self.end = UNKNOWN  # links between have expired
+        room = 0 if first else MARKER
+        for span in run.spans:
+            if self.end != UNKNOWN and span.downstream - self.end > room:
+                self.beside.append((self.end, span.downstream))
+            self.end, room = max(self.end, span.downstream + span.length), 0
+
+    def scan(self, **found: Any) -> ChainScan:
+        return ChainScan(beside=tuple(self.beside), claimed=self.end, **found)
 
 
 def _links(chains: Chains, lane: Lane, generation: int, since: int, head: Head | None) -> Iterator[Link]:

@@ -12,13 +12,21 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from mirrorless.lane import FlowName
+from mirrorless.chain.lane import FlowName
+from mirrorless.chain.run import NO_EPOCH
 from mirrorless.ports.stores import StateStore
 
 PREFIX: Final = "lanes/"
 
 UNCLEAN: Final = -1
 """In place of a high watermark: the last check was not clean."""
+
+
+RECENT_MS: Final = 3_600_000
+"""How long a foreign record needs the operator. After that it is said, and nothing more."""
+
+UNKNOWN: Final = -1
+"""In place of a downstream offset."""
 
 
 class LaneNotes(msgspec.Struct, frozen=True, array_like=True):
@@ -35,6 +43,18 @@ class LaneNotes(msgspec.Struct, frozen=True, array_like=True):
     """Since when it has not moved, ms since the epoch; 0 while it is not behind."""
     passed_over: int = 0
     """Rounds in a row that had no time for this lane."""
+    epoch: int = NO_EPOCH
+    """Of the source's leader when its log was last known to be what the chain describes."""
+    claimed: int = UNKNOWN
+    """The downstream offset behind the last one that a run claims, as far as the chain was checked."""
+    foreign: int = UNKNOWN
+    """The downstream offset of a record of this generation's time that this flow has not written."""
+    foreign_at: int = 0
+    """When one was last seen, ms since the epoch."""
+
+    def foreign_lately(self, *, now: int) -> bool:
+        """Whether a foreign record was seen so lately that it needs the operator."""
+        return self.foreign != UNKNOWN and now - self.foreign_at < RECENT_MS
 
     def is_clean(self, stable: int, high_watermark: int) -> bool:
         """Whether nothing was written since the last clean check."""

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.losses import ExplainedGap, GapSummary, Loss, losses_in
+from mirrorless.clock import Deadline
 from mirrorless.errors import LostRace, Retriable
-from mirrorless.lane import Lane
 from mirrorless.lanes.chain_scan import ChainScan
 from mirrorless.lanes.gaps import UNREAD, Cleanup, GapRange, Look, SourceLog, clipped, explain, to_confirm
-from mirrorless.losses import ExplainedGap, GapSummary, Loss, losses_in
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.stores import LaneStates, LossLedger
 from mirrorless.scheduled.runner import RoundReport
 

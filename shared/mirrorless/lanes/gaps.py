@@ -16,10 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from mirrorless.losses import ExplainedGap, GapCause
-from mirrorless.ports.kafka import Deadline, TopicPartition
-from mirrorless.record import Record
-from mirrorless.run import Run
+from mirrorless.chain.losses import ExplainedGap, GapCause
+from mirrorless.chain.run import Run
+from mirrorless.clock import Deadline
+from mirrorless.ports.kafka import TopicPartition
+from mirrorless.records.record import Record
 
 GapRange = tuple[int, int]
 """Upstream offsets [first, next)."""
@@ -163,7 +164,7 @@ def explain(
             _add(pieces, first, offset, blank)
             if offset >= committed.until:
                 return pieces, offset
-            _add(pieces, offset, offset + 1, _never_forwarded(committed.visible.get(offset)))
+            _add(pieces, offset, offset + 1, never_forwarded(committed.visible.get(offset)))
             first = offset + 1
         read_to = min(following, max(uncommitted.until, first))
         _add(pieces, first, read_to, blank)
@@ -182,7 +183,8 @@ def event_bytes(record: Record) -> int:
 _DIGITS: Final = tuple(len(str(byte if byte < 128 else byte - 256)) + 1 for byte in range(256))  # noqa: PLR2004 -- Java's bytes are signed
 
 
-def _never_forwarded(size: int | None) -> GapCause:
+def never_forwarded(size: int | None) -> GapCause:
+    """Why no event brought a record. Args: size: see `event_bytes`; None: a read_committed reader skips it."""
     if size is None:
         return "aborted"
     return "oversize" if size > EVENT_BYTES - ENVELOPE_BYTES else "unexplained"

@@ -15,18 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head, LaneState
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState
 from mirrorless.lanes.gaps import EVENT_BYTES, event_bytes
 from mirrorless.lanes.lane_check import TargetEnds
-from mirrorless.ports.kafka import CommittedLog, Deadline, Groups, RangesRead, TopicPartition
+from mirrorless.ports.kafka import CommittedLog, Groups, RangesRead, TopicPartition
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.gap_merge import PORTION_BYTES
+from mirrorless.protocol.plan import unreadable_stop
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.scheduled.runner import RoundReport
+
+if TYPE_CHECKING:
+    from mirrorless.records.record_batch import BatchUnreadable
 
 STANDING_MS: Final = 30_000
 
@@ -163,8 +168,9 @@ class LogEndCopy:
         elif self._at_oversize(place, group_at, stable, deadline):
             report.figures["mappings-standing"] += 1
             report.troubles.append(
-                f"{self._lane(place).at(position)}: its mapping stands at a record that no event can carry, and does "
-                "not pass it; this task copies what follows, once a minute. `trigger: schedule` reads it at once"
+                f"{self._lane(place).at(position)}: its mapping stands at a record that no event can carry, or at a "
+                "batch that nobody can read, and does not pass it; this task copies what follows, once a minute. "
+                "`trigger: schedule` reads it at once"
             )
             self._copy(place, head, (passed, stable), report, deadline)
 
@@ -180,6 +186,8 @@ class LogEndCopy:
             oversize = event_bytes(read.records[0]) > NEARLY_BYTES
             self.memory.stands[place] = (at, oversize)
             return oversize
+        if read.damage is not None:
+            return True
         if read.until >= stable:
             self.memory.clean[place] = stable  # markers, and what was aborted
         return False
@@ -193,6 +201,11 @@ class LogEndCopy:
         ends_at = deadline() - LANE_SECONDS
         while first < following and deadline() > max(ends_at, LEFT_SECONDS):
             read = self._read(place, (first, following), deadline, size=PORTION_BYTES)
+            if read.damage is not None and not read.records:
+                if not self._leave_out(place, first, read.damage, deadline):
+                    return False
+                first = read.damage.next or following
+                continue
             if read.until <= first:
                 return False
             if read.records:
@@ -205,6 +218,21 @@ class LogEndCopy:
             first = read.until
             self.memory.read_to[place] = (head.generation, first)
         return first >= following
+
+    def _leave_out(self, place: TopicPartition, first: int, bad: BatchUnreadable, deadline: Deadline) -> bool:
+        """Pass a batch that nobody can read where the operator ordered that, or stop the lane there."""
+        lane, positions = self._lane(place), self.replicator.positions
+        if lane in positions.load([lane], self.replicator.remote_topic, deadline):
+            return False
+        if bad.next is None or positions.state(lane).left_out(bad.offset, bad.cause) is None:
+            stored = positions.state(lane).stopped_by(unreadable_stop(bad, now=self.clock()))
+            if stored is not None:
+                positions.stop(lane, stored)
+            return False
+        rows = (max(first, bad.offset), bad.next)
+        batch = Batch(records={place: []}, covered={place: bad.next}, begins={place: rows[0]}, left_out={place: rows})
+        outcome = self.replicator.replicate(batch, request="oversize", deadline=deadline)
+        return not outcome.stopped and not outcome.waiting
 
     def _read(self, place: TopicPartition, wanted: tuple[int, int], deadline: Deadline, *, size: int) -> RangesRead:
         return self.log.read({place: [wanted]}, deadline, near=1, size=size)[place]

@@ -1,9 +1,13 @@
 """The operator's actions on a lane: hold, resume, quarantine, reset.
 
     stop reason     resume            quarantine           reset
-    refused         retries           skips the record     skips up to an offset
+    refused         retries           skips the record,    skips up to an offset
+                                      or a range from there
     contradiction   retries           no                   begins a new generation where the source is now
-    broken          retries           no                   drops a run in doubt, resumes from an offset
+    broken          retries           no                   drops a run in doubt, resumes behind what the target has
+    remote_         until the next    no                   begins a new generation, as for a new remote topic
+      recreated     refresh
+    expired         stops again       no                   begins a new generation behind what the target has
     recreated       until the next    no                   begins a new generation with the new topic
                     refresh
     truncated       retries           no                   begins a new generation where the source ended
@@ -18,19 +22,29 @@ Pure: the head and the state of a lane come in, a plan or a refusal comes out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import NEW_LANE, Head, LaneState, Lease, LeftOut, ReplicatedRanges, Stop, StopReason
+from mirrorless.chain.losses import Loss
+from mirrorless.chain.run import Reset, Run
 from mirrorless.errors import MirrorlessError
-from mirrorless.lane import Lane
-from mirrorless.lane_state import NEW_LANE, Head, LaneState, Lease, Stop
-from mirrorless.losses import Loss
-from mirrorless.operator_commands import reset_command, reset_lane
-from mirrorless.run import Reset, Run
+from mirrorless.flow.naming import reset_command, reset_lane
+from mirrorless.protocol.log_parting import going_on, until_stop
+from mirrorless.protocol.refusal_causes import ANY_REMEDY, REMEDIES
 
 
 class NotAllowed(MirrorlessError):
     """The action does not fit the lane's state. Nothing was changed."""
 
+
+ORDERS: Final = 200
+"""Of a lane, at most: they are in one item, which each event reads."""
+
+LONGEST_WHY: Final = 200
+"""Characters of a refusal that are kept with an order, and with each loss by it."""
 
 _OTHER_RECORDS = frozenset({"contradiction", "recreated", "truncated"})
 """Stop reasons after which upstream offsets from the stop on may belong to other records than in the map."""
@@ -48,6 +62,8 @@ class ResetPlan:
     """The run in doubt that the link follows: it cannot be settled, and its writer is fenced already."""
     repeated: tuple[int, int] | None
     """Upstream offsets [from, to) that were replicated before and will be replicated again."""
+    stop: Stop | None = None
+    """Last: at which the new generation ends, for what follows was replicated before."""
 
 
 def advice(lane: Lane, stop: Stop, *, on_topic: bool = False) -> str:
@@ -59,39 +75,47 @@ def advice(lane: Lane, stop: Stop, *, on_topic: bool = False) -> str:
         on_topic: whether the reset, and the end of holding, are to be those of all stopped lanes of the topic.
     """
     of_topic = reset_command(lane.flow, lane.topic, None, "earliest", reason="see status")
+    to_target = reset_command(lane.flow, lane.topic, None, "target", reason="see status")
     if on_topic and stop.reason == "held":
         return _ADVICE["held"].format(resume=f"`mirrorless lanes resume '{lane.flow}' {lane.topic} --execute`")
+    alike = f"`mirrorless lanes quarantine {lane.arguments} {stop.upstream_offset} --alike --execute`"
     return _ADVICE.get(stop.reason, _LOOK).format(
+        remedy=REMEDIES.get(stop.cause, ANY_REMEDY),
+        alike=f", or all that are refused for the same cause: {alike}" if stop.cause else "",
         resume=f"`mirrorless lanes resume {lane.arguments} --execute`",
+        resume_plan=f"`mirrorless lanes resume {lane.arguments}`",
         quarantine=f"`mirrorless lanes quarantine {lane.arguments} {stop.upstream_offset} --execute`",
         reset=f"`{of_topic}`" if on_topic else reset_lane(lane, "earliest"),
-        reset_to_stop=reset_lane(lane, stop.upstream_offset),
+        going_on=going_on(lane, stop),
+        reset_to_target=f"`{to_target}`" if on_topic else reset_lane(lane, "target"),
         backfill=f"`mirrorless backfill start '{lane.flow}' {lane.topic}`",
     )
 
 
 _LOOK = "read the detail, compare the target with the map, then {resume} or {reset}"
-_ADVICE = {
-    "refused": (
-        "let the target take the record (its max.message.bytes, its cleanup.policy), then {resume}; or leave out "
-        "exactly this record: {quarantine}"
-    ),
+_ADVICE: Final[Mapping[StopReason, str]] = {
+    "refused": "{remedy}, then {resume}; or leave out exactly this record: {quarantine}{alike}",
     "contradiction": (
-        "check whether the source topic was re-created or truncated: then {reset}; "
-        "if its group's offsets were moved by hand, move them back, then {resume}"
+        "wait for two minutes: where the source lost its end, the stop then names the place; if it does not, check "
+        "whether the source topic was re-created: then {reset}; "
+        "if its mapping's group was moved back by hand, {resume_plan} says how to move it on; then {resume}"
     ),
     "broken": (
-        "compare the target with the map: if its records are back, {resume}; if the remote topic was re-created or "
-        "lost records, {reset}, or instead of earliest the source's offset from which the target should have them again"
+        "if records of the target are only out of reach, bring them back, then {resume}; if it lost them, "
+        "{reset_to_target} goes on behind the last record that it has"
     ),
+    "remote_recreated": (
+        "{reset} copies again what the source still has; {resume} holds only until the next look at the topic"
+    ),
+    "expired": "{reset_to_target} goes on behind the last record that the target has",
     "recreated": (
         "{reset} replicates the new topic from its first record, behind what the target has of the old one, or closes "
         "the lane where the new topic has no such partition; "
         "{resume} holds only until the next look at the topic"
     ),
     "truncated": (
-        "{reset_to_stop} goes on with what the source has written since it lost its end; the target keeps what the "
-        "source lost"
+        "{going_on} goes on with what the source has written since it lost its end; the target keeps what the source "
+        "lost"
     ),
     "held": "{resume} lets the lane go on from here, once there is no reason any more to hold it",
     "backfilled": (
@@ -174,11 +198,25 @@ def _leased(lease: Lease) -> str:
     return f"job run {lease.holder} has this lane to itself"
 
 
-def check_quarantine(lane: Lane, state: LaneState, upstream_offset: int) -> None:
-    """Check that the lane is stopped by a refused record at this offset.
+def plan_quarantine(
+    lane: Lane, head: Head, state: LaneState, upstream_offset: int, *, to: int | None = None, alike: bool = False
+) -> tuple[LeftOut, ...]:
+    """Plan to leave out a refused record, and others behind it.
+
+    Args:
+        lane: the lane.
+        head: of its chain: what lies below is passed, and its orders are over.
+        state: of the lane.
+        upstream_offset: of the record.
+        to: the upstream offset behind the range; None: it is only the record.
+        alike: whether in the range only what is refused for the same cause is left out.
+
+    Returns:
+        all orders that the lane has then.
 
     Raises:
-        NotAllowed: the lane is not stopped, not because of a refused record, or at another offset.
+        NotAllowed: the lane is not stopped, not because of a refused record, or at another offset; or the range cannot
+            be.
     """
     stop = state.stop
     place = lane.at(upstream_offset)
@@ -198,21 +236,54 @@ def check_quarantine(lane: Lane, state: LaneState, upstream_offset: int) -> None
             where=place,
             hint=f"look at the record at {stop.upstream_offset}, and name that offset if it is to be left out",
         )
+    if alike and not stop.cause:
+        raise NotAllowed(
+            "the stop does not have the cause of the refusal: an earlier version wrote it",
+            where=place,
+            hint=f"`mirrorless lanes resume {lane.arguments} --execute`: the next stop has it",
+        )
+    following = upstream_offset + 1 if to is None else to
+    if following <= upstream_offset:
+        raise NotAllowed(f"the range ends at {following}, before this record", where=place, hint="name a later offset")
+    order = LeftOut(
+        first=upstream_offset, next=following, cause=stop.cause if alike else "", why=stop.detail[:LONGEST_WHY]
+    )
+    kept = [each for each in state.quarantine if each.next > head.position and each != order]
+    if len(kept) >= ORDERS:
+        raise NotAllowed(
+            f"the lane has {len(kept)} orders that are not carried out yet",
+            where=place,
+            hint="leave out a range by one order: --to OFFSET, or --alike",
+        )
+    return (*kept, order)
 
 
-def plan_reset(lane: Lane, head: Head, state: LaneState, to: int, *, reason: str, now: int) -> ResetPlan:
+def plan_reset(
+    lane: Lane,
+    head: Head,
+    state: LaneState,
+    to: int,
+    *,
+    reason: str,
+    now: int,
+    behind_target: bool = False,
+    replicated: ReplicatedRanges = (),
+) -> ResetPlan:
     """Plan the close of the lane's chain, and a new generation that begins at an upstream offset.
 
     Args:
         lane: the lane.
-        head: of its chain.
+        head: of its chain, as it is `believed`.
         state: of the lane.
         to: the upstream offset to resume from.
         reason: in the operator's words, kept in the chain and in the ledger.
         now: ms since the epoch.
+        behind_target: whether the target was seen to end there: it has what lies below, and nothing from there on.
+        replicated: see `Stop.replicated`; the lane is to stand still where it begins.
 
     Raises:
-        NotAllowed: a job has the lane; a run in doubt can still be settled; or the lane was never replicated.
+        NotAllowed: a job has the lane; a run in doubt can still be settled; the lane was never replicated; it has not
+            come to where it is to stand still; or it would not come there.
     """
     stop = state.stop
     if state.lease is not None and now < state.lease.until:
@@ -222,6 +293,19 @@ def plan_reset(lane: Lane, head: Head, state: LaneState, to: int, *, reason: str
             "nothing of this lane was ever replicated",
             where=str(lane),
             hint="check flow, topic and partition; where a new lane begins is said by the flow's `start`",
+        )
+    until = replicated[0][0] if replicated else None
+    if until is not None and not to <= until < replicated[0][1]:
+        raise NotAllowed(
+            f"the lane is to stand still at {until}, which is not between {to} and where what was replicated ends",
+            where=lane.at(head.position),
+            hint="--until names the offset from which the source's present records were replicated already",
+        )
+    if stop is not None and stop.begins_replicated and head.position < stop.upstream_offset and to > head.position:
+        raise NotAllowed(
+            f"the lane is on its way to {stop.upstream_offset}: what lies before it would be left out",
+            where=lane.at(head.position),
+            hint=f"wait until it stands there; {reset_lane(lane, head.position)} goes on without that stop",
         )
     given_up = None
     if head.run is not None and head.in_doubt:
@@ -235,7 +319,7 @@ def plan_reset(lane: Lane, head: Head, state: LaneState, to: int, *, reason: str
             )
         given_up = head.run
     return ResetPlan(
-        loss=_skipped(lane, head, stop, to, reason=reason, now=now),
+        loss=None if behind_target else _skipped(lane, head, stop, to, reason=reason, now=now),
         link=Reset(
             lane=lane,
             generation=head.generation,
@@ -246,7 +330,8 @@ def plan_reset(lane: Lane, head: Head, state: LaneState, to: int, *, reason: str
             at=now,
         ),
         given_up=given_up,
-        repeated=(to, head.position) if to < head.position else None,
+        repeated=(to, min(head.position, until or head.position)) if to < head.position and not behind_target else None,
+        stop=until_stop(lane, replicated, now=now) if replicated else None,
     )
 
 
@@ -258,11 +343,15 @@ def _skipped(lane: Lane, head: Head, stop: Stop | None, to: int, *, reason: str,
     """
     contradicted = stop is not None and stop.reason in _OTHER_RECORDS and stop.upstream_offset < head.position
     first = stop.upstream_offset if stop is not None and contradicted else head.position
+    if stop is not None and stop.replicated and first <= stop.replicated[0][0] and to == stop.replicated[0][1]:
+        to = stop.replicated[0][0]  # the rest was replicated before
     if to <= first:
         return None
     doubt = ""
     if contradicted:
         doubt = "; the source contradicted the map here, so whether the target has these very records is not known"
+    elif head.expired:
+        doubt = "; the end of the offset map was not known here, so the target may have them"
     elif head.in_doubt:
         doubt = "; the first of these were in a run in doubt, so the target may have them"
     return Loss(

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.lane import FlowName
-from mirrorless.mm2.internal_records import Heartbeat
-from mirrorless.mm2.internal_topics import CircuitBreaker, EnsuredTopics
-from mirrorless.policy import HEARTBEATS_TOPIC
-from mirrorless.ports.kafka import Deadline, InternalTopics
+from mirrorless.flow.policy import HEARTBEATS_TOPIC
+from mirrorless.mm2.internal_records import CircuitBreaker, EnsuredTopics, Heartbeat
+from mirrorless.ports.kafka import InternalTopics
 from mirrorless.scheduled.runner import RoundReport
 
 

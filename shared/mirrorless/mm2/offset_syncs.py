@@ -12,12 +12,14 @@ from typing import Final
 
 import msgspec
 
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Head
-from mirrorless.mm2.internal_records import OffsetSync
-from mirrorless.mm2.internal_topics import EnsuredTopics
-from mirrorless.ports.kafka import Deadline, InternalTopics, LogEnds
-from mirrorless.ports.stores import Chains, StateStore
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Head
+from mirrorless.clock import Deadline
+from mirrorless.mm2.internal_records import EnsuredTopics, OffsetSync
+from mirrorless.ports.kafka import InternalTopics, LogEnds
+from mirrorless.ports.stores import StateStore
+from mirrorless.protocol.map_reads import MapReads
+from mirrorless.protocol.translate import is_lost
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
@@ -26,12 +28,14 @@ PREFIX: Final = "offset-syncs/"
 
 
 def sync_of(lane: Lane, head: Head) -> OffsetSync | None:
-    """The pair of a lane's last record; None when its newest run has none, or is in doubt."""
+    """The pair of a lane's last record; None when its newest run has none or is in doubt, or the map is not true."""
     run = head.run
     if run is None or head.in_doubt or not run.spans:
         return None
     last = run.spans[-1]
     beyond = last.length - 1
+    if is_lost(head, last.upstream + beyond):
+        return None
     return OffsetSync(
         topic=lane.topic, partition=lane.partition, upstream=last.upstream + beyond, downstream=last.downstream + beyond
     )
@@ -45,7 +49,7 @@ class OffsetSyncs:
     partitions: Callable[[Deadline], Mapping[str, int]]
     """Partition counts of the target's remote topics of this flow, by source topic."""
     target: InternalTopics
-    chains: Chains
+    chains: MapReads
     documents: StateStore
     """The control table."""
     replication_factor: int

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
-from mirrorless.cost.pull import ShardSettings, fits, pull_p99
+from mirrorless.cost.pull import ShardSettings, fits, pull_p99, pulled
 from mirrorless.cost.replication import Mode, event_seconds, mapped, shared, together
-from mirrorless.cost.scheduled_topics import pulled
-from mirrorless.triggers import LONGEST_WINDOW_SECONDS
+from mirrorless.flow.triggers import LONGEST_WINDOW_SECONDS
 
 MEMORIES: Final = (320, 384, 448, 512, 576, 640, 704, 768, 896, 1024, 1280, 1536, 1769, 2560, 3584)
 """MB of a scheduled function that are tried."""

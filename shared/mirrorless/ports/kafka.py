@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
+from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 
-Deadline = Callable[[], float]
-"""Seconds that are left; every wait is cut to it."""
+if TYPE_CHECKING:
+    from mirrorless.records.record_batch import BatchUnreadable
 
 TopicPartition = tuple[str, int]
 """A topic and a partition."""
@@ -27,6 +28,12 @@ class Refusal:
     """In the sequence that was written, of the first record of the refused batch; exact with a careful writer only, and
     where whole batches were written."""
     detail: str
+    too_large: bool = False
+    """Whether its size was the reason: another codec may make it fit."""
+    cause: str = ""
+    """Of `refusal_causes`."""
+    records: Sequence[int] = ()
+    """Those that the broker itself names, where it names any: counted from the refused batch's first record on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +53,11 @@ class Writer(Protocol):
     @property
     def transactional_id(self) -> str:
         """Fencing this settles whatever the writer left open; empty for a writer without transactions."""
+        ...
+
+    @property
+    def throttled_ms(self) -> int:
+        """The longest pause that a broker asked for since the last transaction began: a quota holds the flow back."""
         ...
 
     def write(
@@ -108,10 +120,30 @@ class Target(Protocol):
         """
         ...
 
-    def careful_writer(self, batch_records: int, deadline: Deadline) -> Writer:
+    def careful_writer(self, batch_records: int, deadline: Deadline, *, codec: str = "") -> Writer:
         """A writer for one lane, with so many records in a batch at most, so that a refusal names one batch.
 
-        It may take fewer records than it is given, but at least one: those of its first `PORTION` batches.
+        It may take fewer records than it is given, but at least one: those of its first `PORTION` batches. `codec`: to
+        compress by; empty for the usual one.
+        """
+        ...
+
+    def prefer(self, codec: str) -> None:
+        """Compress by this codec from now on: a record was taken that was too large by the usual one."""
+        ...
+
+    def explained(
+        self, place: TopicPartition, records: Sequence[Record], refusal: Refusal, deadline: Deadline
+    ) -> Refusal:
+        """The refusal of a batch in the broker's own words, and with the records that it names.
+
+        As it is where the target gives no more, or does not answer in time. Nothing that is written for it is visible.
+
+        Args:
+            place: the remote topic-partition.
+            records: from the first record of the refused batch on, further than that batch.
+            refusal: as the writer saw it.
+            deadline: seconds left.
         """
         ...
 
@@ -169,6 +201,8 @@ class RangesRead:
     """The committed records there, in order."""
     log_start: int = 0
     """Where the log begins, if that is above the beginning of a range: what stood below is gone."""
+    damage: BatchUnreadable | None = None
+    """The batch that nobody can read at which reading ended."""
 
 
 class CommittedLog(Protocol):
@@ -204,6 +238,37 @@ class Source(Protocol):
         ...
 
 
+class EpochEnd(NamedTuple):
+    """The largest epoch of a log that is not above the one that was asked for; -1 where the log knows none like it."""
+
+    epoch: int
+    end: int
+    """The upstream offset behind the last record of that epoch."""
+
+
+class LogEpochs(Protocol):
+    """What tells a log from another one of the same name; None where the cluster is too old to say it.
+
+    Every method raises Retriable when the cluster does not answer.
+    """
+
+    def ends(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> dict[TopicPartition, EpochEnd] | None:
+        """For an epoch of each partition; one without a leader is left out."""
+        ...
+
+    def current(self, topics: Iterable[str], deadline: Deadline) -> dict[TopicPartition, int] | None:
+        """The epoch of the leader of each partition of topics; one without a leader is left out."""
+        ...
+
+    def topic_ids(self, topics: Iterable[str], deadline: Deadline) -> dict[str, str] | None:
+        """The ids of topics as they are now; those that do not exist are left out."""
+        ...
+
+    def close(self) -> None:
+        """Drop what is open; the next question opens it again."""
+        ...
+
+
 Written = tuple[str, bytes, bytes, int]
 """Topic, key, value, and timestamp in ms since the epoch."""
 
@@ -233,6 +298,10 @@ class InternalTopics(Protocol):
 
     def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, LogEnds]:
         """Where partitions begin and end; places that do not exist are left out."""
+        ...
+
+    def partitions(self, deadline: Deadline) -> dict[str, int]:
+        """How many partitions each topic has."""
         ...
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import Head, LaneState, Lease, Stop
-from mirrorless.losses import GapSummary, Loss
-from mirrorless.ports.kafka import Deadline
-from mirrorless.run import Link, Reset, Run
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import Head, LaneState, Lease, Stop
+from mirrorless.chain.losses import GapSummary, Loss
+from mirrorless.chain.run import Link, Reset, Run
+from mirrorless.clock import Deadline
 
 
 class ChainReads(Protocol):
@@ -158,6 +158,10 @@ class LaneStates(Protocol):
         """Drop a lease that has ended, unless it was renewed or another job has the lane."""
         ...
 
+    def begin(self, lane: Lane, generation: int) -> None:
+        """Note that a lane has a run in this generation. The note does not expire."""
+        ...
+
 
 class FlowFences(Protocol):
     """The fences of flows: one item stops all lanes of a flow. Every method raises Retriable without an answer."""
@@ -172,6 +176,10 @@ class FlowFences(Protocol):
 
     def lift(self, flow: FlowName) -> None:
         """End the fence. Lanes with a stop of their own stay stopped."""
+        ...
+
+    def store_now(self) -> int | None:
+        """The store's own time, ms since the epoch, a second late at most; None where no answer has told it."""
         ...
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.clock import Deadline
+from mirrorless.ports.kafka import TopicPartition
 
 Failures = dict[str, str]
 """What went wrong, in the cluster's words, by topic."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirrorless.lane import Lane
-from mirrorless.lane_state import NEW_LANE, Head, LaneState, Lease
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import NEW_LANE, Head, LaneState, Lease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

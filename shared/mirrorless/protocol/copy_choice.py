@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from mirrorless.record_batch import RecordBatch
+    from mirrorless.records.record_batch import RecordBatch
 
 Copy = Literal["auto", "records"]
 """What a flow asks for."""

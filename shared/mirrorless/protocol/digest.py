@@ -18,7 +18,7 @@ from hashlib import sha256
 
 import msgspec
 
-from mirrorless.record import Headers, Record
+from mirrorless.records.record import Headers, Record
 
 _encode = msgspec.msgpack.Encoder().encode
 

@@ -19,7 +19,7 @@ import pybase64
 from mirrorless.errors import EventError
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.outgoing import LaneContent, first_offset
-from mirrorless.record import Headers, Record
+from mirrorless.records.record import Headers, Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,10 @@ class Batch:
     begins: Mapping[TopicPartition, int] = field(default_factory=dict)
     """By partition: the upstream offset from which whole batches were read. What lies below it in the first batch was
     not wanted, and is no redelivery."""
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """By partition: the leader epoch at the end of its content, where that is known; see `Run.epoch`."""
+    left_out: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    """By partition: the upstream offsets of a batch that nobody can read and that the operator ordered to leave out."""
 
     @classmethod
     def of_topic(
@@ -47,6 +51,8 @@ class Batch:
 
     def first(self, place: TopicPartition) -> int:
         """The upstream offset at which the content of a partition begins; it is not empty."""
+        if place in self.left_out:
+            return self.left_out[place][0]
         return max(first_offset(self.records[place]), self.begins.get(place, 0))
 
     def records_of(self, place: TopicPartition) -> Sequence[Record]:

@@ -10,16 +10,19 @@ Pure: heads, records and reads of the source in, portions out.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import merge
 from operator import attrgetter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from mirrorless.lane_state import NEW_LANE, Head, LaneState
+from mirrorless.chain.lane_state import NEW_LANE, Head, LaneState
 from mirrorless.ports.kafka import RangesRead, TopicPartition
 from mirrorless.protocol.event import Batch
-from mirrorless.record import Record, size_of
+from mirrorless.records.record import Record, size_of
+
+if TYPE_CHECKING:
+    from mirrorless.records.record_batch import BatchUnreadable
 
 PORTION_BYTES: Final = 8_000_000
 """Of records found in gaps that go in one transaction; a larger one goes alone with what stands before it."""
@@ -68,6 +71,8 @@ class Portion:
     """The part of a batch that goes in one transaction."""
 
     batch: Batch
+    damaged: Mapping[TopicPartition, BatchUnreadable] = field(default_factory=dict)
+    """Batches that nobody can read, at which lanes go no further."""
     examined: frozenset[TopicPartition] = frozenset()
     """Topic-partitions whose gaps were read."""
     rest: Batch | None = None
@@ -76,11 +81,15 @@ class Portion:
     def unread(self, gaps: Mapping[TopicPartition, Sequence[tuple[int, int]]]) -> list[TopicPartition]:
         """The topic-partitions of which not even the beginning of the first gap was read."""
         left = () if self.rest is None else self.rest.records
-        return [place for place in left if self.batch.covered[place] <= gaps[place][0][0]]
+        return [place for place in left if place not in self.damaged and self.batch.covered[place] <= gaps[place][0][0]]
 
 
 def merged(
-    batch: Batch, gaps: Mapping[TopicPartition, Sequence[tuple[int, int]]], read: Mapping[TopicPartition, RangesRead]
+    batch: Batch,
+    gaps: Mapping[TopicPartition, Sequence[tuple[int, int]]],
+    read: Mapping[TopicPartition, RangesRead],
+    *,
+    ordered: Callable[[TopicPartition, BatchUnreadable], bool],
 ) -> Portion:
     """The batch with what stands in its gaps, as far as these were read.
 
@@ -88,8 +97,11 @@ def merged(
         batch: as it came.
         gaps: of its topic-partitions, those that have any.
         read: what the source holds there.
+        ordered: whether the operator has ordered to leave out a batch that nobody can read.
     """
     records, covered = dict(batch.records), dict(batch.covered)
+    damaged: dict[TopicPartition, BatchUnreadable] = {}
+    left_out: dict[TopicPartition, tuple[int, int]] = {}
     rest: dict[TopicPartition, Sequence[Record]] = {}
     examined = set()
     for place, ranges in gaps.items():
@@ -98,6 +110,11 @@ def merged(
         if found.until < end:
             # The lane goes no further than its log was read, but it does go that far, if only over markers.
             until = max(first, found.until)
+            if (bad := found.damage) is not None and bad.next is not None and ordered(place, bad):
+                left_out[place] = (max(bad.offset, first), bad.next)
+                until = bad.next
+            elif bad is not None:
+                damaged[place] = bad
             cut = bisect_left(delivered, until, key=_OFFSET)
             delivered, rest[place] = delivered[:cut], delivered[cut:]
             covered[place] = until
@@ -105,7 +122,8 @@ def merged(
         if found.log_start <= first:
             examined.add(place)
     return Portion(
-        batch=Batch(records=records, covered=covered),
+        batch=Batch(records=records, covered=covered, left_out=left_out),
+        damaged=damaged,
         examined=frozenset(examined),
         rest=Batch(records=rest) if rest else None,
     )

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import LaneStopped, LaneWaits
-from mirrorless.lane import FlowName, Lane
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 
 
 def partial_batch_response(batch: Batch, outcome: BatchOutcome) -> dict[str, list[dict[str, Any]]]:

@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 
 if TYPE_CHECKING:
-    from mirrorless.record_batch import Codec, PassTerms, RecordBatch
+    from mirrorless.records.record_batch import Codec, PassTerms, RecordBatch
 
 PACKED_BYTES: Final = 1_000_000
 """Of a batch that is packed anew, at most: below `max.message.bytes` as brokers have it by default."""
@@ -84,7 +84,7 @@ def opened(
     *,
     position: int,
     begins: int,
-    apart: Collection[int],
+    apart: Collection[range],
     end: int | None,
 ) -> list[Element]:
     """The batches that pass, and in place of each other one its records.
@@ -94,11 +94,11 @@ def opened(
         terms: of the lane.
         position: of the lane; batches that lie below it as a whole are left as they are, for they are not written.
         begins: the upstream offset below which nothing was wanted.
-        apart: upstream offsets whose records are decided on by themselves.
+        apart: ranges of upstream offsets whose records are decided on by themselves.
         end: the upstream offset of the lane's stop, which no batch may cross; None: there is none.
     """
-    from mirrorless.batch_records import records  # noqa: PLC0415  see above
-    from mirrorless.record_batch import obstacle  # noqa: PLC0415  see above
+    from mirrorless.records.batch_records import records  # noqa: PLC0415  see above
+    from mirrorless.records.record_batch import obstacle  # noqa: PLC0415  see above
 
     found: list[Element] = []
     for batch in batches:
@@ -110,7 +110,8 @@ def opened(
         if why in DROPPED:
             continue
         crosses_stop = end is not None and batch.base_offset < end < batch.next
-        cut = batch.base_offset < begins or crosses_stop or any(offset in whole for offset in apart)
+        by_record = any(each.start < whole.stop and whole.start < each.stop for each in apart)
+        cut = batch.base_offset < begins or crosses_stop or by_record
         if cut or (why is not None and not below):
             found += [record for record in records(batch) if record.offset >= begins]
         else:
@@ -120,8 +121,8 @@ def opened(
 
 def opened_to_records(batches: Sequence[RecordBatch], begins: int) -> LaneContent:
     """The records of batches from an upstream offset on; the batches where there is none or one cannot be read."""
-    from mirrorless.batch_records import records  # noqa: PLC0415  see above
-    from mirrorless.record_batch import BatchUnreadable  # noqa: PLC0415  see above
+    from mirrorless.records.batch_records import records  # noqa: PLC0415  see above
+    from mirrorless.records.record_batch import BatchUnreadable  # noqa: PLC0415  see above
 
     try:
         found = [each for batch in batches if batch.records_count for each in records(batch) if each.offset >= begins]
@@ -157,7 +158,7 @@ def sealed(elements: Sequence[Element], codec: Codec, terms: PassTerms) -> list[
 
 
 def _packed(loose: Sequence[Record], codec: Codec, max_bytes: int) -> Iterator[OutgoingBatch]:
-    from mirrorless.batch_records import packed  # noqa: PLC0415  see above
+    from mirrorless.records.batch_records import packed  # noqa: PLC0415  see above
 
     at = 0
     for batch in packed(loose, codec, max_bytes=max_bytes):
@@ -168,7 +169,7 @@ def _packed(loose: Sequence[Record], codec: Codec, max_bytes: int) -> Iterator[O
 
 def records_in(elements: Iterable[Element]) -> Iterator[Record]:
     """Every record with its upstream offset, batch by batch."""
-    from mirrorless.batch_records import records  # noqa: PLC0415  see above
+    from mirrorless.records.batch_records import records  # noqa: PLC0415  see above
 
     for element in elements:
         if isinstance(element, Record):
@@ -181,7 +182,7 @@ def records_in(elements: Iterable[Element]) -> Iterator[Record]:
 
 def last_of(element: Element) -> Record:
     """The last record of a batch, decoded; or the record."""
-    from mirrorless.batch_records import last_record  # noqa: PLC0415  see above
+    from mirrorless.records.batch_records import last_record  # noqa: PLC0415  see above
 
     if isinstance(element, Record):
         return element

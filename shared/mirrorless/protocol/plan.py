@@ -8,20 +8,22 @@ Pure: heads and the operator's orders in, a plan out.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Head, LaneState, Stop
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Head, LaneState, LeftOut, Stop
+from mirrorless.chain.losses import Loss, quarantine_detail, quarantined_loss
+from mirrorless.chain.run import NO_EPOCH, Run
 from mirrorless.protocol.outgoing import Element, LaneContent, OutgoingBatch, is_raw, last_offset, opened, sealed
-from mirrorless.record import NOT_TEXT, Record
-from mirrorless.run import Run
+from mirrorless.protocol.refusal_causes import NAME_NOT_TEXT, NUL_IN_NAME, ZERO_TIMESTAMP
+from mirrorless.records.record import NOT_TEXT, Record
 
 if TYPE_CHECKING:
-    from mirrorless.origin import OriginRule
-    from mirrorless.record_batch import PassTerms, RecordBatch
+    from mirrorless.records.origin import OriginRule
+    from mirrorless.records.record_batch import BatchUnreadable, PassTerms, RecordBatch
 
 _offset = attrgetter("offset")
 
@@ -45,7 +47,11 @@ class LanePlan:
     examined: bool = False
     """Whether the source's log was read wherever the batch has a gap; see `Run.examined`."""
     returned: tuple[int, ...] = ()
-    """Upstream offsets of records that were first produced on the target; see `mirrorless.origin`."""
+    """Upstream offsets of records that were first produced on the target; see `mirrorless.records.origin`."""
+    epoch: int = NO_EPOCH
+    """At its end, see `Run.epoch`; not known of a part of the batch."""
+    orders: tuple[LeftOut, ...] = ()
+    """Of the operator, for records that the target will refuse."""
 
     @property
     def next(self) -> int:
@@ -58,9 +64,13 @@ class LanePlan:
 
     @property
     def unproven(self) -> Sequence[Element]:
-        """Records below the position that must be held against the chain: all, but those that the stop holds anyway."""
-        held = self.stop is not None and self.replayed and self.stop.upstream_offset <= self.replayed[0].offset
-        return () if held else self.replayed
+        """Records below the position that must be held against the chain: all, but those that the stop holds anyway.
+
+        A stop that stands where a log parts names the place better than a comparison from the first record on.
+        """
+        if self.stop is None:
+            return self.replayed
+        return [each for each in self.replayed if each.offset < self.stop.upstream_offset]
 
     @property
     def moves(self) -> bool:
@@ -77,7 +87,38 @@ class LanePlan:
         following = self.write[count].offset
         quarantined = tuple(offset for offset in self.quarantined if offset < following)
         returned = tuple(offset for offset in self.returned if offset < following)
-        return replace(self, write=self.write[:count], quarantined=quarantined, returned=returned, stop=None, covered=0)
+        return replace(
+            self,
+            write=self.write[:count],
+            quarantined=quarantined,
+            returned=returned,
+            stop=None,
+            covered=0,
+            epoch=NO_EPOCH,
+        )
+
+    def without(self, offsets: Collection[int]) -> LanePlan:
+        """This plan without some records that an order leaves out."""
+        write: Sequence[Record] = [each for each in self.write if each.offset not in offsets]  # type: ignore[misc]  # records
+        return replace(self, write=write, quarantined=tuple(sorted({*self.quarantined, *offsets})))
+
+    def leaves_out(self, offset: int, cause: str) -> bool:
+        """Whether an order leaves out this record, which is refused for a cause."""
+        return any(order.covers(offset, cause) for order in self.orders)
+
+    def losses(self, *, now: int) -> list[Loss]:
+        """What it leaves out by order, for the ledger: neighbours together."""
+        found: list[Loss] = []
+        for offset in self.quarantined:
+            # Of a batch that nobody can read only the first offset need be ordered, and all of it goes.
+            begun = [each for each in self.orders if each.first <= offset]
+            why = next((each for each in begun if offset < each.next), begun[-1]).why if begun else ""
+            last = found[-1] if found else None
+            if last is not None and last.next == offset and last.detail == quarantine_detail(why):
+                found[-1] = replace(last, next=offset + 1)
+            else:
+                found.append(quarantined_loss(self.lane, self.head.generation, offset, why, at=now))
+        return found
 
     def behind(self, run: Run) -> LanePlan:
         """What is left of this plan once its first part has become a run."""
@@ -101,6 +142,7 @@ def plan_lane(
     begins: int = 0,
     terms: PassTerms | None = None,
     origin: OriginRule | None = None,
+    left_out: tuple[int, int] | None = None,
 ) -> LanePlan:
     """Decide one lane's part of a batch.
 
@@ -114,12 +156,14 @@ def plan_lane(
         begins: see `Batch.begins`.
         terms: of the lane, where it is read by whole batches.
         origin: the rule of the topic, where records may return; then it is read by records.
+        left_out: see `Batch.left_out`.
     """
     if is_raw(content):
         if origin is not None:
             raise ValueError(f"{lane}: whole batches, whose records have no origin header")
         return _plan_batches(lane, head, state, content, now=now, covered=covered, begins=begins, terms=terms)
-    return _plan_elements(lane, head, state, content, now=now, covered=covered, origin=origin)  # type: ignore[arg-type]  # records
+    unread = range(*left_out) if left_out is not None else ()
+    return _plan_elements(lane, head, state, content, now=now, covered=covered, origin=origin, unread=unread)  # type: ignore[arg-type]  # records
 
 
 def _plan_batches(
@@ -133,28 +177,57 @@ def _plan_batches(
     begins: int,
     terms: PassTerms | None,
     opened_too: frozenset[int] = frozenset(),
+    unread: tuple[int, ...] = (),
 ) -> LanePlan:
-    """The plan of whole batches; one that cannot be read stops the lane. Those of `opened_too` do not pass."""
-    from mirrorless.record_batch import BatchUnreadable  # noqa: PLC0415  see `outgoing`
+    """The plan of whole batches; one that cannot be read stops the lane.
+
+    Those of `opened_too` do not pass; offsets of `unread` are of batches that an order leaves out.
+    """
+    from mirrorless.records.record_batch import BatchUnreadable  # noqa: PLC0415  see `outgoing`
 
     if terms is None:
         raise ValueError(f"{lane}: whole batches, and no terms of their remote topic")
     end = state.stop.upstream_offset if state.stop else None
     try:
-        apart = state.quarantine | opened_too
+        apart = [range(each.first, each.next) for each in state.quarantine if not each.cause]
+        apart += [range(offset, offset + 1) for offset in opened_too]
         elements = opened(batches, terms, begins=begins, position=head.position, apart=apart, end=end)
-        plan = _plan_elements(lane, head, state, elements, now=now, covered=covered, any_record=True)
-        return replace(plan, write=sealed(plan.write, batches[-1].codec, terms))
+        plan = _plan_elements(lane, head, state, elements, now=now, covered=covered, any_record=True, unread=unread)
+        return replace(plan, write=sealed(plan.write, batches[-1].codec, terms) if plan.write else ())
     except BatchUnreadable as exc:
         if exc.by_records and exc.offset not in opened_too:
             some = opened_too | {exc.offset}
             return _plan_batches(
-                lane, head, state, batches, now=now, covered=covered, begins=begins, terms=terms, opened_too=some
+                *(lane, head, state, batches),
+                now=now,
+                covered=covered,
+                begins=begins,
+                terms=terms,
+                opened_too=some,
+                unread=unread,
+            )
+        if state.left_out(exc.offset, exc.cause) is not None:
+            (bad,) = (batch for batch in batches if batch.base_offset == exc.offset)
+            return _plan_batches(
+                *(lane, head, state, [batch for batch in batches if batch is not bad]),
+                now=now,
+                covered=max(covered, batches[-1].next),
+                begins=begins,
+                terms=terms,
+                opened_too=opened_too,
+                unread=(*unread, *range(max(bad.base_offset, begins), bad.next)),
             )
         readable = [batch for batch in batches if batch.next <= exc.offset]
         plan = plan_lane(lane, head, state, readable, now=now, begins=begins, terms=terms)
-        stop = Stop(reason="refused", upstream_offset=exc.offset, detail=str(exc), at=now)
+        stop = unreadable_stop(exc, now=now)
         return replace(plan, stop=plan.stop or stop)
+
+
+def unreadable_stop(exc: BatchUnreadable, *, now: int) -> Stop:
+    """The stop of a lane at a batch that cannot be read."""
+    return Stop(
+        reason="refused", upstream_offset=exc.offset, detail=f"{exc.where}: {exc.what}", at=now, cause=exc.cause
+    )
 
 
 def _plan_elements(
@@ -167,8 +240,12 @@ def _plan_elements(
     covered: int,
     any_record: bool = False,
     origin: OriginRule | None = None,
+    unread: Sequence[int] = (),
 ) -> LanePlan:
-    """The plan of records, or of batches between records; `any_record`: of a writer that writes each as it is."""
+    """The plan of records, or of batches between records.
+
+    `any_record`: of a writer that writes each as it is. `unread`: offsets that an order leaves out unread.
+    """
     last = max(last_offset(records[-1]) if records else -1, covered - 1)
     returned: tuple[int, ...] = ()
     if origin is not None:
@@ -179,10 +256,11 @@ def _plan_elements(
         below = next((i for i, record in enumerate(records) if record.offset >= head.position), len(records))
     replayed, fresh = records[:below], records[below:] if below else records
 
-    quarantined: tuple[int, ...] = ()
+    quarantined = tuple(offset for offset in unread if offset >= head.position)
     if state.quarantine:
-        quarantined = tuple(record.offset for record in fresh if record.offset in state.quarantine)
-        fresh = [record for record in fresh if record.offset not in state.quarantine]
+        left_out = {record.offset for record in fresh if _left_out(record, state, packed=any_record)}
+        fresh = [record for record in fresh if record.offset not in left_out]
+        quarantined = tuple(sorted({*quarantined, *left_out}))
 
     # A stop beyond this batch is no reason to have the batch delivered again.
     standing = state.stop if state.stop and last >= state.stop.upstream_offset else None
@@ -200,7 +278,16 @@ def _plan_elements(
         returned=returned,
         stop=stop,
         covered=covered,
+        orders=state.quarantine,
     )
+
+
+def _left_out(element: Element, state: LaneState, *, packed: bool) -> bool:
+    """Whether the operator ordered to leave out a record: whatever becomes of it, or for what stands in its way."""
+    if state.left_out(element.offset) is not None:
+        return True
+    found = _unwritable(element, packed=packed) if isinstance(element, Record) else None
+    return found is not None and state.left_out(element.offset, found[0]) is not None
 
 
 def _first_unwritable(elements: Sequence[Element], *, now: int, packed: bool) -> Stop | None:
@@ -215,18 +302,27 @@ def _first_unwritable(elements: Sequence[Element], *, now: int, packed: bool) ->
         packed: whether records are packed into batches here, and not by the Kafka client.
     """
     some = [each for each in elements if isinstance(each, Record) and each.headers] if packed else elements
-    records: Sequence[Record] = some  # type: ignore[assignment]  # the Kafka client is given nothing else
-    for record in records:
-        if record.timestamp == 0 and not packed:
-            detail = "its timestamp is 0 (1970-01-01), which the Kafka client can only write as the present time"
-        elif record.headers and not packed and any("\0" in name for name, _ in record.headers):
-            detail = "the name of one of its headers contains a NUL, at which the Kafka client would cut it"
-        elif record.headers and any(NOT_TEXT in name for name, _ in record.headers):
-            detail = (
-                "the name of one of its headers is not UTF-8, or has the character U+FFFD by which what is not is "
-                "replaced: it passes only inside a whole batch (`trigger: schedule`, or a backfill)"
-            )
-        else:
-            continue
-        return Stop(reason="refused", upstream_offset=record.offset, detail=detail, at=now)
+    for record in some:
+        if isinstance(record, Record) and (found := _unwritable(record, packed=packed)) is not None:
+            cause, detail = found
+            return Stop(reason="refused", upstream_offset=record.offset, detail=detail, at=now, cause=cause)
+    return None
+
+
+def _unwritable(record: Record, *, packed: bool) -> tuple[str, str] | None:
+    """Why a record cannot be written as it is: the cause, and words; None where it can."""
+    if record.timestamp == 0 and not packed:
+        return (
+            ZERO_TIMESTAMP,
+            "its timestamp is 0 (1970-01-01), which the Kafka client can only write as the present time",
+        )
+    if not record.headers:
+        return None
+    if not packed and any("\0" in name for name, _ in record.headers):
+        return NUL_IN_NAME, "the name of one of its headers contains a NUL, at which the Kafka client would cut it"
+    if any(NOT_TEXT in name for name, _ in record.headers):
+        return NAME_NOT_TEXT, (
+            "the name of one of its headers is not UTF-8, or has the character U+FFFD by which what is not is "
+            "replaced: it passes only inside a whole batch (`trigger: schedule`, or a backfill)"
+        )
     return None

@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head, LaneState, Stop, believed
+from mirrorless.chain.run import Link, Reset, Run
+from mirrorless.clock import Deadline
 from mirrorless.errors import LostRace
-from mirrorless.lane import Lane
-from mirrorless.lane_state import RUNNING, Head, LaneState, Stop
-from mirrorless.ports.kafka import Deadline, Target
+from mirrorless.ports.kafka import Target
 from mirrorless.ports.stores import Chains, LaneStates
-from mirrorless.protocol.recovery import settle_doubts
-from mirrorless.run import Link, Reset, Run
+from mirrorless.protocol.recovery import settle_doubts, unsettled_stop
 
 END = 2**63 - 1
 """Above every offset."""
@@ -104,7 +105,11 @@ class Positions:
         heads |= self.chains.heads(settled)
         if any(heads[lane].in_doubt for lane in settled):
             raise LostRace("a rival prepared the lane anew while a run in doubt was settled", where=str(settled[0]))
+        heads = {lane: believed(head, self._states[lane]) for lane, head in heads.items()}
         self._stop_expired({lane: head for lane, head in heads.items() if head.expired})
+        for lane, head in heads.items():
+            if head != NEW_LANE and not head.expired:
+                self._begun(lane, head.generation)
         # Orders name records of one generation: those that are remembered may have been dropped with it.
         anew = [lane for lane, generation in doubted.items() if lane in heads and heads[lane].generation != generation]
         if anew:
@@ -143,12 +148,20 @@ class Positions:
         """These runs are committed: their lanes stand behind them now."""
         for run in runs:
             self._heads[run.lane] = Head(generation=run.generation, position=run.next, run=run)
+            self._begun(run.lane, run.generation)
 
     def stop(self, lane: Lane, stop: Stop) -> None:
         """Put a stop where the operator finds it, and read the operator's answer at the next delivery."""
-        if stop != self._states[lane].stop:
+        if stop != self._states[lane].stop and not self._place_known(lane, stop):
             self.states.stop(lane, stop)
         self.forget([lane])
+
+    def _place_known(self, lane: Lane, stop: Stop) -> bool:
+        """Whether a stop is a contradiction above the place at which a check has stopped the lane meanwhile."""
+        if stop.reason != "contradiction" or stop.untrue_from is None:
+            return False
+        standing = self.states.read([lane]).get(lane, RUNNING).stop
+        return standing is not None and standing.reason == "truncated" and stop.untrue_from >= standing.upstream_offset
 
     def wait(self, lane: Lane, upstream_offset: int) -> None:
         """Record how far the job must come; its runs are read at the next delivery."""
@@ -200,10 +213,20 @@ class Positions:
     def _stop_expired(self, heads: Mapping[Lane, Head]) -> None:
         """Stop lanes with a chain whose end may have expired: what was replicated last is not known any more."""
         for lane, head in heads.items():
-            detail = "the end of its offset map was not renewed for the whole retention, and has expired or may have"
-            stop = Stop(reason="broken", upstream_offset=head.position, detail=detail, at=self.clock())
+            detail = (
+                "the end of its offset map was not renewed for the whole retention, and has expired or may have: what "
+                f"was replicated last is not known, at least all below {head.position} was"
+            )
+            stop = Stop(reason="expired", upstream_offset=head.position, detail=detail, at=self.clock())
             self._states[lane] = replace(self._states[lane], stop=stop)
             self.states.stop(lane, stop)
+
+    def _begun(self, lane: Lane, generation: int) -> None:
+        """Keep beside the chain, which expires, that there is one."""
+        state = self._states[lane]
+        if state.begun != generation:
+            self.states.begin(lane, generation)
+            self._states[lane] = replace(state, begun=generation)
 
     def _read_states(self, lanes: Sequence[Lane], deadline: Deadline) -> None:
         read_at = self.clock(), self.monotonic()
@@ -225,8 +248,7 @@ class Positions:
         broken = settle_doubts(runs, remote_topic, chains=self.chains, target=self.target, deadline=deadline)
         for run in runs:
             if run.lane in broken:
-                detail = str(broken[run.lane])
-                stop = Stop(reason="broken", upstream_offset=run.position, detail=detail, at=self.clock())
+                stop = unsettled_stop(run, broken[run.lane], now=self.clock())
                 self._states[run.lane] = replace(self._states[run.lane], stop=stop)
                 self.states.stop(run.lane, stop)
         return [run.lane for run in runs if run.lane not in broken]

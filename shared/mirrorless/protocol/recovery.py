@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Stop
+from mirrorless.chain.run import Run
+from mirrorless.clock import Deadline
 from mirrorless.errors import ChainBroken, InDoubt
-from mirrorless.lane import Lane
-from mirrorless.ports.kafka import Deadline, LookResult, Target, TopicPartition
+from mirrorless.ports.kafka import LookResult, Target, TopicPartition
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.digest import fingerprint
-from mirrorless.record import Record
-from mirrorless.run import Run
+from mirrorless.records.record import Record
 
 
 def settle_doubts(
@@ -85,6 +87,12 @@ def settle_doubt(
         raise broken[run.lane]
 
 
+def unsettled_stop(run: Run, why: ChainBroken, *, now: int) -> Stop:
+    """The stop of a lane whose run cannot be settled. Args: now: ms since the epoch."""
+    untrue = 0 if why.target_lost else None
+    return Stop(reason="broken", upstream_offset=run.position, detail=str(why), at=now, untrue_from=untrue)
+
+
 def _confirm(runs: Sequence[Run], chains: Chains, deadline: Deadline) -> dict[Lane, ChainBroken]:
     """Confirm runs together; where one of them is gone, each by itself, for only those of its attempt are broken."""
     if not runs:
@@ -117,6 +125,7 @@ def _broken(run: Run, found: Record | LookResult | None, remote: TopicPartition)
             where=place,
             hint="the remote topic was deleted or re-created, or lost its end: compare it with the map, then reset the "
             "lane to the source's offset at which the target should go on",
+            target_lost=True,
         )
     if found == "expired":
         return ChainBroken(
@@ -128,6 +137,7 @@ def _broken(run: Run, found: Record | LookResult | None, remote: TopicPartition)
         f"another record than this run's stands at {witness}",
         where=place,
         hint="another producer writes to the remote topic, or it was re-created: find it, then reset the lane",
+        target_lost=True,
     )
 
 

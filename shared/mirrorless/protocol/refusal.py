@@ -52,6 +52,10 @@ class RefusalSearch:
             self._narrow()
         return False
 
+    def first(self, index: int) -> None:
+        """Let so many records that the target took go first, and the refused one behind them come again."""
+        self.certain = index
+
     def taken(self, records: int, left: int) -> int:
         """Continue behind records that the target took, of which `left` follow.
 

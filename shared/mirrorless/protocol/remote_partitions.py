@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.lane import FlowName
-from mirrorless.ports.kafka import Deadline, Source, Target
+from mirrorless.ports.kafka import Source, Target
 from mirrorless.protocol.plan import LanePlan
 
 

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from mirrorless.lane_state import Stop
+from mirrorless.chain.lane_state import Stop
+from mirrorless.chain.run import Link, Reset, Run
 from mirrorless.protocol.digest import digest, fingerprint
 from mirrorless.protocol.outgoing import records_in
 from mirrorless.protocol.plan import LanePlan
-from mirrorless.record import Record
-from mirrorless.run import Link, Reset, Run
+from mirrorless.records.record import Record
 
 
 def hold_against(plan: LanePlan, links: Sequence[Link], *, now: int) -> LanePlan:
@@ -32,7 +32,7 @@ def hold_against(plan: LanePlan, links: Sequence[Link], *, now: int) -> LanePlan
         links: the chain's links over them.
         now: ms since the epoch.
     """
-    found = contradiction(records_in(plan.replayed), links)
+    found = contradiction(records_in(plan.unproven), links)
     if found is None:
         return plan
     offset, reason = found
@@ -42,6 +42,7 @@ def hold_against(plan: LanePlan, links: Sequence[Link], *, now: int) -> LanePlan
         detail=f"upstream offset {offset}: {reason}: the source topic was re-created or truncated, or its group's "
         "offsets were moved",
         at=now,
+        untrue_from=offset,
     )
     return replace(plan, write=(), quarantined=(), returned=(), stop=stop)
 

@@ -27,27 +27,31 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from mirrorless.errors import LostRace, Retriable
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import Stop
-from mirrorless.losses import quarantined_loss
-from mirrorless.ports.kafka import CommittedLog, Deadline, Source, Target, TopicPartition
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import Stop
+from mirrorless.chain.run import Run
+from mirrorless.clock import Deadline
+from mirrorless.errors import LostRace, NotAcknowledged, Retriable
+from mirrorless.ports.kafka import CommittedLog, Source, Target, TopicPartition
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.protocol.admission import Waiting, waits_for_history, waits_for_lease, waits_for_rest
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.gap_merge import PORTION_BYTES, Portion, gaps_of_batch, merged, near_offsets
 from mirrorless.protocol.hooks import reached
-from mirrorless.protocol.outgoing import last_offset
-from mirrorless.protocol.plan import LanePlan, plan_lane
+from mirrorless.protocol.outgoing import is_raw, last_offset
+from mirrorless.protocol.plan import LanePlan, plan_lane, unreadable_stop
+from mirrorless.protocol.portions import QUICK_SECONDS, TransactionBytes, bytes_in, joined, of_one_epoch, parted
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.remote_partitions import RemotePartitions
 from mirrorless.protocol.replay_check import hold_against
 from mirrorless.protocol.transaction import PortionTransactions
-from mirrorless.run import Run
 
 if TYPE_CHECKING:
-    from mirrorless.origin import OriginRule
-    from mirrorless.record_batch import PassTerms
+    from mirrorless.records.origin import OriginRule
+    from mirrorless.records.record_batch import PassTerms
+
+AGAIN_SECONDS = 5.0
+"""That must be left, beside the time that a failed transaction took, for a smaller one."""
 
 RIVALS = 5
 """How often a batch begins again because a rival was faster, before Lambda's retry takes over."""
@@ -105,6 +109,8 @@ class Replicator:
     """The source's logs, where gaps of a batch are read for records that no event can carry; None: gaps stay gaps."""
     from_log_start: bool = False
     """Whether a lane without a chain begins with its log, see `gaps_of_batch`."""
+    size: TransactionBytes = field(default_factory=TransactionBytes)
+    """Of its transactions. What takes too long makes it smaller, for as long as the environment lives."""
     _remote: RemotePartitions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -134,14 +140,31 @@ class Replicator:
         races = 0
         try:
             while races < RIVALS:
+                portion, later = of_one_epoch(batch)
+                if not self.size.is_usual:
+                    portion, more = parted(portion, self.size.most)
+                    later = joined(more, later, ())
+                began = self.clock()
                 try:
-                    outcome, rest = self._once(batch, request, deadline, known, read_on=read_on)
+                    outcome, rest = self._once(portion, request, deadline, known, read_on=read_on)
                 except LostRace:
                     # The writer aborted cleanly and stays warm; only what we believed about the lanes was wrong.
                     self.positions.forget(Lane(self.flow, *place) for place in batch.records)
                     races += 1
                     continue
+                except Retriable as exc:
+                    took = (self.clock() - began) / 1000
+                    self._learn(portion, exc, took)
+                    # What reads on by itself comes back with less. An event would come back as it is, and to an
+                    # environment that does not know this: less of it goes at once.
+                    again = isinstance(exc, NotAcknowledged) and not read_on and not self.holder
+                    if not again or deadline() < took + AGAIN_SECONDS:
+                        raise
+                    self.forget()
+                    continue
+                self.size.went_well((self.clock() - began) / 1000)
                 done = outcome.after(done)
+                rest = joined(rest, later, {*outcome.stopped, *outcome.waiting})
                 if rest is None:
                     return done
                 batch, races = rest, 0
@@ -153,6 +176,13 @@ class Replicator:
             where=f"{self.flow} {', '.join(batch.topics)}",
             hint="look for a second mapping with another consumer group on this topic",
         )
+
+    def _learn(self, tried: Batch, exc: Retriable, took: float) -> None:
+        """Write less at once, where what was tried was too much for its time."""
+        if isinstance(exc, NotAcknowledged) and exc.tried:
+            self.size.failed(exc.tried, exc.share)
+        elif isinstance(exc, NotAcknowledged) or took >= QUICK_SECONDS:
+            self.size.failed(sum(map(bytes_in, tried.records.values())), 0.0)
 
     def warm_up(self, seconds: float) -> bool:
         """Open the writer ahead of the first event, where the cluster answers in time.
@@ -180,7 +210,11 @@ class Replicator:
         lanes = {place: Lane(self.flow, *place) for place in batch.records}
 
         # 1. Position.
-        begins = {lanes[place]: batch.first(place) for place, content in batch.records.items() if content}
+        begins = {
+            lanes[place]: batch.first(place)
+            for place, content in batch.records.items()
+            if content or place in batch.left_out
+        }
         leased = self.positions.load(lanes.values(), self.remote_topic, deadline, begins)
         unleased = {lane: first for lane, first in begins.items() if lane not in leased}
         self._hold_generations(unleased, generations, read_on=read_on)
@@ -199,6 +233,9 @@ class Replicator:
             place: self._plan(lane, portion.batch, examined=place in portion.examined)
             for place, lane in admitted.items()
         }
+        for place, bad in portion.damaged.items():
+            if plans[place].stop is None:
+                plans[place] = replace(plans[place], stop=unreadable_stop(bad, now=self.clock()))
         reached("planned")
 
         # 3. to 7., for all lanes in one transaction.
@@ -206,13 +243,12 @@ class Replicator:
         runs: list[Run] = []
         if moving:
             self._remote.ensure(moving, deadline)
-            self._note_quarantined(moving)
             transactions = self._transactions(request, deadline)
             runs, refused, broken = transactions.write(moving)
             plans |= {_place(plan.lane): plan for plan in broken}
             # A refused record has spoilt the transaction. Its lane goes again alone, portion by portion.
-            for plan, index in refused:
-                careful, stop = transactions.write_alone(plan, index)
+            for plan, refusal in refused:
+                careful, stop = transactions.write_alone(plan, refusal)
                 plans[_place(plan.lane)] = replace(plan, stop=stop)
                 runs += careful
         stopped = {place: plan.stop for place, plan in plans.items() if plan.stop is not None}
@@ -246,7 +282,12 @@ class Replicator:
         if not gaps:
             return Portion(batch=batch)
         near = near_offsets(batch.records_of(place) for place in gaps)
-        portion = merged(batch, gaps, self.gap_log.read(gaps, deadline, near=near, size=PORTION_BYTES))
+        portion = merged(
+            batch,
+            gaps,
+            self.gap_log.read(gaps, deadline, near=near, size=PORTION_BYTES),
+            ordered=lambda place, bad: self.positions.state(lanes[place]).left_out(bad.offset, bad.cause) is not None,
+        )
         unread = portion.unread(gaps)
         if unread and len(unread) == len(lanes):  # otherwise the other lanes go first
             place = min(unread)
@@ -304,18 +345,17 @@ class Replicator:
             begins=batch.begins.get(place, 0),
             terms=terms,
             origin=self.origin(lane.topic),
+            left_out=batch.left_out.get(place),
         )
         plan = replace(plan, examined=examined) if examined else plan
+        content = batch.records[place]
+        epoch = content[-1].leader_epoch if is_raw(content) else batch.epochs.get(place)
+        if plan.stop is None and epoch is not None:
+            plan = replace(plan, epoch=epoch)  # of a part of what was read, the epoch at its end is not known
         if not plan.unproven:
             return plan
         links = self.positions.links_over(lane, plan.unproven[0].offset, last_offset(plan.unproven[-1]))
         return hold_against(plan, links, now=self.clock())
-
-    def _note_quarantined(self, plans: Sequence[LanePlan]) -> None:
-        """Before the chain passes them: noting a loss twice keeps one, forgetting it would hide it."""
-        for plan in plans:
-            for offset in plan.quarantined:
-                self.ledger.note(quarantined_loss(plan.lane, plan.head.generation, offset, at=self.clock()))
 
     def _transactions(self, request: str, deadline: Deadline) -> PortionTransactions:
         return PortionTransactions(
@@ -327,6 +367,7 @@ class Replicator:
             clock=self.clock,
             new_id=self.new_id,
             examined=self.examined,
+            note=self.ledger.note,
             request=request,
             deadline=deadline,
         )

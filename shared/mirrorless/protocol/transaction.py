@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
-from mirrorless.errors import LostRace, Retriable
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Stop
-from mirrorless.ports.kafka import Deadline, Delivery, Target, Writer
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Stop
+from mirrorless.chain.losses import Loss
+from mirrorless.chain.run import Run
+from mirrorless.clock import Deadline
+from mirrorless.errors import LostRace, NotAcknowledged, Retriable
+from mirrorless.ports.kafka import Delivery, Refusal, Target, Writer
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.hooks import reached
 from mirrorless.protocol.outgoing import Element, of_batches, records_in
@@ -17,8 +20,11 @@ from mirrorless.protocol.plan import LanePlan
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.refusal import RefusalSearch
 from mirrorless.protocol.settle import Attempt, lost_end, settle_lane
-from mirrorless.record import Record, size_of
-from mirrorless.run import Run
+from mirrorless.records.record import Record, size_of
+
+SMALLER: Final = ("zstd", "gzip")
+"""Codecs by which a record is tried that is too large by the flow's own: its producer's made it fit, and no event names
+that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +39,21 @@ class PortionTransactions:
     clock: Callable[[], int]
     new_id: Callable[[], str]
     examined: bool
+    note: Callable[[Loss], None]
+    """Keeps a loss, before the chain passes it: noting one twice keeps one, forgetting it would hide it."""
     request: str
     """See `Replicator.replicate`."""
     deadline: Deadline
 
-    def write(self, plans: Sequence[LanePlan]) -> tuple[list[Run], list[tuple[LanePlan, int]], list[LanePlan]]:
+    def write(self, plans: Sequence[LanePlan]) -> tuple[list[Run], list[tuple[LanePlan, Refusal]], list[LanePlan]]:
         """Steps 3 to 7 for `plans` in one transaction; without the others the rest goes again.
 
         Returns:
-            the runs, the plans with a refused record and the index of the refusal, and those stopped because the target
-            lost records.
+            the runs, the plans with a refused record and the refusal, and those stopped because the target lost
+            records.
         """
-        refused: list[tuple[LanePlan, int]] = []
+        self._note(plans)
+        refused: list[tuple[LanePlan, Refusal]] = []
         broken: list[LanePlan] = []
         rest = list(plans)
         while rest:
@@ -59,7 +68,7 @@ class PortionTransactions:
                 if (stop := self._lost_end(writer, plan, delivery)) is not None:
                     broken.append(replace(plan, stop=stop))
                 elif delivery.refusal is not None:
-                    refused.append((plan, delivery.refusal.index))
+                    refused.append((plan, delivery.refusal))
                 else:
                     good.append(plan)
             if good and (len(good) == len(rest) or self.delivery == "at_least_once"):
@@ -69,15 +78,16 @@ class PortionTransactions:
             rest = good
         return [], refused, broken
 
-    def write_alone(self, plan: LanePlan, refused: int) -> tuple[list[Run], Stop | None]:
+    def write_alone(self, plan: LanePlan, refusal: Refusal) -> tuple[list[Run], Stop | None]:
         """One lane alone, up to the record that the target refuses.
 
         Of whole batches those before the refused one pass, its records are searched, and those behind it pass again.
 
         Args:
             plan: of the lane.
-            refused: the index of the refusal.
+            refusal: of it.
         """
+        refused = refusal.index
         if not of_batches(plan.write):
             return self._write_carefully(plan)
         runs: list[Run] = []
@@ -89,7 +99,7 @@ class PortionTransactions:
                 if broken:
                     return runs, broken[0].stop
                 if again:
-                    refused = again[0][1]  # the target judges by the moment: nothing was written
+                    refused = again[0][1].index  # the target judges by the moment: nothing was written
                     continue
                 plan = plan.behind(runs[-1])
             one = plan.first(1)
@@ -103,7 +113,8 @@ class PortionTransactions:
             runs += rest
             if not again:
                 return runs, broken[0].stop if broken else plan.stop
-            ((plan, refused),) = again
+            ((plan, refusal),) = again
+            refused = refusal.index
 
     def _write_carefully(self, plan: LanePlan) -> tuple[list[Run], Stop | None]:
         """One lane alone, up to the record that the target refuses; see `RefusalSearch`."""
@@ -111,6 +122,7 @@ class PortionTransactions:
         search = RefusalSearch.among(len(plan.write))
         while plan.moves:
             portion = plan.first(search.certain or len(plan.write))
+            self._note([portion])
             writer = self.target.careful_writer(search.batch, self.deadline)
             delivery = self._produce(writer, [portion])[plan.lane]
             if (lost := self._lost_end(writer, portion, delivery)) is not None:
@@ -124,13 +136,55 @@ class PortionTransactions:
                     self.target.limit_batches(too_large)
                 continue
             writer.abort(self.deadline)
-            index = delivery.refusal.index
-            if search.refused(index, _size(portion.write[index : index + search.batch])):
-                offset = plan.write[index].offset
-                stop = Stop(reason="refused", upstream_offset=offset, detail=delivery.refusal.detail, at=self.clock())
-                # Without the stop the plan would pass over the record, where it covers what lies behind.
-                plan = replace(plan.first(index), stop=stop)
+            index, place = delivery.refusal.index, (self.remote_topic(plan.lane.topic), plan.lane.partition)
+            rest: Sequence[Record] = portion.write[index:]  # type: ignore[assignment]  # a search is one among records
+            refusal = self.target.explained(place, rest, delivery.refusal, self.deadline)
+            named = [index + each for each in refusal.records]
+            if not named and search.refused(index, _size(rest[: search.batch])):
+                if refusal.too_large and index:
+                    search.first(index)
+                    continue
+                if refusal.too_large and (taken_run := self._write_smaller(plan.first(1))) is not None:
+                    runs.append(taken_run)
+                    plan = plan.behind(taken_run)
+                    search = RefusalSearch.among(len(plan.write))
+                    continue
+                named = [index]
+            if named:
+                plan, search = self._without(plan, named, refusal), RefusalSearch.among(len(plan.write))
         return runs, plan.stop
+
+    def _write_smaller(self, plan: LanePlan) -> Run | None:
+        """One record that was too large, by the codec by which it fits; None where there is none."""
+        for codec in SMALLER:
+            writer = self.target.careful_writer(1, self.deadline, codec=codec)
+            delivery = self._produce(writer, [plan])[plan.lane]
+            if delivery.refusal is None and self._lost_end(writer, plan, delivery) is None:
+                (run,) = self._record(writer, [plan], {plan.lane: delivery})
+                self.target.prefer(codec)
+                return run
+            writer.abort(self.deadline)
+        return None
+
+    def _without(self, plan: LanePlan, refused: Sequence[int], refusal: Refusal) -> LanePlan:
+        """A plan without the refused records that an order leaves out, and up to the first that none does."""
+        records: Sequence[Record] = plan.write  # type: ignore[assignment]  # a search is one among records
+        offsets = [records[index].offset for index in refused]
+        standing = next((offset for offset in offsets if not plan.leaves_out(offset, refusal.cause)), None)
+        plan = plan.without({offset for offset in offsets if standing is None or offset < standing})
+        if standing is None:
+            return plan
+        stop = Stop(
+            reason="refused", upstream_offset=standing, detail=refusal.detail, at=self.clock(), cause=refusal.cause
+        )
+        # Without the stop the plan would pass over the record, where it covers what lies behind.
+        before = sum(each.offset < standing for each in plan.write)
+        return replace(plan.first(before), stop=stop)
+
+    def _note(self, plans: Sequence[LanePlan]) -> None:
+        for plan in plans:
+            for loss in plan.losses(now=self.clock()):
+                self.note(loss)
 
     def _lost_end(self, writer: Writer, plan: LanePlan, delivery: Delivery) -> Stop | None:
         """See `lost_end`; compared with what the chain's newest record is now.
@@ -167,6 +221,7 @@ class PortionTransactions:
             request=self.request,
             now=self.clock(),
             examined=self.examined,
+            throttled_ms=writer.throttled_ms,
         )
         runs = [settle_lane(plan, deliveries[plan.lane].downstream, attempt) for plan in plans]
         reached("settled")
@@ -192,7 +247,13 @@ class PortionTransactions:
         reached("prepared")
 
         # 6. Commit. If this fails, the runs stay in doubt, and the chain decides.
-        writer.commit(self.deadline)
+        try:
+            writer.commit(self.deadline)
+        except Retriable as exc:
+            if not writer.throttled_ms:
+                raise
+            # A quota's pauses hold back this request, too, for longer than the transaction may take.
+            raise NotAcknowledged(exc.what, where=exc.where, hint=exc.hint) from exc
         reached("committed")
 
         # 7. Confirm.

@@ -16,18 +16,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Head
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Head
+from mirrorless.chain.run import Link, Reset, Run
 from mirrorless.ports.stores import ChainReads
-from mirrorless.run import Link, Reset, Run
 
-TranslationState = Literal["exact", "next_record", "ahead_of_replication", "before_map", "no_map"]
+TranslationState = Literal["exact", "next_record", "ahead_of_replication", "before_map", "no_map", "map_lost"]
 """
 exact                 the very record, or the end of what has been replicated
 next_record           the offset lies in a gap: this is the next record that exists
 ahead_of_replication  the offset lies beyond the newest run: this is the end of the map
 before_map            no run covers the offset any more: this is the oldest record of the map after it
 no_map                nothing of this lane has been replicated
+map_lost              the lane is stopped, because the map describes records that are gone: no offset is known
 """
 
 PAGE = 16
@@ -39,7 +40,7 @@ LONG_PAGE = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
-    """An offset on the other side; None only with `no_map`."""
+    """An offset on the other side; None only with `no_map` and `map_lost`."""
 
     offset: int | None
     state: TranslationState
@@ -48,10 +49,14 @@ class Translation:
 Side = Literal["upstream", "downstream"]
 
 NO_MAP = Translation(offset=None, state="no_map")
+MAP_LOST = Translation(offset=None, state="map_lost")
 
 
 class OffsetMap:
-    """Translates offsets of one lane's newest generation."""
+    """Translates offsets of one lane's newest generation.
+
+    Whoever lets others go by the answers reads chains by `MapReads`: only its heads heed the stops of lanes.
+    """
 
     def __init__(self, chains: ChainReads) -> None:
         self._chains = chains
@@ -65,6 +70,8 @@ class OffsetMap:
             head: the lane's, where the caller has read it already.
         """
         head = head or self._chains.heads([lane])[lane]
+        if is_lost(head, upstream):
+            return MAP_LOST
         found = self.next_downstream(lane, upstream, head=head)
         if found is not None:
             return found
@@ -112,6 +119,10 @@ class OffsetMap:
                 visible before their run is prepared (at_least_once).
         """
         head = head or self._chains.heads([lane])[lane]
+        found = self._upstream(lane, downstream, head=head, stable_end=stable_end)
+        return MAP_LOST if is_lost(head, found.offset or 0) else found
+
+    def _upstream(self, lane: Lane, downstream: int, *, head: Head, stable_end: int | None) -> Translation:
         run = self._last_run_from(lane, head, downstream)
         if run is None:
             first = self._first_record_after(lane, head, -1)
@@ -246,6 +257,11 @@ class OffsetMap:
                 return None
             link = self._chains.at_or_before(lane, head.generation, link.position - 1, head=head)
         return None
+
+
+def is_lost(head: Head, upstream: int) -> bool:
+    """Whether the map may describe records that are gone, from an upstream offset on."""
+    return head.untrue_from is not None and upstream >= head.untrue_from
 
 
 def _committed(link: Link | None) -> Run | None:

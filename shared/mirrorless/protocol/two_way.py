@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirrorless.lane import Lane
-from mirrorless.lane_state import NEW_LANE, Head
-from mirrorless.ports.stores import Chains
-from mirrorless.protocol.translate import OffsetMap, Translation
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import NEW_LANE, Head
+from mirrorless.ports.stores import ChainReads
+from mirrorless.protocol.translate import MAP_LOST, OffsetMap, Translation, is_lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class OneWay:
     head: Head
 
     @classmethod
-    def of(cls, chains: Chains, lane: Lane, head: Head) -> OneWay:
+    def of(cls, chains: ChainReads, lane: Lane, head: Head) -> OneWay:
         """A lane of a flow, by its chains."""
         return cls(offsets=OffsetMap(chains), lane=lane, head=head)
 
@@ -67,6 +67,8 @@ def place_there(out: OneWay, back: OneWay, offset: int, *, stable_end: int | Non
         return NOWHERE  # of the records there, nothing is known
     copied = out.offsets.next_downstream(out.lane, offset, head=out.head)
     produced = back.offsets.upstream(back.lane, offset, head=back.head, stable_end=stable_end)
+    if is_lost(out.head, offset) or produced.state == "map_lost":
+        return TwoWayPlace(found=MAP_LOST)
     at_end = produced.state == "no_map" or produced.offset == back.head.position
     own = back.head.position if produced.offset is None else produced.offset
     parts = (None if copied is None else copied.offset, own)

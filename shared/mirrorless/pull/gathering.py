@@ -12,41 +12,22 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from mirrorless.lane import SLICE_LANES
+from mirrorless.chain.lane import SLICE_LANES
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.outgoing import LaneContent, is_raw
+from mirrorless.protocol.portions import TransactionBytes
 from mirrorless.pull.log import Arrivals
 from mirrorless.pull.shards import LANES_OF_TRANSACTION
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 
-BATCH_BYTES: Final = 16_000_000
 BATCH_RECORDS: Final = 20_000
-"""Of what waits for its transactions, whichever comes first: then slices are written before their windows end."""
-
-LEAST_BATCH_BYTES: Final = BATCH_BYTES // 64
-QUICK_SECONDS: Final = 5.0
-"""A fifth of what a transaction may take, see `mirrorless.pull.run`."""
+"""Of what waits for its transactions, or so many bytes as one may have, whichever comes first: then slices are written
+before their windows end."""
 
 EARLY: Final = 1 / 8
 """Of a window that a slice may be early to share a transaction with one that is due: fewer, fuller transactions."""
 
 _Slice = tuple[str, int]
-
-
-@dataclass(slots=True)
-class TransactionBytes:
-    """Bytes of a transaction at most: less after a failure, so that a link of any speed brings one to its end."""
-
-    most: int = BATCH_BYTES
-
-    def failed(self) -> None:
-        """Halve it."""
-        self.most = max(LEAST_BATCH_BYTES, self.most // 2)
-
-    def went_well(self, seconds: float) -> None:
-        """Double it, up to its usual size, after a transaction that took a fifth of its time or less."""
-        if seconds < QUICK_SECONDS:
-            self.most = min(BATCH_BYTES, self.most * 2)
 
 
 @dataclass(slots=True)
@@ -64,6 +45,8 @@ class Gathering:
 
     window_seconds: float
     size: TransactionBytes = field(default_factory=TransactionBytes)
+    cap: int | None = None
+    """Bytes that may be written at once, where there is a cap."""
     come: Arrivals = field(default_factory=Arrivals)
     due_at: float = inf
     """When the first slice is due, monotonic seconds; infinite where nothing waits."""
@@ -74,7 +57,8 @@ class Gathering:
     @property
     def room(self) -> tuple[int, int]:
         """Records and bytes that may come until slices are written early; none where either is zero."""
-        return max(0, BATCH_RECORDS - self._records), max(0, self.size.most - self.come.bytes)
+        most = self.size.most if self.cap is None else min(self.cap, self.size.most)
+        return max(0, BATCH_RECORDS - self._records), max(0, most - self.come.bytes)
 
     @property
     def has_news(self) -> bool:
@@ -111,7 +95,7 @@ class Gathering:
     def drop(self, places: Iterable[TopicPartition]) -> None:
         """Forget what has come of lanes that are read no more, or are to be read anew."""
         for place in places:
-            for come in (self.come.ended, self.come.truncated, self.come.unreadable):
+            for come in (self.come.epochs, self.come.ended, self.come.truncated, self.come.unreadable):
                 come.pop(place, None)
             self.come.out_of_range.discard(place)
             if (content := self.come.records.pop(place, None)) is None:
@@ -148,6 +132,7 @@ class Gathering:
             found.records = {place: content for place, content in found.records.items() if place in places}
             written = sum(map(_bytes, found.records.values()))
             found.bytes, rest.bytes = written, found.bytes - written
+            rest.epochs = {place: found.epochs.pop(place) for place in found.epochs.keys() & left.keys()}
             rest.ended = {place: found.ended.pop(place) for place in found.ended.keys() & left.keys()}
             rest.truncated = {place: found.truncated.pop(place) for place in found.truncated.keys() & left.keys()}
             rest.unreadable = {place: found.unreadable.pop(place) for place in found.unreadable.keys() & left.keys()}

@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mirrorless.ports.kafka import Deadline, TopicPartition
-from mirrorless.record import Record
-from mirrorless.record_batch import BatchUnreadable, RecordBatch
+from mirrorless.clock import Deadline
+from mirrorless.ports.kafka import TopicPartition
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import BatchUnreadable, RecordBatch
 
 
 @dataclass(slots=True)
@@ -20,6 +21,8 @@ class Arrivals:
     """In the order of their offsets: records, or whole batches from a log that is read by them. The first batch may
     begin below the offset that was to be read."""
     bytes: int = 0
+    epochs: dict[TopicPartition, int] = field(default_factory=dict)
+    """The leader epoch at the end of what came of a partition, where it is known; see `Run.epoch`."""
     ended: dict[TopicPartition, int] = field(default_factory=dict)
     """Partitions that were read to their stable end, and that offset: below it nothing is left to come."""
     out_of_range: set[TopicPartition] = field(default_factory=set)
@@ -37,6 +40,7 @@ class Arrivals:
             else:
                 self.records[place] = records
         self.bytes += more.bytes
+        self.epochs |= more.epochs
         self.ended |= more.ended
         self.out_of_range |= more.out_of_range
         self.truncated |= more.truncated
@@ -52,6 +56,8 @@ class RawArrivals:
     begin below the offset that is read from, where that lies inside it."""
     covered: dict[TopicPartition, int] = field(default_factory=dict)
     """By partition of which anything came: the offset below which nothing is left to come."""
+    epochs: dict[TopicPartition, int] = field(default_factory=dict)
+    """Of the same: the leader epoch of what stands before that offset."""
     bytes: int = 0
     ended: dict[TopicPartition, int] = field(default_factory=dict)
     out_of_range: set[TopicPartition] = field(default_factory=set)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from mirrorless.chain.run import Run
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.copy_choice import BatchTally
-from mirrorless.pull.gathering import TransactionBytes
 from mirrorless.pull.shards import LANES_OF_TRANSACTION, transactions
 
 FOLLOWED: Final = 1_024
@@ -44,6 +44,10 @@ class Reading:
     """The upstream offset to read next; None where it is to be found out."""
     generation: int = 0
     """Of the chain at whose position the reading began: after a reset, what is read on is not what follows."""
+    newest: Run | None = None
+    """The lane's newest run: its epoch shows whether the log is still the one that it was copied from."""
+    stands_at: int = 0
+    """The lane's position, where it is read from below: no record comes from between in the log that was copied."""
     ended: int = UNSEEN
     """Below which the log was read to its end: what lies between are transaction markers and aborted records."""
     examined: bool = True
@@ -76,7 +80,6 @@ class Readings:
     lanes: dict[TopicPartition, Reading] = field(default_factory=dict)
     followed: set[TopicPartition] = field(default_factory=set)
     """Those that the consumer reads."""
-    size: TransactionBytes = field(default_factory=TransactionBytes)
     found_at: float | None = None
     """When the positions of silent lanes were last found out, monotonic seconds."""
 
@@ -108,11 +111,14 @@ class Readings:
         self.followed.clear()
         self.look_again(self.lanes)
 
-    def begin(self, place: TopicPartition, offset: int, *, generation: int, examined: bool = True) -> None:
+    def begin(
+        self, place: TopicPartition, offset: int, *, generation: int, newest: Run | None = None, examined: bool = True
+    ) -> None:
         """Read a lane from this upstream offset on, for this generation of its chain."""
         reading = self.lanes[place]
+        reading.newest = newest
         reading.next, reading.examined, reading.ended = offset, examined, UNSEEN
-        reading.generation = generation
+        reading.generation, reading.stands_at = generation, 0
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
         """Find out anew where lanes are to be read."""
@@ -131,6 +137,14 @@ class Readings:
             if (begins := self.lanes[place].next) is not None and max(begins, self.lanes[place].ended) < end
         }
         return {place: found[place] for place in sorted(found, key=lambda place: self.lanes[place].moved_at)}
+
+    def beyond(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The positions of lanes whose log ends below them: it lost its end, or its new leader does not show it yet."""
+        return {
+            place: begins
+            for place, end in ends.items()
+            if (begins := self.lanes[place].next) is not None and end < begins
+        }
 
     def in_the_way(self, wanted: int) -> list[TopicPartition]:
         """The followed lanes to leave for so many others: those read to their end first, then those that moved last.
@@ -173,11 +187,21 @@ class Readings:
         for (_, together), alike in kinds.items():
             yield from transactions(alike, together)
 
-    def went_well(self, place: TopicPartition, following: int, now: float, *, ended: int | None = None) -> None:
+    def went_well(
+        self,
+        place: TopicPartition,
+        following: int,
+        now: float,
+        *,
+        ended: int | None = None,
+        newest: Run | None = None,
+    ) -> None:
         """Its records up to this upstream offset are on the target, and the log ended there where that was seen."""
         reading = self.lanes[place]
+        reading.newest = newest or reading.newest
         reading.ended = UNSEEN if ended is None else ended
-        reading.next, reading.moved_at, reading.examined = following, now, True
+        reading.next, reading.moved_at, reading.examined = max(following, reading.stands_at), now, True
+        reading.stands_at = 0
         reading.failures, reading.together = 0, LANES_OF_TRANSACTION
 
     def put_aside(self, place: TopicPartition, now: float) -> None:

@@ -6,33 +6,35 @@
     replicate what is due, up to 64 lanes in a transaction
     commit    positions to the consumer groups of the topics, for those who watch lag
 
-A run ends when it is drained; a continuous one when its successor waits. Whatever fails, the chains have the positions,
-and the consumer is opened anew there: records that it had fetched ahead are never taken for the next ones.
+A run ends when it is drained; a continuous one when its successor waits; and either when it meets a log that the other
+engine has to read, which goes on at once. Whatever fails, the chains have the positions, and the consumer is opened
+anew there: records that it had fetched ahead are never taken for the next ones.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
+from mirrorless.chain.lane import Lane
+from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, NotAcknowledged, Retriable
-from mirrorless.lane import Lane
-from mirrorless.ports.kafka import Deadline, GroupIsActive, Groups, OffsetAndMetadata, TopicPartition
+from mirrorless.flow.rate_limit import ByteRateLimit
+from mirrorless.flow.triggers import LONGEST_WINDOW_SECONDS, WINDOW_SECONDS
+from mirrorless.ports.kafka import GroupIsActive, Groups, LogEpochs, OffsetAndMetadata, TopicPartition
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.outgoing import LaneContent, following_offset, is_raw, opened_to_records
+from mirrorless.protocol.portions import bytes_in, portions
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from mirrorless.pull.followed_lanes import FollowedLanes
+from mirrorless.pull.followed_lanes import FollowedLanes, PullEnding, PullReport
 from mirrorless.pull.gathering import Gathering
 from mirrorless.pull.log import Arrivals, PulledLog
-from mirrorless.pull.readings import UNSEEN, Readings
-from mirrorless.pull.report import PullEnding, PullReport
-from mirrorless.pull.shard_lease import LEAST_MS, ShardLease
-from mirrorless.pull.shards import places_of_shard
-from mirrorless.scheduled.rate_limit import ByteRateLimit
-from mirrorless.triggers import LONGEST_WINDOW_SECONDS, WINDOW_SECONDS
+from mirrorless.pull.readings import ASIDE_SECONDS, UNSEEN, Readings
+from mirrorless.pull.shards import LEAST_MS, ShardLease, places_of_shard
 
 PARTS: Final = 10
 NAP_SECONDS: Final = 0.05
@@ -53,8 +55,15 @@ LONGEST_PAUSE_SECONDS: Final = 5.0
 FAILURES: Final = 8
 """In a row, until the run fails: the schedule starts another one."""
 
+OVER_SECONDS: Final = 2 * ASIDE_SECONDS + 30.0
+"""After which a trouble that was not noted again is over: whatever is left alone is tried again before."""
+
 ENDS_SECONDS: Final = 35.0
 """Before its function's end a run begins nothing more."""
+
+
+class _Over(Exception):
+    """The run has no more time, or its lease is lost."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,16 +74,20 @@ class PullRun:
     log: PulledLog
     groups: Groups
     """Of the source."""
+    epochs: LogEpochs
+    """The same."""
     lease: ShardLease
     topics: Callable[[], Mapping[str, int]]
     """The scheduled topics, with their partitions."""
+    topic_ids: Callable[[], Mapping[str, str]]
+    """Of those of them that the chains describe: another topic of the same name is not read."""
     consumer_group: Callable[[str], str]
     """Of a topic's mapping, which has the topic's positions."""
     shard: int
     shards: int
     continuous: bool = False
-    max_bytes_per_second: float | None = None
-    """Of this shard."""
+    limit: ByteRateLimit | None = None
+    """Of this shard, from run to run; None where there is no cap."""
     window_seconds: float = WINDOW_SECONDS
     """Between the beginnings of two transactions of a slice, unless there is enough for one, see `Gathering`."""
     request: str = ""
@@ -92,18 +105,21 @@ class PullRun:
     _committed_at: float | None = None
     _moved: set[TopicPartition] = field(default_factory=set)
     _failures: int = 0
-    _limit: ByteRateLimit | None = None
+    _noted_at: dict[str, float] = field(default_factory=dict)
+    """When each trouble was noted last, monotonic seconds."""
 
     def __post_init__(self) -> None:
         """Wire the followed lanes, and begin with nothing gathered."""
-        self._gathering = Gathering(min(self.window_seconds, LONGEST_WINDOW_SECONDS), self.readings.size)
+        self._gathering = Gathering(min(self.window_seconds, LONGEST_WINDOW_SECONDS), self.replicator.size)
         self._lanes = FollowedLanes(
             replicator=self.replicator,
             log=self.log,
             groups=self.groups,
+            epochs=self.epochs,
             readings=self.readings,
             gathering=self._gathering,
             topics=self.topics,
+            topic_ids=self.topic_ids,
             consumer_group=self.consumer_group,
             shard=self.shard,
             shards=self.shards,
@@ -111,7 +127,7 @@ class PullRun:
             limited=self._limited,
             note=self._note,
             report=self.report,
-            on_minute=self.on_minute,
+            on_minute=self._minute,
             monotonic=self.monotonic,
             clock=self.lease.clock,
         )
@@ -123,8 +139,8 @@ class PullRun:
             Retriable: nothing is lost; the next run goes on.
             ChainBroken: the offset map contradicts the target.
         """
-        if self.max_bytes_per_second:
-            self._limit = ByteRateLimit(self.max_bytes_per_second, sleep=self.sleep)
+        if self.limit is not None:
+            self._gathering.cap = self.limit.allowance
         ended: PullEnding | None = None
         self.readings.begin_run()  # an earlier one in this environment had a consumer of its own
         if not self.lease.continues:
@@ -138,11 +154,13 @@ class PullRun:
                     self._begin_again(exc)
             self.report.ended = ended
             self._commit(deadline)
+            self._forget_what_is_over()
         except MirrorlessError:
             self.lease.release()
             raise
         finally:
             self.log.close()
+            self.epochs.close()
         self.lease.release()
         return self.report
 
@@ -160,6 +178,8 @@ class PullRun:
             return "lease lost"
         if deadline() < ENDS_SECONDS:
             return "time"
+        if self._lanes.met_old_format:
+            return "old format"
         if not self.continuous and self.readings.all_ended:
             self._lanes.look_at = 0.0  # for what has come meanwhile, or to end
         if self.monotonic() >= self._lanes.look_at:
@@ -206,25 +226,66 @@ class PullRun:
         for place, offset in arrivals.ended.items():
             if place in lanes and place not in arrivals.records:
                 lanes[place].ended = offset
+        self._lanes.stop_parted(arrivals, deadline)
         for some in self.readings.batches(place for place in arrivals.records if place in self.readings.followed):
             batch = Batch(
                 records={place: self._content(place, arrivals.records[place]) for place in some},
                 covered={place: arrivals.ended[place] for place in some if place in arrivals.ended},
                 begins={place: begins for place in some if (begins := lanes[place].next) is not None},
+                epochs={place: arrivals.epochs[place] for place in some if place in arrivals.epochs},
             )
-            try:
-                outcome = self._replicate(batch, deadline)
-            except MirrorlessError as exc:
-                self._blame(some, exc)
-                raise
-            self._settle(batch, outcome)
-            self.on_batch(batch, outcome, received_at)
-            if self._limit is not None:
-                self._limit.spend(sum(run.bytes for run in outcome.runs), self._hold)
+            for portion in (batch,) if self.limit is None else portions(batch, self.limit.allowance):
+                # What is not written now is read again, from the positions.
+                try:
+                    with self._paid(portion, deadline):
+                        self._hold(deadline)
+                        try:
+                            outcome = self._replicate(portion, deadline)
+                        except MirrorlessError as exc:
+                            self._blame(some, exc)
+                            raise
+                except _Over:
+                    return
+                self._settle(portion, outcome)
+                self.on_batch(portion, outcome, received_at)
             if not self.lease.keep():
                 return
         self._lanes.pass_over(arrivals.out_of_range & self.readings.followed, deadline)
+        self._leave_out(arrivals, deadline)
         self._lanes.stop_unreadable(arrivals, deadline)
+
+    @contextmanager
+    def _paid(self, batch: Batch, deadline: Deadline) -> Iterator[None]:
+        """Wait until the cap has room for what is written in the block. Raises: _Over: the run has no more time."""
+        if self.limit is None:
+            yield
+            return
+        before = self.limit.paused_seconds
+        with self.limit.paid(sum(map(bytes_in, batch.records.values())), lambda: self._hold(deadline)):
+            self.report.limited_ms += int((self.limit.paused_seconds - before) * 1000)
+            yield
+
+    def _leave_out(self, arrivals: Arrivals, deadline: Deadline) -> None:
+        """Pass batches that nobody can read, where the operator ordered that, and read on behind each."""
+        positions, flow = self.replicator.positions, self.replicator.flow
+        for place in arrivals.unreadable.keys() & self.readings.followed:
+            exc, lane = arrivals.unreadable[place], Lane(flow, *place)
+            if exc.old_format or lane in positions.load([lane], self.replicator.remote_topic, self._limited(deadline)):
+                continue
+            if exc.next is None or positions.state(lane).left_out(exc.offset, exc.cause) is None:
+                continue
+            first = max(exc.offset, positions.head(lane).position)
+            batch = Batch(
+                records={place: []},
+                covered={place: exc.next},
+                begins={place: first},
+                left_out={place: (first, exc.next)},
+            )
+            outcome = self._replicate(batch, deadline)
+            del arrivals.unreadable[place]
+            self._lanes.leave([place])
+            self.on_batch(batch, outcome, self.lease.clock())
+            self.readings.forget([place])
 
     def _content(self, place: TopicPartition, arrived: LaneContent) -> LaneContent:
         """What came of a lane: batches whose records are few and small are packed anew by the writer."""
@@ -241,12 +302,10 @@ class PullRun:
         generations = {
             Lane(self.replicator.flow, *place): self.readings.lanes[place].generation for place in batch.records
         }
-        began = self.monotonic()
         with self.log.reading_on():
             outcome = self.replicator.replicate(
                 batch, request=self.request, deadline=self._limited(deadline), generations=generations
             )
-        self.readings.size.went_well(self.monotonic() - began)
         self._failures = 0
         return outcome
 
@@ -256,6 +315,7 @@ class PullRun:
         self.report.records += sum(run.records for run in outcome.runs)
         self.report.bytes += sum(run.bytes for run in outcome.runs)
         self.report.passed_bytes += sum(run.passed_bytes for run in outcome.runs)
+        newest = {(run.lane.topic, run.lane.partition): run for run in outcome.runs}
         for place, records in batch.records.items():
             if (held := outcome.stopped.get(place) or outcome.waiting.get(place)) is not None:
                 self.readings.put_aside(place, now)
@@ -264,7 +324,8 @@ class PullRun:
                 self._note(f"{Lane(self.replicator.flow, *place).at(held.upstream_offset)}: {held.detail}")
             else:
                 following = max(following_offset(records), batch.covered.get(place, 0))
-                self.readings.went_well(place, following, now, ended=batch.covered.get(place))
+                ended = batch.covered.get(place)
+                self.readings.went_well(place, following, now, ended=ended, newest=newest.get(place))
                 self._moved.add(place)
 
     def _blame(self, places: list[TopicPartition], exc: MirrorlessError) -> None:
@@ -288,14 +349,14 @@ class PullRun:
         self.replicator.forget()
         self.log.close()
         self._gathering.clear()
-        self.readings.size.failed()
         self.readings.followed.clear()
         self._lanes.look_at = self.monotonic() + min(PAUSE_SECONDS * 2 ** (self._failures - 1), LONGEST_PAUSE_SECONDS)
 
     # The lease, and the groups
 
-    def _hold(self) -> None:
-        self.lease.keep()
+    def _hold(self, deadline: Deadline) -> None:
+        if not self.lease.keep() or deadline() < ENDS_SECONDS:
+            raise _Over
 
     def _limited(self, deadline: Deadline) -> Deadline:
         ends = self.monotonic() + REPLICATE_SECONDS
@@ -318,3 +379,12 @@ class PullRun:
     def _note(self, trouble: MirrorlessError | str) -> None:
         if (text := str(trouble)) not in self.report.troubles:
             self.report.troubles.append(text)
+        self._noted_at[text] = self.monotonic()
+
+    def _minute(self, report: PullReport) -> None:
+        self._forget_what_is_over()
+        self.on_minute(report)
+
+    def _forget_what_is_over(self) -> None:
+        since = self.monotonic() - OVER_SECONDS
+        self.report.troubles[:] = [each for each in self.report.troubles if self._noted_at[each] >= since]

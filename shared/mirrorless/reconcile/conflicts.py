@@ -15,7 +15,9 @@ from typing import Final, Literal
 
 import msgspec
 
+from mirrorless.chain.run import Run
 from mirrorless.errors import ConfigurationError
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.ports.stores import Chains
@@ -23,9 +25,7 @@ from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import BY_RECONCILE, runs_of
 from mirrorless.reconcile.findings import InspectTask, LaneInspection
 from mirrorless.reconcile.join import places_of
-from mirrorless.reconcile.ranges import reaching, united
-from mirrorless.run import Run
-from mirrorless.settings import FlowSettings
+from mirrorless.reconcile.orphans import reaching, united
 
 SLICE_OFFSETS: Final = 500_000
 """Offsets that one task reads."""

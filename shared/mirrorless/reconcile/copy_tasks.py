@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import ConfigurationError
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.copy_task import CopyTask, OffsetRange
 from mirrorless.jobs.request import Policy
-from mirrorless.lane import FlowName, Lane
-from mirrorless.settings import FlowSettings
 
 ORPHANS_SUFFIX = ".orphans"
 """Of the topic on the target with the quarantined orphans: `us-east.orders.orphans`."""

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.run import Reset, Run
 from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.lane import Lane
 from mirrorless.ports.stores import Chains
-from mirrorless.record import Record
-from mirrorless.run import Reset, Run
+from mirrorless.records.record import Record
 
 BY_RECONCILE = "reconcile-"
 """The prefix of the ids of such job runs, and so of the request of the links that they join."""

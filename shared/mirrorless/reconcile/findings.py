@@ -6,12 +6,12 @@ from typing import Final
 
 import msgspec
 
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Policy
-from mirrorless.lane import FlowName, Lane
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.orphans import Stretch
-from mirrorless.settings import FlowSettings
 
 
 class InspectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -30,6 +30,8 @@ class InspectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """URI or path of the run's folder, for the places of looks; empty to keep none."""
     count: bool = False
     """Whether all new records are counted; otherwise the first is found, and the copy counts them."""
+    source_partitions: int | None = None
+    """Of the source's topic, where it does not have this one: what is new is counted, and stays."""
 
     @property
     def lane(self) -> Lane:

@@ -6,22 +6,34 @@
 
 The source was down, and may have come back without its last records, or as another topic. Then its offsets mean other
 records than in the chain, and the lane is left alone.
+
+Looks at logs that take as long as they take: chunk by chunk, and a task that is started anew reads on where it was.
+
+The place of a look is kept in the job run's folder every few seconds, with what was found up to it and with its fence:
+the state of the lane and of the log that was looked for. A place with another fence does not count.
 """
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
-from mirrorless.errors import ChainBroken, Retriable
-from mirrorless.jobs.copy_task import LaneLog, OffsetRange
-from mirrorless.lane_state import Head
-from mirrorless.operator_commands import reset_lane
-from mirrorless.ports.kafka import Deadline, Target
-from mirrorless.ports.stores import Chains, LaneStates
+from mirrorless.chain.lane_state import Head
+from mirrorless.chain.run import Run
+from mirrorless.clock import Deadline
+from mirrorless.errors import ChainBroken, MirrorlessError, Retriable
+from mirrorless.flow.naming import bounded, reset_lane
+from mirrorless.jobs.copy_task import Chunk, LaneLog, OffsetRange
+from mirrorless.jobs.lane_copy import TRIES, patience, pause_seconds
+from mirrorless.jobs.request import TOPIC_BYTES
+from mirrorless.ports.kafka import Target, TopicPartition
+from mirrorless.ports.stores import Chains, JobFiles, LaneStates
 from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.protocol.replay_check import contradiction
 from mirrorless.reconcile.copy_tasks import ReconciledLane
@@ -37,12 +49,88 @@ from mirrorless.reconcile.difference import (
 )
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.join import copies_above, places_of
-from mirrorless.reconcile.looks import KeptPlaces, chunks_of
 from mirrorless.reconcile.orphans import OrphanLook, OrphansSoFar
-from mirrorless.record import Record
-from mirrorless.run import Run
+from mirrorless.records.record import Record
+from mirrorless.reports.format import numbered
 
-HELD = "held"
+KEPT_EVERY_SECONDS: Final = 20.0
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class LookPlace(msgspec.Struct, frozen=True):
+    """How far a look has come."""
+
+    fence: str
+    at: int
+    """The offset below which everything was read."""
+    found: msgspec.Raw
+    """Up to there."""
+
+
+@dataclass(slots=True, kw_only=True)
+class KeptPlaces:
+    """The places of the looks at one lane, in the job run's folder."""
+
+    files: JobFiles | None = None
+    """None to keep none."""
+    lane: str = ""
+    """Part of the names of the files."""
+    monotonic: Callable[[], float] = time.monotonic
+    _kept_at: dict[str, float] = field(default_factory=dict)
+
+    def read(self, what: str, fence: str, kind: type[T]) -> tuple[int, T] | None:
+        """The place of an earlier look for the same, and what it had found; None where there is none.
+
+        Raises:
+            Retriable: the folder cannot be read.
+        """
+        self._kept_at[what] = self.monotonic()
+        text = self.files.read(self._name(what)) if self.files is not None else None
+        if not text:
+            return None
+        place = msgspec.json.decode(text, type=LookPlace)
+        return (place.at, msgspec.json.decode(place.found, type=kind)) if place.fence == fence else None
+
+    def keep(self, what: str, fence: str, at: int, found: Callable[[], msgspec.Struct]) -> None:
+        """Keep a place, if the last one is old enough. A folder that cannot be written costs time, and nothing else."""
+        now = self.monotonic()
+        if self.files is None or now < self._kept_at.get(what, now) + KEPT_EVERY_SECONDS:
+            return
+        self._kept_at[what] = now
+        place = LookPlace(fence, at, msgspec.Raw(msgspec.json.encode(found())))
+        try:
+            self.files.write(self._name(what), msgspec.json.encode(place))
+        except MirrorlessError as exc:
+            print(f"the place of a look is not kept: {exc}", file=sys.stderr)
+
+    def _name(self, what: str) -> str:
+        return f"looks/{bounded(self.lane, TOPIC_BYTES)}-{what}.json"
+
+
+def chunks_of(
+    log: LaneLog, topic: str, partition: int, wanted: OffsetRange, *, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[Chunk]:
+    """The records of a range; after a failure from the chunk on that failed.
+
+    Raises:
+        Retriable: the cluster did not answer `TRIES` times in a row.
+        RecordsGone: see `LaneLog.read`.
+    """
+    at, failures = wanted.first, 0
+    while at < wanted.next:
+        try:
+            for chunk in log.read(topic, partition, OffsetRange(at, wanted.next), patience):
+                yield chunk
+                at, failures = chunk.covered, 0
+        except Retriable:
+            failures += 1
+            if failures >= TRIES:
+                raise
+            sleep(pause_seconds(failures))
+
+
+HELD: Final = "held"
 """The reason of an operator's stop of a lane."""
 
 NEAR = 500
@@ -110,6 +198,9 @@ class LaneView:
             claimed_records=claims.records,
             claimed_bytes=claims.bytes,
         )
+        if task.source_partitions is not None:
+            found = self._new(task, found, claims, since)
+            return _leave(found, beyond_the_source(found, task.source_partitions)) if found.to_copy else found
         ends = self.source_ends(task.topic, task.partition)
         if reason := self._differs(task, head, claims.last, ends):
             return _leave(found, reason)
@@ -258,6 +349,15 @@ class LaneView:
             yield from chunk.records
 
 
+def beyond_the_source(found: LaneInspection, partitions: int) -> str:
+    """What stays on a partition that the source's topic does not have, and how it comes back."""
+    return (
+        f"{numbered(found.late_records + found.tail_records, 'record')} of {found.remote_topic}-{found.partition} "
+        f"stay there: the source's topic has {numbered(partitions, 'partition')}, and not this one. To bring them "
+        f"back, give the topic {found.partition + 1} partitions, and reconcile again"
+    )
+
+
 def orphans_ahead(inspection: LaneInspection) -> int:
     """The upstream offset up to which a lane's orphans are searched, when no copies stand beyond it."""
     return inspection.position if inspection.reconciled else max(inspection.position, inspection.source.next)
@@ -266,6 +366,21 @@ def orphans_ahead(inspection: LaneInspection) -> int:
 def counts_orphans(inspection: LaneInspection) -> bool:
     """Whether a record that a producer adds to the source now would count as an orphan."""
     return not inspection.reconciled or bool(inspection.to_copy)
+
+
+def left_to_watch(
+    inspected: Mapping[TopicPartition, int], before: Mapping[TopicPartition, int], *, seconds: float, still: float
+) -> float:
+    """For how many seconds the source is watched on, to see whether it is written to.
+
+    Args:
+        inspected: its ends when the lanes were inspected.
+        before: the same some time before.
+        seconds: since then.
+        still: for which they stand still where nobody writes.
+    """
+    stood = all(before.get(place) == end for place, end in inspected.items())
+    return max(0.0, still - seconds) if stood else still
 
 
 def still_written(inspection: LaneInspection, end: int) -> str:

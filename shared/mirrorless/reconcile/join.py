@@ -29,17 +29,17 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import Head
+from mirrorless.chain.run import Run, Span
 from mirrorless.errors import LostRace, Retriable
+from mirrorless.flow.rate_limit import in_parallel
 from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import Head
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import runs_of
 from mirrorless.reconcile.findings import LaneToJoin
 from mirrorless.reconcile.orphans import orphaned
-from mirrorless.run import Run, Span
-from mirrorless.scheduled.rate_limit import in_parallel
 
 LINKS: Final = 500
 """Added to the chain before the next ones are made: a lane may have millions, and they are held as objects."""

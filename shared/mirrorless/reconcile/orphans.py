@@ -20,12 +20,58 @@ from typing import Final
 
 import msgspec
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.losses import Loss
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Policy
-from mirrorless.lane import Lane
-from mirrorless.losses import Loss
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.ranges import united, without
+
+
+def united(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """The same offsets as ranges that grow and are apart."""
+    found: list[OffsetRange] = []
+    for each in sorted(ranges, key=lambda each: each.first):
+        if each.first >= each.next:
+            continue
+        if found and each.first <= found[-1].next:
+            found[-1] = OffsetRange(found[-1].first, max(found[-1].next, each.next))
+        else:
+            found.append(each)
+    return tuple(found)
+
+
+def without(ranges: Sequence[OffsetRange], others: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """The offsets of some ranges that are not in others; both grow and are apart."""
+    found, which = [], 0
+    for each in ranges:
+        at = each.first
+        while which < len(others) and others[which].next <= at:
+            which += 1
+        beside = which
+        while beside < len(others) and others[beside].first < each.next:
+            if at < others[beside].first:
+                found.append(OffsetRange(at, others[beside].first))
+            at = max(at, others[beside].next)
+            beside += 1
+        if at < each.next:
+            found.append(OffsetRange(at, each.next))
+    return tuple(found)
+
+
+def within(ranges: Sequence[OffsetRange], offsets: Iterable[int]) -> list[bool]:
+    """Whether each of some growing offsets is in one of some ranges, which grow and are apart."""
+    found, which = [], 0
+    for offset in offsets:
+        while which < len(ranges) and ranges[which].next <= offset:
+            which += 1
+        found.append(which < len(ranges) and ranges[which].first <= offset)
+    return found
+
+
+def reaching(ranges: Sequence[OffsetRange], part: OffsetRange) -> tuple[OffsetRange, ...]:
+    """The ranges that reach into another one."""
+    return tuple(each for each in ranges if each.first < part.next and part.first < each.next)
+
 
 _DONE: Final[dict[Policy, str]] = {
     "report": "never replicated before the source was lost; it is on the source alone",

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from mirrorless.chain.run import Run
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Policy
 from mirrorless.ports.stores import Chains
@@ -21,7 +22,6 @@ from mirrorless.reconcile.difference import PAGE, runs_of
 from mirrorless.reconcile.findings import LISTED_RANGES, LaneInspection, LaneTally
 from mirrorless.reconcile.orphans import Stretch, lane_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
-from mirrorless.run import Run
 
 READY = frozenset({"ready", "active_on_source"})
 """States in which a group needs no operator."""

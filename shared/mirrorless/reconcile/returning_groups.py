@@ -17,18 +17,19 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Head
+from mirrorless.chain.run import Link
+from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, Retriable
-from mirrorless.filters import NameFilter
+from mirrorless.flow.filters import NameFilter
+from mirrorless.flow.naming import OWN_GROUPS
 from mirrorless.groups.checkpoints import GroupOffset, Numbers, Readiness, offsets_to_commit
 from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.groups.readiness import Rereads, assess
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Head
-from mirrorless.naming import OWN_GROUPS
-from mirrorless.ports.kafka import Deadline, GroupIsActive, Groups, GroupState, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.kafka import GroupIsActive, Groups, GroupState, OffsetAndMetadata, TopicPartition
 from mirrorless.ports.stores import ChainReads
 from mirrorless.protocol.translate import OffsetMap
-from mirrorless.run import Link
 
 GROUPS_OF_A_BATCH: Final = 50
 """Whose offsets are read and committed before those of the next ones."""

@@ -44,25 +44,6 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"table {self.title!r}: {len(row)} cells in {len(self.columns)} columns: {row}")
 
 
-class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """One bar; `low` and `high` draw its spread."""
-
-    label: str
-    value: float
-    low: float | None = None
-    high: float | None = None
-    tone: Tone = ""
-
-
-class BarPlot(msgspec.Struct, frozen=True, kw_only=True, tag="bars"):
-    """Bars from zero, one below the other."""
-
-    title: str
-    unit: str
-    bars: tuple[Bar, ...]
-    note: str = ""
-
-
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """A line through points (x, y), x growing."""
 
@@ -106,7 +87,7 @@ class LanePlot(msgspec.Struct, frozen=True, kw_only=True, tag="lanes"):
     note: str = ""
 
 
-Plot = BarPlot | LinePlot | LanePlot
+Plot = LinePlot | LanePlot
 
 
 class ReportSection(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from mirrorless.naming import PULL
-from mirrorless.scheduled.runner import MINUTE
+from mirrorless.flow.naming import PULL
+from mirrorless.scheduled.runner import MINUTE, TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 
 LONGEST_INPUT: Final = 256 * 1024
@@ -71,6 +71,9 @@ REFRESH_TOPICS: Final = ScheduledFunction(
 
 SCHEDULED: Final = (CONTROL, REFRESH_TOPICS)
 
+CONFIGS_SECONDS: Final = 600
+"""Between looks at the configs of remote topics where they are not synchronised."""
+
 PULL_TIMEOUT_SECONDS: Final = 840
 """Of a run that reads scheduled topics. It ends on its own before: a continuous one hands over to the next run."""
 
@@ -85,6 +88,8 @@ def task_intervals(settings: ControlSettings) -> dict[str, float]:
 
     The check of the lanes is always on: it settles runs that a crash left in doubt, and renews the heads of the map.
     """
+    # A remote topic that rewrites records is found where its configs are the operator's, too.
+    looked_at = None if settings.refresh_topics_seconds is None else CONFIGS_SECONDS
     intervals = {
         "heartbeats": settings.heartbeats_seconds,
         "checkpoints": settings.checkpoints_seconds,
@@ -92,7 +97,46 @@ def task_intervals(settings: ControlSettings) -> dict[str, float]:
         "lanes": LANES_SECONDS,
         "oversize": LANES_SECONDS if settings.flow.oversize == "copy" else None,
         "topics": settings.refresh_topics_seconds,
-        "configs": settings.sync_topic_configs_seconds,
+        "configs": settings.sync_topic_configs_seconds or looked_at,
         "acls": settings.sync_topic_acls_seconds,
     }
     return {task: seconds for task, seconds in intervals.items() if seconds is not None}
+
+
+MISSED_ROUNDS: Final = 3
+GRACE_MS: Final = 120_000
+"""A task is overdue when so many of its intervals and this time have passed since it was done. A schedule starts once a
+minute, and a run that died is replaced within seconds."""
+
+
+def is_overdue(task: str, every_seconds: float, done_at: int, now: int) -> bool:
+    """Whether a task has not been done for so long that waiting will not help.
+
+    Args:
+        task: its name.
+        every_seconds: its interval.
+        done_at: when it last ended without an error, or began to fail, ms since the epoch.
+        now: ms since the epoch.
+    """
+    interval = max(every_seconds, IDLE_SECONDS.get(task, 0))
+    return now - done_at > MISSED_ROUNDS * interval * 1000 + GRACE_MS
+
+
+def overdue_tasks(settings: ControlSettings, reports: Mapping[str, TaskReport], now: int) -> dict[str, str]:
+    """The overdue tasks of a flow, each with the error of its last round; empty for a task that does not end or begin.
+
+    A task that has never been done counts from its first round; one without a report, whose function has never come to
+    its end, from the first report of any other.
+
+    Args:
+        settings: the flow's.
+        reports: the last report of each task.
+        now: ms since the epoch.
+    """
+    began = min((report.first_at for report in reports.values() if report.first_at), default=now)
+    found = {}
+    for task, every_seconds in task_intervals(settings).items():
+        last = reports.get(task)
+        if is_overdue(task, every_seconds, began if last is None else max(last.ok_at, last.first_at), now):
+            found[task] = "" if last is None else last.error
+    return found

@@ -16,11 +16,62 @@ from typing import Final
 
 import msgspec
 
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline
 from mirrorless.errors import LeaseLost, MirrorlessError
-from mirrorless.lane import FlowName
-from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
-from mirrorless.scheduled.lease import LONGEST_MS, HeldLease
+
+LONGEST_MS: Final = 20 * 60_000
+"""More than Lambda lets a run last. A lease that ends later has a holder whose clock is ahead: were that run killed, it
+would stand for as long."""
+
+
+@dataclass(slots=True)
+class HeldLease:
+    """The lease of one run. The runner takes and renews it."""
+
+    epoch: int = 0
+    until: int = 0
+    """ms since the epoch of clocks; 0 while it is not held."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedDocuments:
+    """Implements `mirrorless.ports.stores.StateStore` for the tasks of one run: its writes need the run's lease."""
+
+    documents: StateStore
+    lease: HeldLease
+    clock: Callable[[], int]
+    """ms since the epoch."""
+
+    def read(self, flow: FlowName, prefix: str) -> dict[str, bytes]:
+        """See `StateStore.read`."""
+        return self.documents.read(flow, prefix)
+
+    def write(self, flow: FlowName, documents: Mapping[str, bytes], *, epoch: int | None = None) -> None:
+        """See `StateStore.write`. Without an epoch, it is the lease's."""
+        self.documents.write(flow, documents, epoch=self._epoch(flow) if epoch is None else epoch)
+
+    def delete(self, flow: FlowName, key: str, *, epoch: int | None = None) -> None:
+        """See `StateStore.delete`. Without an epoch, it is the lease's."""
+        self.documents.delete(flow, key, epoch=self._epoch(flow) if epoch is None else epoch)
+
+    def claim(
+        self, flow: FlowName, key: str, *, holder: str, now: int, until: int, longest: int | None = None
+    ) -> int | None:
+        """See `StateStore.claim`."""
+        return self.documents.claim(flow, key, holder=holder, now=now, until=until, longest=longest)
+
+    def release(self, flow: FlowName, key: str, *, holder: str) -> None:
+        """See `StateStore.release`."""
+        self.documents.release(flow, key, holder=holder)
+
+    def _epoch(self, flow: FlowName) -> int:
+        """Raises LeaseLost after the lease's end."""
+        if self.clock() >= self.lease.until:
+            raise LeaseLost("the run's lease is over, and nothing was written", where=str(flow))
+        return self.lease.epoch
+
 
 LEASE_MS: Final = 45_000
 """A run that died is replaced after this time. It outlasts a round: one of 5,000 lanes takes 25 to 37 s at 256 MB."""
@@ -33,6 +84,9 @@ WRITE_EVERY_MS: Final = 5_000
 
 TROUBLES: Final = 1_000
 """Sentences in a document, whose number grows with lanes; the log has all."""
+
+SOON_SECONDS: Final = 3.0
+"""Between two rounds of which the first missed what is just being made."""
 
 CLAIM_EVERY_SECONDS: Final = 0.5
 """Between two tries to take over from the run of the minute before."""
@@ -59,6 +113,8 @@ class RoundReport:
     """Whether it found anything new."""
     rest_seconds: float = 0
     """Until the next round at least: what this one has read is paid for."""
+    comes_soon: bool = False
+    """Whether what it missed is just being made: while a flow begins, the next round looks again at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +142,8 @@ class TaskReport(msgspec.Struct, frozen=True):
     """When its first round ended, ms since the epoch; 0 where that is not stored."""
     ok_at: int = 0
     """When a round last ended without an error, ms since the epoch; 0 for never."""
+    ok_ms: int = 0
+    """The duration of that round: what it has seen is so old at least."""
     moved_at: int = 0
     """When a round last found anything new, ms since the epoch; the first round counts as one."""
     rests_until: int = 0
@@ -118,6 +176,8 @@ class TaskRunner:
     """Called once, with the stored report of every task of the flow, before the first round of a run."""
     _reports: dict[str, TaskReport] = field(default_factory=dict)
     _written: dict[str, TaskReport] = field(default_factory=dict)
+    _soon: set[str] = field(default_factory=set)
+    """Tasks whose next round comes after `SOON_SECONDS`."""
 
     def run(self, tasks: Sequence[Task], *, window_seconds: float, deadline: Deadline) -> dict[str, TaskReport]:
         """Run the tasks that are due until the window ends.
@@ -154,7 +214,8 @@ class TaskRunner:
                     began = self.clock()
                     self._do(task, last.get(task.name), deadline)
                     last[task.name] = report = self._reports[task.name]
-                    due[task.name] = max(report.rests_until, began + int(self._interval(task, report) * 1000))
+                    seconds = SOON_SECONDS if task.name in self._soon else self._interval(task, report)
+                    due[task.name] = max(report.rests_until, began + int(seconds * 1000))
                 soonest = min(due.values(), default=end)
                 if soonest >= end or self.clock() >= end:
                     return self._reports
@@ -204,6 +265,7 @@ class TaskRunner:
             ms=ended - began,
             first_at=ended if last is None else last.first_at,
             ok_at=(last.ok_at if last is not None else 0) if error else ended,
+            ok_ms=(last.ok_ms if last is not None else 0) if error else ended - began,
             moved_at=ended if report.moved or last is None else last.moved_at,
             rests_until=began + int(report.rest_seconds * 1000),
             error=error,
@@ -211,6 +273,8 @@ class TaskRunner:
             figures=report.figures,
         )
         self._reports[task.name] = result
+        begins = ended < result.first_at + int(MINUTE * 1000)
+        (self._soon.add if report.comes_soon and begins else self._soon.discard)(task.name)
         self.on_report(result)
         written = self._written.get(task.name)
         if (

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mirrorless.filters import NameFilter, should_replicate
-from mirrorless.lane import FlowName, Lane
-from mirrorless.naming import OWN_GROUPS
-from mirrorless.policy import ReplicationPolicy
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.flow.filters import NameFilter, should_replicate
+from mirrorless.flow.naming import OWN_GROUPS
+from mirrorless.flow.policy import ReplicationPolicy
 from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
 from mirrorless.scheduled.settings import ControlSettings
 

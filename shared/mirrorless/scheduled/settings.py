@@ -12,14 +12,14 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
+from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError
-from mirrorless.filters import GROUPS_EXCLUDE, TOPICS_EXCLUDE, NameFilter
-from mirrorless.lane import FlowName
-from mirrorless.policy import ReplicationPolicy, replication_policy
+from mirrorless.flow.filters import GROUPS_EXCLUDE, TOPICS_EXCLUDE, NameFilter
+from mirrorless.flow.policy import ReplicationPolicy, replication_policy
+from mirrorless.flow.settings import FlowSettings
+from mirrorless.flow.triggers import WINDOW_SECONDS, Trigger, TriggerRules, trigger_rules
 from mirrorless.scheduled.runner import IDLE_AFTER_SECONDS
 from mirrorless.scheduled.standby import SILENT_SECONDS
-from mirrorless.settings import FlowSettings
-from mirrorless.triggers import WINDOW_SECONDS, Trigger, TriggerRules, trigger_rules
 
 GROUP_GRACE_SECONDS: Final = 300.0
 """Kubernetes starts a container that fails again and again every five minutes at least, and a deployment that stops all

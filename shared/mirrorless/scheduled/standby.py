@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from mirrorless.lane import FlowName
+from mirrorless.chain.lane import FlowName
 from mirrorless.ports.stores import StateStore
 
 SILENT_SECONDS: Final = 180.0

@@ -8,21 +8,31 @@ that the operator has created of them: the schedule does not delete these, and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import msgspec
 
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.lane import FlowName
-from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
-from mirrorless.scheduled.runner import RoundReport
+from mirrorless.scheduled.runner import HeldLease, LeasedDocuments, RoundReport
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.topics.acls import Acl, Acls, Changes, Wanted, changes, held_back, on_groups, wanted_acls
+from mirrorless.topics.acls import (
+    Acl,
+    Acls,
+    Changes,
+    Wanted,
+    changes,
+    held_back,
+    on_groups,
+    wanted_acls,
+    without_fences,
+)
 from mirrorless.topics.discovery import discover
-from mirrorless.topics.write_fence import without_fences
 
 DOCUMENT: Final = "acls"
 FAILOVER: Final = "acls/failover"
@@ -120,7 +130,13 @@ class AclSync:
         on_source = without_fences(on_source)
         previous, moved = stored(self.documents, self._flow)
         topics = self._taken(on_source, previous, deadline)
-        wanted = wanted_acls(on_source, taken=topics, flow=self._flow, policy=self.settings.policy)
+        wanted = wanted_acls(
+            on_source,
+            taken=topics,
+            flow=self._flow,
+            policy=self.settings.policy,
+            is_ours=self.target.is_ours,
+        )
         ours = frozenset(previous.created if previous is not None else ())
         return AclPlan(
             topics=topics,
@@ -312,3 +328,61 @@ def _unless_all_failed(outcome: AclOutcome, flow: FlowName) -> AclOutcome:
             f"the target took none of {len(outcome.failed)} changes of ACLs, the first: {first}", where=str(flow)
         )
     return outcome
+
+
+LEASE: Final = "lease/refresh_topics"
+LEASE_MS: Final = 60_000
+"""The scheduled function's lease: while an operator's command writes what is due, or revokes, its rounds wait."""
+
+
+@contextmanager
+def leased(sync: AclSync, *, holder: str, clock: Callable[[], int]) -> Iterator[AclSync]:
+    """The sync under the lease of the scheduled function: its documents are written while that is held.
+
+    Args:
+        sync: of the flow.
+        holder: unique to the caller.
+        clock: ms since the epoch.
+
+    Raises:
+        Retriable: the function runs now.
+    """
+    flow, at = sync.settings.name, clock()
+    epoch = sync.documents.claim(flow, LEASE, holder=holder, now=at, until=at + LEASE_MS)
+    if epoch is None:
+        raise Retriable(
+            "refresh_topics is running for this flow, and may be writing the same ACLs",
+            where=str(flow),
+            hint="run the command again in a minute",
+        )
+    held = HeldLease(epoch=epoch, until=at + LEASE_MS)
+    try:
+        yield replace(sync, documents=LeasedDocuments(sync.documents, held, clock))
+    finally:
+        sync.documents.release(flow, LEASE, holder=holder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRevocation:
+    """What a revocation deletes, and by which failover's documents."""
+
+    failover: AclFailover
+    revocation: Revocation
+
+
+def planned_revocation(sync: AclSync, others: frozenset[Acl], deadline: Deadline) -> PlannedRevocation | Disabled:
+    """Compare what failovers of this flow have created with what is due now.
+
+    Args:
+        sync: of the flow.
+        others: what failovers of other flows to the same target need.
+        deadline: for both clusters.
+
+    Raises:
+        Retriable: a cluster or the store does not answer.
+    """
+    now = sync.plan(deadline)
+    due = frozenset[Acl]() if isinstance(now, Disabled) else now.wanted.due
+    failover = AclFailover(flow=sync.settings.name, target=sync.target, documents=sync.documents)
+    found = failover.revocation(due, others, deadline)
+    return found if isinstance(found, Disabled) else PlannedRevocation(failover=failover, revocation=found)

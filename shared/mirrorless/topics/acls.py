@@ -15,23 +15,40 @@ narrowing that is safe everywhere: the replication may have a user of the same n
 `allow.everyone.if.no.acl.found` is true, the first binding that applies to an id, of any principal, ends the access of
 all who have none. So such bindings are withheld and reported; on groups, they are staged for each group that the flow
 follows.
+
+Nor does a DENY go to remote topics that would keep the flow itself out: of the flow's own principal there, or of all
+principals. Where it is of all, it is copied for those that other ACLs open the topics to, and nobody gains anything.
+
+The fence of producers by ACLs: each topic of the source denies writes to everyone, until a failback lifts it.
+
+A fenced topic has two bindings: the DENY for all principals, and the same DENY for a principal that does not exist, the
+mark. The mark tells a fence from a DENY of the cluster's own, which is neither deleted nor counted as a fence, and it
+keeps fences out of the ACLs that flows copy to their targets. Marks are created before, and deleted after, what they
+mark. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import msgspec
 
-from mirrorless.lane import FlowName
-from mirrorless.naming import OWN_NAMES
-from mirrorless.policy import ReplicationPolicy
-from mirrorless.ports.kafka import Deadline
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline
+from mirrorless.flow.naming import OWN_NAMES
+from mirrorless.flow.policy import ReplicationPolicy
 
 WILDCARD: Final = "*"
 """As a literal resource name: every resource. As a principal: `User:*`. As a host: from anywhere."""
+
+EVERYONE: Final = "User:*"
+
+NEEDED: Final = frozenset(
+    {*("ALL", "READ", "WRITE", "DESCRIBE", "CREATE", "ALTER"), *("ALTER_CONFIGS", "DESCRIBE_CONFIGS")}
+)
+"""Operations on remote topics without which the flow stands still."""
 
 STAGED_RESOURCES: Final = frozenset({"GROUP", "TRANSACTIONAL_ID"})
 
@@ -95,6 +112,14 @@ class Acls(Protocol):
         """Delete exactly these; a missing one is no error. Returns and raises like `create`."""
         ...
 
+    def is_ours(self, principal: str) -> bool:
+        """Whether the cluster knows the flow by this name, as far as its credentials show.
+
+        Raises:
+            Retriable: the credentials cannot be read.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -118,7 +143,14 @@ class Changes:
     delete: frozenset[Acl]
 
 
-def wanted_acls(source: Iterable[Acl], *, taken: Collection[str], flow: FlowName, policy: ReplicationPolicy) -> Wanted:
+def wanted_acls(
+    source: Iterable[Acl],
+    *,
+    taken: Collection[str],
+    flow: FlowName,
+    policy: ReplicationPolicy,
+    is_ours: Callable[[str], bool] = lambda _: False,
+) -> Wanted:
     """Map each binding of the source to the target.
 
     Args:
@@ -126,19 +158,21 @@ def wanted_acls(source: Iterable[Acl], *, taken: Collection[str], flow: FlowName
         taken: the topics of the source that the flow replicates.
         flow: for the names of remote topics.
         policy: for the names of remote topics.
+        is_ours: whether a principal is the flow's own on the target.
     """
     source = frozenset(source)
     topics = [acl for acl in source if acl.resource == "TOPIC" and not _unknown(acl)]
     names = _Names(taken=frozenset(taken), flow=flow, policy=policy)
     moving = [acl for acl in source if acl.resource in STAGED_RESOURCES and not _unknown(acl)]
-    remote = list(names.on_remote_topics(topics))
-    staged = [*names.when_moved(topics), *_groups_and_ids(moving)]
-    due = frozenset(acl for _, acl in remote)
-    copied = {origin for origin, _ in remote + staged}
+    remote, moved = list(names.on_remote_topics(topics)), list(names.when_moved(topics))
+    kept_back = _KeptBack.of([*remote, *moved], is_ours)
+    staged = [*kept_back.spare(moved), *_groups_and_ids(moving)]
+    due = frozenset(acl for _, acl in kept_back.spare(remote))
+    copied = {origin for origin, _ in [*remote, *staged]}
     return Wanted(
         due=due,
         staged=frozenset(acl for _, acl in staged) - due,
-        left={acl: _why_left(acl, names.taken) for acl in sorted(source - copied)},
+        left={acl: _why_left(acl, names.taken) for acl in sorted(source - copied)} | kept_back.why,
         withheld=frozenset(acl for acl in moving if _applies_to_ours(acl)),
     )
 
@@ -194,8 +228,83 @@ def held_back(allows: Iterable[Acl], without: Iterable[Acl]) -> dict[Acl, Acl]:
         allow: deny
         for allow in allows
         for deny in missing
-        if deny.principal == allow.principal or "User:*" in {deny.principal, allow.principal}
+        if deny.principal == allow.principal or EVERYONE in {deny.principal, allow.principal}
     }
+
+
+Copied = tuple[Acl, Acl]
+"""A binding of the source, and what becomes of it on the target."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KeptBack:
+    """DENYs that would keep the flow out of its remote topics, and what they do for others.
+
+    Attributes:
+        denies: what they would be on the target.
+        principals: to whom other ACLs open topics, with the operations.
+        why: the reason for each binding of the source of which something is kept back.
+    """
+
+    denies: frozenset[Acl]
+    principals: frozenset[tuple[str, str]]
+    why: dict[Acl, str]
+
+    @classmethod
+    def of(cls, pairs: Collection[Copied], is_ours: Callable[[str], bool]) -> _KeptBack:
+        """Find them among all that is due or staged on topics."""
+        denied = [(origin, acl) for origin, acl in pairs if _shuts_out(acl, is_ours)]
+        of_all = [acl for _, acl in denied if acl.principal == EVERYONE]
+        why = {
+            origin: "it would keep the flow itself out of its remote topics"
+            + ("; it is copied for those whom other ACLs let in" if acl.principal == EVERYONE else ": it has this name")
+            for origin, acl in denied
+        }
+        why |= {
+            origin: f"without this DENY it would open too much: {next(deny for deny in of_all if _limits(deny, acl))}"
+            for origin, acl in pairs
+            if acl.permission == "ALLOW" and acl.principal == EVERYONE and any(_limits(deny, acl) for deny in of_all)
+        }
+        return cls(
+            denies=frozenset(acl for _, acl in denied),
+            principals=frozenset(
+                (acl.principal, acl.operation)
+                for _, acl in pairs
+                if acl.permission == "ALLOW" and acl.principal != EVERYONE and not is_ours(acl.principal)
+            ),
+            why=why,
+        )
+
+    def spare(self, pairs: Iterable[Copied]) -> Iterator[Copied]:
+        """The bindings without those that are kept back; a DENY of all for each of the others whom ACLs let in."""
+        for origin, acl in pairs:
+            if acl not in self.denies:
+                if origin not in self.why:
+                    yield origin, acl
+            elif acl.principal == EVERYONE:
+                for principal, operation in self.principals:
+                    if _takes(acl.operation, operation):
+                        yield origin, msgspec.structs.replace(acl, principal=principal)
+
+
+def _shuts_out(acl: Acl, is_ours: Callable[[str], bool]) -> bool:
+    """Whether the flow cannot work while this is on one of its remote topics."""
+    if acl.permission != "DENY" or acl.operation not in NEEDED:
+        return False
+    return acl.principal == EVERYONE or is_ours(acl.principal)
+
+
+def _limits(deny: Acl, allow: Acl) -> bool:
+    """Whether a DENY takes a part of what an ALLOW gives, from whatever host."""
+    if not _takes(deny.operation, allow.operation):
+        return False
+    pairs = ((deny, allow), (allow, deny))
+    return deny.name == allow.name or any(a.prefix is not None and b.name.startswith(a.prefix) for a, b in pairs)
+
+
+def _takes(denied: str, allowed: str) -> bool:
+    """Whether denied operations are among those that an ALLOW gives; who may read or write may describe as well."""
+    return "ALL" in {denied, allowed} or denied == allowed or denied.startswith("DESCRIBE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +315,7 @@ class _Names:
     flow: FlowName
     policy: ReplicationPolicy
 
-    def on_remote_topics(self, topics: Collection[Acl]) -> Iterator[tuple[Acl, Acl]]:
+    def on_remote_topics(self, topics: Collection[Acl]) -> Iterator[Copied]:
         """The bindings that are due, each with its origin on the source: a name becomes its remote name.
 
         A prefix stays a prefix where the policy renames topics: `*` becomes `us-east.` PREFIXED. Under the identity
@@ -225,7 +334,7 @@ class _Names:
                 for topic in self._reach(acl):
                     yield acl, copied.on("LITERAL", self._remote(topic))
 
-    def when_moved(self, topics: Collection[Acl]) -> Iterator[tuple[Acl, Acl]]:
+    def when_moved(self, topics: Collection[Acl]) -> Iterator[Copied]:
         """The bindings to stage, likewise: what MM2's rule leaves out, on the remote topics; and prefixes as they are.
 
         Rights to write are on single topics: `us-east.` PREFIXED would open the flow's checkpoints topic.
@@ -284,7 +393,7 @@ def _unknown(acl: Acl) -> bool:
     return "UNKNOWN" in {acl.resource, acl.pattern, acl.permission, acl.operation}
 
 
-def _groups_and_ids(moving: Collection[Acl]) -> Iterator[tuple[Acl, Acl]]:
+def _groups_and_ids(moving: Collection[Acl]) -> Iterator[Copied]:
     """The bindings on groups and transactional ids to stage, each with its origin.
 
     A DENY that would apply to the replication is staged on what the ALLOWs open.
@@ -332,3 +441,44 @@ def _why_topics_left(acl: Acl, taken: Collection[str]) -> str:
     if acl.prefix is None:
         return "the flow does not replicate this topic"
     return "the flow replicates no topic with this prefix" if acl.prefix else "the flow replicates no topic"
+
+
+MARK: Final = f"User:{OWN_NAMES}.failover"
+"""The principal of marks."""
+
+
+def mark(topic: str) -> Acl:
+    """The mark of a fenced topic."""
+    return Acl("TOPIC", "LITERAL", topic, MARK, "*", "DENY", "WRITE")
+
+
+def deny(topic: str) -> Acl:
+    """The DENY that keeps producers from a topic."""
+    return Acl("TOPIC", "LITERAL", topic, EVERYONE, "*", "DENY", "WRITE")
+
+
+def to_create(topics: Iterable[str], there: Collection[Acl]) -> tuple[frozenset[Acl], frozenset[Acl]]:
+    """The marks, and then the DENYs, that a fence lacks. A topic with an unmarked DENY is closed already."""
+    open_ = [topic for topic in topics if mark(topic) in there or deny(topic) not in there]
+    return frozenset(map(mark, open_)).difference(there), frozenset(map(deny, open_)).difference(there)
+
+
+def to_delete(topics: Iterable[str], there: Collection[Acl]) -> tuple[frozenset[Acl], frozenset[Acl]]:
+    """The DENYs, and then the marks, that lift the fence of these topics."""
+    marked = [topic for topic in topics if mark(topic) in there]
+    return frozenset(map(deny, marked)).intersection(there), frozenset(map(mark, marked))
+
+
+def without_fences(acls: Iterable[Acl]) -> frozenset[Acl]:
+    """A cluster's bindings without fences of producers."""
+    there = frozenset(acls)
+    marks = {acl for acl in there if acl.principal == MARK}
+    return there - marks - {deny(acl.name) for acl in marks}
+
+
+def unguarded(topics: Iterable[str], acls: Collection[Acl]) -> list[str]:
+    """The topics to which no binding applies: a first one could close them to their readers."""
+    bindings = [acl for acl in without_fences(acls) if acl.resource == "TOPIC"]
+    names = {acl.name for acl in bindings if acl.prefix is None}
+    prefixes = tuple({acl.prefix for acl in bindings if acl.prefix is not None})
+    return [topic for topic in topics if topic not in names and not topic.startswith(prefixes)]

@@ -7,17 +7,22 @@ is interrupted in between is repeated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import RUNNING, Head, Stop
+from mirrorless.chain.run import NO_EPOCH, Run
+from mirrorless.clock import Deadline
 from mirrorless.errors import ConfigurationError
-from mirrorless.lane import Lane
-from mirrorless.lane_state import RUNNING, Head, Stop
-from mirrorless.operator_commands import reset_command
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.flow.naming import reset_command
+from mirrorless.lanes.check_state import LaneNotes, TopicNotes, read_notes
+from mirrorless.ports.kafka import LogEpochs, TopicPartition
 from mirrorless.ports.stores import Chains, LaneStates, StateStore
-from mirrorless.ports.topics import SourceTopics
+from mirrorless.ports.topics import SourceTopics, TargetTopics
+from mirrorless.protocol.log_parting import Parting, compare, parted_stop
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics import topic_state
@@ -55,6 +60,8 @@ class ChangeDetector:
 
     settings: ControlSettings
     source: SourceTopics
+    epochs: LogEpochs
+    """Of the source."""
     documents: StateStore
     chains: Chains
     states: LaneStates
@@ -247,14 +254,14 @@ class ChangeDetector:
         # The heads before the ends: otherwise a lane that advances in between would seem to be beyond the end.
         heads = self.chains.heads([Lane(self.settings.name, *partition) for partition in suspects])
         ends = self.source.ends(suspects, deadline)
+        parting = self._partings(suspects, heads, deadline)
         stops: dict[Lane, Stop] = {}
         for partition in suspects:
             lane = Lane(self.settings.name, *partition)
             position, end = heads[lane].position, ends.get(partition, snapshot.ends[partition])
             if position > end:
-                stops[lane] = topic_state.truncated_stop(
-                    self.settings.name, partition, end=end, position=position, now=self.clock()
-                )
+                at = min(end, parting.get(partition, end))
+                stops[lane] = parted_stop(lane, at, position=position, now=self.clock())
                 report.troubles.append(f"{lane}: {stops[lane].detail}")
             else:
                 report.troubles.append(
@@ -263,14 +270,103 @@ class ChangeDetector:
                 )
         stop_running(self.states, stops, report)
 
+    def _partings(
+        self, suspects: Iterable[TopicPartition], heads: Mapping[Lane, Head], deadline: Deadline
+    ) -> dict[TopicPartition, int]:
+        """Where logs part from what was copied: by the epochs of the newest runs, or those of the last lane check.
+
+        The source may have been written on before its end was read: that end is too high then.
+        """
+        flow, notes = self.settings.name, read_notes(self.documents, self.settings.name)
+
+        def covering(lane: Lane, offset: int) -> Run | None:
+            link = self.chains.at_or_before(lane, heads[lane].generation, offset)
+            return link if isinstance(link, Run) else None
+
+        partings: dict[TopicPartition, Parting] = {}
+        for topic, partition in suspects:
+            lane = Lane(flow, topic, partition)
+            run, noted = heads[lane].run, notes.get(topic, TopicNotes()).lanes.get(partition, LaneNotes())
+            if run is not None and run.epoch == NO_EPOCH:
+                run = replace(run, epoch=noted.epoch)
+            partings[topic, partition] = Parting(run, partial(covering, lane))
+        compare(partings, lambda asked: self.epochs.ends(asked, deadline))
+        return {place: each.at for place, each in partings.items() if each.at is not None}
+
     def _heads(self, topic: str, partitions: Iterable[int]) -> dict[Lane, Head]:
         return self.chains.heads([Lane(self.settings.name, topic, partition) for partition in partitions])
 
 
 def stop_running(states: LaneStates, stops: Mapping[Lane, Stop], report: RoundReport) -> None:
-    """Stop lanes, except those that are already stopped for any reason."""
+    """Stop lanes, see `LaneState.stopped_by`."""
     known = states.read(stops)
-    running = [lane for lane in stops if known.get(lane, RUNNING).stop is None]
-    for lane in running:
-        states.stop(lane, stops[lane])
+    stored = {lane: known.get(lane, RUNNING).stopped_by(stop) for lane, stop in stops.items()}
+    for lane, stop in stored.items():
+        if stop is not None:
+            states.stop(lane, stop)
+    running = [lane for lane, stop in stored.items() if stop == stops[lane]]
     report.figures["lanes-stopped"] = report.figures.get("lanes-stopped", 0) + len(running)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteChangeDetector:
+    """Compares the ids of one flow's remote topics with their stored state."""
+
+    settings: ControlSettings
+    target: TargetTopics
+    documents: StateStore
+    chains: Chains
+    states: LaneStates
+    clock: Callable[[], int]
+    """ms since the epoch."""
+
+    def detect(self, topics: Mapping[str, TopicState], report: RoundReport, deadline: Deadline) -> None:
+        """Compare, stop lanes, and store what changed.
+
+        Args:
+            topics: the state of source topics, as it is stored.
+            report: gets the topics that were re-created.
+            deadline: seconds that are left.
+
+        Raises:
+            Retriable: the target or a store does not answer.
+        """
+        policy, source = self.settings.policy, self.settings.name.source
+        remote = {topic: policy.remote_topic(source, topic) for topic in topics}
+        ids = self.target.topic_ids(remote.values(), deadline)
+        after = {
+            topic: self._compared(before, remote[topic], ids[remote[topic]], report)
+            for topic, before in topics.items()
+            if remote[topic] in ids
+        }
+        changed = {
+            f"topic/{topic}": msgspec.json.encode(state) for topic, state in after.items() if state != topics[topic]
+        }
+        if changed:
+            self.documents.write(self.settings.name, changed)
+
+    def _compared(self, before: TopicState, remote: str, topic_id: str, report: RoundReport) -> TopicState:
+        if before.remote_topic_id in ("", topic_id):
+            return topic_state.mark_remote_present(before, topic_id=topic_id)
+        flow, topic = self.settings.name, before.topic
+        heads = self.chains.heads([Lane(flow, topic, partition) for partition in range(before.partitions)])
+        by_partition = {lane.partition: head for lane, head in heads.items()}
+        now = topic_state.mark_remote_recreated(before, topic_id=topic_id, heads=by_partition)
+        if now.remote_recreated is not None:
+            waiting = sorted(now.remote_recreated.waiting)
+            stops = {
+                Lane(flow, topic, partition): topic_state.remote_recreated_stop(
+                    flow, now, partition, head.run.position, now=self.clock()
+                )
+                for partition in waiting
+                # A run in doubt is settled first: until then its writer may still commit, and no reset may drop it.
+                if (head := by_partition[partition]).run is not None and not head.in_doubt
+            }
+            stop_running(self.states, stops, report)
+            command = reset_command(flow, topic, None, "earliest", reason="the remote topic was re-created")
+            report.troubles.append(
+                f"{flow} {topic}: {remote} was deleted on the target and created again (topic id "
+                f"{before.remote_topic_id}, now {topic_id}): partitions {', '.join(map(str, waiting))} "
+                f"{topic_state.UNTIL_RESET}: `{command}`"
+            )
+        return now

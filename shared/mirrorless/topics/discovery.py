@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from mirrorless.filters import should_replicate
-from mirrorless.policy import is_legal_topic
+from mirrorless.flow.filters import should_replicate
+from mirrorless.flow.policy import HEARTBEATS_TOPIC, is_legal_topic
+from mirrorless.flow.triggers import SCHEDULE
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.triggers import SCHEDULE
 
 LONGEST_GROUP = 200
 """Characters of a mapping's consumer group, at most: Lambda's limit."""
@@ -107,6 +107,19 @@ def discover(on_source: Mapping[str, int], settings: ControlSettings) -> Discove
         missing=tuple(sorted(literals - on_source.keys())),
         refused={cause: tuple(names) for cause, names in refused.items() if names},
         literals=literals,
+    )
+
+
+def awaits_heartbeats(on_source: Mapping[str, int], settings: ControlSettings) -> bool:
+    """Whether the first heartbeat on the source is still to come: `control` makes its topic, in a run of its own.
+
+    MM2's client finds the source by the remote topic, which is made once that of the source is seen.
+    """
+    emits = settings.heartbeats_seconds is not None and settings.heartbeats_on_source
+    return (
+        emits
+        and HEARTBEATS_TOPIC in discover({HEARTBEATS_TOPIC: 1}, settings).taken
+        and HEARTBEATS_TOPIC not in on_source
     )
 
 

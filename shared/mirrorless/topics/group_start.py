@@ -8,10 +8,11 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import NEW_LANE
+from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError
-from mirrorless.lane import Lane
-from mirrorless.lane_state import NEW_LANE
-from mirrorless.ports.kafka import Deadline, Groups, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.kafka import Groups, OffsetAndMetadata, TopicPartition
 from mirrorless.ports.stores import Chains, StateStore
 from mirrorless.ports.topics import SourceTopics
 from mirrorless.scheduled.settings import ControlSettings

@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError
-from mirrorless.lane import FlowName
-from mirrorless.naming import flow_prefix, flow_tags
-from mirrorless.poller_groups import are_groups_of, groups_of_found
-from mirrorless.ports.kafka import Deadline
+from mirrorless.flow.naming import flow_prefix, flow_tags
+from mirrorless.flow.poller_groups import are_groups_of, groups_of_found
 from mirrorless.scheduled.settings import ControlSettings
 
 Request = dict[str, Any]

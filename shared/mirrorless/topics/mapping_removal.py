@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, Retriable
-from mirrorless.lane import FlowName
-from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.functions import REFRESH_TOPICS
 from mirrorless.scheduled.runner import CLAIM_EVERY_SECONDS, lease

@@ -17,9 +17,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, Retriable
-from mirrorless.lane import FlowName
-from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.mapping_plan import Mappings, Request, topic_of

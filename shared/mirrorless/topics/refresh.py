@@ -2,30 +2,180 @@
 
     1. Discover  the source's topics, which of them the flow takes, their ids and ends.
     2. Compare   with the stored state: lanes of re-created and truncated topics stop before anything else.
-    3. Create    remote topics are created and grown, before any record needs them; lanes of re-created ones stop.
+    3. Create    remote topics are created and grown, before any record needs them; lanes of re-created ones stop, and
+                 lanes whose record was refused by other configs than those of now try again.
     4. Start     offsets where the flow does not begin at the first record; then the list of scheduled topics, which
                  `pull` reads, and event source mappings.
 
 Each step can be interrupted and repeated. The failure of one topic is reported and does not affect the others; only
 the failure of a whole cluster or store ends the round.
+
+The sync of remote topics with their source topics: existence, partition counts, configs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mirrorless.ports.kafka import Deadline
-from mirrorless.ports.topics import SourceTopics
+from mirrorless.clock import Deadline
+from mirrorless.flow.filters import TIMESTAMP_TYPE
+from mirrorless.ports.topics import ConfigChange, NewRemoteTopic, SourceTopics, TargetTopics
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.topics.change_detection import ChangeDetector, SourceSnapshot
-from mirrorless.topics.discovery import Discovery, discover
+from mirrorless.topics.change_detection import ChangeDetector, RemoteChangeDetector, SourceSnapshot
+from mirrorless.topics.configs import Creation, configs_to_copy, create_topics, drift, rewriting_configs
+from mirrorless.topics.discovery import Discovery, awaits_heartbeats, discover, plan_remote_topics, some
 from mirrorless.topics.mapping_plan import enabled_topics
 from mirrorless.topics.mapping_sync import MappingSync
 from mirrorless.topics.pause import MappingPause
-from mirrorless.topics.remote_changes import RemoteChangeDetector
-from mirrorless.topics.remote_topics import RemoteTopicSync
+from mirrorless.topics.refused_lanes import RefusedLanes
 from mirrorless.topics.scheduled_topics import ScheduledTopicSync
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteTopicSync:
+    """Creates, grows and configures the remote topics of one flow."""
+
+    settings: ControlSettings
+    source: SourceTopics
+    target: TargetTopics
+    refused: RefusedLanes | None = None
+    """Gets what is read of the target's configs, before they are changed."""
+
+    def create_and_grow(self, taken: Mapping[str, int], report: RoundReport, deadline: Deadline) -> dict[str, int]:
+        """Create and grow remote topics.
+
+        Args:
+            taken: the source topics, with the numbers of their partitions.
+            report: gets what went wrong, topic by topic.
+            deadline: seconds that are left.
+
+        Returns:
+            the source topics whose remote topic exists, with the number of partitions that both have.
+
+        Raises:
+            Retriable: a cluster does not answer.
+        """
+        on_target = self.target.partitions(deadline)
+        plan = plan_remote_topics(taken, on_target, self.settings)
+        created = self._create(plan.create, deadline) if plan.create else {}
+        not_created = {topic: outcome.error for topic, outcome in created.items() if outcome.error}
+        grown = self.target.grow({self._remote(topic): count for topic, count in plan.grow.items()}, deadline)
+        not_grown = {topic: error for topic in plan.grow if (error := grown.get(self._remote(topic)))}
+        flow = self.settings.name
+        report.troubles += [f"{flow} {topic}: not created: {error}" for topic, error in not_created.items()]
+        report.troubles += [
+            f"{flow} {topic}: created without {some(outcome.left_out)}: the target refuses it"
+            for topic, outcome in created.items()
+            if outcome.left_out
+        ]
+        report.troubles += [f"{flow} {topic}: not grown: {error}" for topic, error in not_grown.items()]
+        report.figures |= {
+            "topics-created": len(plan.create) - len(not_created),
+            "topics-grown": len(plan.grow) - len(not_grown),
+        }
+        return {
+            topic: min(count, on_target[self._remote(topic)]) if topic in not_grown else count
+            for topic, count in taken.items()
+            if topic not in not_created
+        }
+
+    def sync_configs(self, report: RoundReport, deadline: Deadline) -> None:
+        """Bring the remote topics' configs back to their source topics', and report what rewrites records.
+
+        Where the flow does not synchronise configs, nothing is changed.
+
+        Raises:
+            Retriable: a cluster does not answer.
+        """
+        settings, flow = self.settings, self.settings.name
+        on_source, on_target = self.source.partitions(deadline), self.target.partitions(deadline)
+        remote = {
+            topic: name for topic in discover(on_source, settings).taken if (name := self._remote(topic)) in on_target
+        }
+        source_configs, source_errors = self.source.configs(remote, deadline)
+        target_configs, target_errors = self.target.configs(remote.values(), deadline)
+        report.troubles += [f"{flow} {topic}: the source: {error}" for topic, error in source_errors.items()]
+        report.troubles += [f"{flow} {name}: the target: {error}" for name, error in target_errors.items()]
+        if self.refused is not None:
+            self.refused.saw(target_configs, report)
+        changes: dict[str, ConfigChange] = {}
+        rewriting = 0
+        for topic, name in remote.items():
+            if topic not in source_configs or name not in target_configs:
+                continue
+            found = drift(
+                source_configs[topic],
+                target_configs[name],
+                exclude=settings.flow.config_properties_exclude,
+                protect=settings.config_properties_protect,
+                defaults_from=settings.flow.use_defaults_from,
+            )
+            # A flow that does not synchronise configs looks at them all the same.
+            change = ConfigChange() if settings.sync_topic_configs_seconds is None else found.change
+            for config, what in rewriting_configs(source_configs[topic], target_configs[name]).items():
+                if config not in change.set and config not in change.delete:
+                    report.troubles.append(f"{flow} {name}: {config} is {what}")
+                    rewriting += config == TIMESTAMP_TYPE
+            if found.unknown:
+                report.troubles.append(f"{flow} {name}: the target has no config {some(found.unknown)}")
+            if change:
+                changes[name] = change
+        refused = self._alter(changes, deadline)
+        report.troubles += [
+            f"{flow} {name}: the target refused {part}: {error}"
+            for name, parts in refused.items()
+            for part, error in parts
+        ]
+        altered = {name: len(change) - len(refused.get(name, ())) for name, change in changes.items()}
+        report.figures |= {
+            "topics-compared": len(remote),
+            "topics-rewriting": rewriting,
+            "topics-altered": sum(map(bool, altered.values())),
+            "configs-altered": sum(altered.values()),
+        }
+
+    def _alter(
+        self, changes: Mapping[str, ConfigChange], deadline: Deadline
+    ) -> dict[str, list[tuple[ConfigChange, str]]]:
+        """Alter remote topics. Returns what was refused, by remote topic: what the target refuses stops no other."""
+        outcomes = self.target.alter_configs(changes, deadline) if changes else {}
+        refused = {name: [(changes[name], error)] for name, error in outcomes.items() if error}
+        parts = {name: changes[name].parts() for name in refused if len(changes[name]) > 1}
+        refused |= {name: [] for name in parts}
+        # One config of every topic in one call.
+        for index in range(max(map(len, parts.values()), default=0)):
+            trials = {name: each[index] for name, each in parts.items() if index < len(each)}
+            for name, error in self.target.alter_configs(trials, deadline).items():
+                if error:
+                    refused[name].append((trials[name], error))
+        return refused
+
+    def _create(self, counts: Mapping[str, int], deadline: Deadline) -> dict[str, Creation]:
+        """Create remote topics. Returns the outcomes by source topic."""
+        flow = self.settings.flow
+        # Without its configs a topic is not created: a compacted topic would expire records.
+        configs, failures = self.source.configs(counts, deadline)
+        new = [
+            NewRemoteTopic(
+                name=self._remote(topic),
+                partitions=counts[topic],
+                replication_factor=flow.replication_factor,
+                configs=configs_to_copy(
+                    configs[topic], flow.config_properties_exclude, defaults_from=flow.use_defaults_from
+                ),
+            )
+            for topic in counts
+            if topic in configs
+        ]
+        created = create_topics(self.target, new, deadline)
+        return {
+            topic: Creation(failures[topic]) if topic in failures else created[self._remote(topic)] for topic in counts
+        }
+
+    def _remote(self, topic: str) -> str:
+        return self.settings.policy.remote_topic(self.settings.name.source, topic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +187,7 @@ class TopicRefresh:
     changes: ChangeDetector
     remote_topics: RemoteTopicSync
     remote_changes: RemoteChangeDetector
+    refused: RefusedLanes
     scheduled: ScheduledTopicSync
     mappings: MappingSync | None
     """None where the flow does not manage its mappings."""
@@ -52,6 +203,7 @@ class TopicRefresh:
         # 1. Discover.
         found, snapshot = self._discover(deadline)
         report.troubles += found.troubles()
+        report.comes_soon = awaits_heartbeats(snapshot.on_source, self.settings)
         report.figures |= {
             "topics": len(found.taken),
             "partitions": sum(snapshot.taken.values()),
@@ -64,6 +216,7 @@ class TopicRefresh:
         # 3. Create.
         ready = self.remote_topics.create_and_grow(snapshot.taken, report, deadline)
         self.remote_changes.detect(changes.topics, report, deadline)
+        self.refused.look(ready, report, deadline)
 
         # 4. Start. A topic that has just disappeared, or could not be read, keeps its mapping.
         actual = self.mappings.read(deadline) if self.mappings is not None else []

@@ -21,9 +21,9 @@ from typing import Final
 
 import msgspec
 
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, Retriable
-from mirrorless.lane import FlowName
-from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.discovery import Discovery
@@ -32,6 +32,9 @@ from mirrorless.topics.topic_state import TopicState
 
 PREFIX: Final = "pull/topics"
 """The document's key; the store splits a document that is too large for one item."""
+
+IDS: Final = "pull/ids"
+"""The key of their ids: of the topics that the chains describe, until the lanes of one made anew are reset."""
 
 NEAR_SECONDS: Final = 5.0
 """Reserved of the deadline: no further offsets are committed."""
@@ -45,6 +48,16 @@ def read_scheduled_topics(documents: StateStore, flow: FlowName) -> dict[str, in
     """
     stored = documents.read(flow, PREFIX).get(PREFIX)
     return {} if stored is None else msgspec.json.decode(stored, type=dict[str, int])
+
+
+def read_scheduled_ids(documents: StateStore, flow: FlowName) -> dict[str, str]:
+    """The ids of these topics, as far as they are known.
+
+    Raises:
+        Retriable: the store does not answer.
+    """
+    stored = documents.read(flow, IDS).get(IDS)
+    return {} if stored is None else msgspec.json.decode(stored, type=dict[str, str])
 
 
 def write_scheduled_topics(
@@ -131,9 +144,19 @@ class ScheduledTopicSync:
         begun = self._begin(found.scheduled & ready.keys() & states.keys() - stored.keys(), states, report, deadline)
         known = {topic: count for topic, count in ready.items() if topic in begun or topic in stored}
         plan = plan_scheduled(stored, known, found, enabled=enabled, just_gone=just_gone)
+        if plan.read or stored:
+            self._note_ids(plan.read, states)
         write_scheduled_topics(self.documents, self.flow, plan.read, stored=stored)
         report.figures |= {"topics-scheduled": len(plan.read), "topics-returning": len(plan.returning)}
         return plan
+
+    def _note_ids(self, topics: Collection[str], states: Mapping[str, TopicState]) -> None:
+        """Before the topics: what `pull` reads of one is of the one that was looked at. One that is gone keeps its."""
+        stored = read_scheduled_ids(self.documents, self.flow)
+        known = stored | {topic: states[topic].topic_id for topic in topics if topic in states}
+        ids = {topic: known[topic] for topic in topics if topic in known}
+        if ids != stored:
+            self.documents.write(self.flow, {IDS: msgspec.json.encode(ids, order="sorted")})
 
     def _begin(
         self, topics: Collection[str], states: Mapping[str, TopicState], report: RoundReport, deadline: Deadline

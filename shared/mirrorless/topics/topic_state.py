@@ -9,8 +9,8 @@ records: every lane with a chain stops, and the old id is kept until the operato
 
 A topic that was truncated (an unclean leader election) keeps its id, and its end moves backwards. The positions of
 lanes are read only then: reading them at every refresh would cost one query per lane. So a truncation is detected if a
-refresh reads a lower end than an earlier one; if the topic has grown past that offset in between, the forwarder
-detects it when it compares redelivered records with the chain.
+refresh reads a lower end than an earlier one; where the topic has grown past that offset in between, by the lane check
+(`mirrorless.lanes.log_comparison`), and of scheduled topics before they are read on.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from mirrorless.lane import FlowName
-from mirrorless.lane_state import NEW_LANE, Head, Stop
-from mirrorless.operator_commands import reset_command
+from mirrorless.chain.lane import FlowName
+from mirrorless.chain.lane_state import NEW_LANE, Head, Stop
+from mirrorless.flow.naming import reset_command
 from mirrorless.ports.kafka import TopicPartition
 
 UNKNOWN: Final = -1
@@ -249,7 +249,7 @@ def recreated_stop(state: TopicState, partition: int, *, partitions: int, now: i
     detail = f"the topic was deleted on the source and created again: its id was {state.topic_id} and is {topic_id}"
     if partition >= partitions:
         detail += f", with {partitions} partitions, so this one is gone"
-    return Stop(reason="recreated", upstream_offset=0, detail=detail, at=now)
+    return Stop(reason="recreated", upstream_offset=0, detail=detail, at=now, untrue_from=0)
 
 
 def remote_recreated_stop(flow: FlowName, state: TopicState, partition: int, position: int, *, now: int) -> Stop:
@@ -264,24 +264,13 @@ def remote_recreated_stop(flow: FlowName, state: TopicState, partition: int, pos
     """
     topic_id = state.remote_recreated.topic_id if state.remote_recreated is not None else ""
     return Stop(
-        reason="broken",
+        reason="remote_recreated",
         upstream_offset=position,
         detail="the remote topic was deleted on the target and created again: its id was "
         f"{state.remote_topic_id} and is {topic_id}. To replicate the source topic from its first record: "
         f"`{reset_command(flow, state.topic, partition, 'earliest', reason='the remote topic was re-created')}`",
         at=now,
-    )
-
-
-def truncated_stop(flow: FlowName, topic_partition: TopicPartition, *, end: int, position: int, now: int) -> Stop:
-    """The stop of a lane whose position lies beyond the source's end."""
-    return Stop(
-        reason="truncated",
-        upstream_offset=end,
-        detail=f"the source ends at {end} and was replicated up to {position}: it lost what it had acknowledged, and "
-        "offsets from there on are given again to other records. To go on with those: "
-        f"`{reset_command(flow, *topic_partition, str(end), reason='truncated')}`",
-        at=now,
+        untrue_from=0,
     )
 
 

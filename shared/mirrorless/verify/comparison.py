@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from mirrorless.record import Headers, Record
+from mirrorless.records.record import Headers, Record
 
 CONTENT_BYTES = 16
 

@@ -15,10 +15,10 @@ from typing import Final
 
 import msgspec
 
+from mirrorless.chain.run import Run
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.protocol.digest import fingerprint
-from mirrorless.record import Headers, Record
-from mirrorless.run import Run
+from mirrorless.records.record import Headers, Record
 from mirrorless.verify.comparison import Alignment, LeftOver, RecordAt, align, sort_out
 from mirrorless.verify.findings import Finding, FindingKind, LaneVerdict
 from mirrorless.verify.proof import Judged
@@ -32,7 +32,7 @@ PAIRS: Final = 64
 
 ANOTHER: Final = "another record stands in its place"
 
-STRANGER: Final = "no run claims it, and nothing of this lane is equal to it"
+FOREIGN: Final[tuple[FindingKind, str]] = ("foreign", "no run claims it, and nothing of this lane is equal to it")
 
 
 @dataclass(slots=True)
@@ -209,7 +209,7 @@ class LeftOvers(msgspec.Struct, kw_only=True):
 
 
 def judge_left_over(
-    verdict: LaneVerdict, kept: LeftOvers, known: Mapping[bytes, int], *, stranger: str = STRANGER
+    verdict: LaneVerdict, kept: LeftOvers, known: Mapping[bytes, int], *, stranger: tuple[FindingKind, str] = FOREIGN
 ) -> None:
     """Judge records without a partner.
 
@@ -217,7 +217,7 @@ def judge_left_over(
         verdict: takes the findings.
         kept: the records.
         known: the downstream offset of each content of `strangers` that the lane has elsewhere.
-        stranger: the text for a foreign record.
+        stranger: kind and text for a record that stands for none of the source, and is equal to none.
     """
     contents = known.keys() | {each.seen.content for each in kept.missing}
     faults = sort_out(kept.missing, kept.surplus, contents)
@@ -232,8 +232,11 @@ def judge_left_over(
     for original, copy in faults.reordered:
         find(_finding("reordered", generation, original, copy, "it stands among other records than on the source"))
     for instead, copy in faults.different:
-        what = stranger if instead is None else words.get((instead.offset, copy.offset), ANOTHER)
-        find(_finding("different", generation, instead, copy, what))
+        if instead is None:
+            kind, what = stranger
+        else:
+            kind, what = "different", words.get((instead.offset, copy.offset), ANOTHER)
+        find(_finding(kind, generation, instead, copy, what))
 
 
 def upstream_of(window: Window, first: int, following: int) -> OffsetRange | None:

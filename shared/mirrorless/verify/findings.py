@@ -1,7 +1,8 @@
 """The verdict on a lane: findings, each of one kind; counts; and the parts of the lane that are proved.
 
-A finding is a fault, for the operator to examine. Everything else that is not proved has a category of its own: records
-that retention deleted, that are in doubt, that cannot be proved. None of these is called missing.
+A finding is a fault, for the operator to examine, or a record of another producer. Everything else that is not proved
+has a category of its own: records that retention deleted, that are in doubt, that cannot be proved. None of these is
+called missing.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ import msgspec
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.reports.report import Segment
 
-FindingKind = Literal["missing", "duplicated", "reordered", "different", "misplaced"]
+CopyFault = Literal["missing", "duplicated", "reordered", "different", "misplaced"]
+FindingKind = CopyFault | Literal["foreign"]
 """
 missing     the map has it on the target, or the source has it: and it is not there
 duplicated  on the target once more than it should be
 reordered   on the target, and not where it belongs
-different   on the target with another content, or of another writer
+different   on the target with another content
 misplaced   on the target and right, but the map has another offset
+foreign     on the target and not of this flow: no run claims it, and nothing of the lane is equal to it. No fault of
+            the copy
 """
 
-KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
+KINDS: tuple[CopyFault, ...] = get_args(CopyFault)
 
 SHOWN = 50
 """Findings of one lane in the report; the run's folder has the others."""
@@ -61,6 +65,8 @@ class Counts(msgspec.Struct, kw_only=True):
     reordered: int = 0
     different: int = 0
     misplaced: int = 0
+    foreign: int = 0
+    """On the target, and not written by this flow."""
     expired: int = 0
     """The target's log begins above them: retention, or an order to delete."""
     in_doubt: int = 0
@@ -107,6 +113,8 @@ class LaneVerdict(msgspec.Struct, kw_only=True):
     segments: list[Segment] = msgspec.field(default_factory=list)
     """Of the newest generation, by upstream offset."""
     notes: list[str] = msgspec.field(default_factory=list)
+    unsorted: bool = False
+    """Whether some records that are said to be foreign may be duplicates: not all could be searched for."""
     generation: int = 0
     position: int = 0
     """Upstream: the end of the verified part."""

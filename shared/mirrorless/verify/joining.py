@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from mirrorless.verify.explanation import LEFT_OVERS, LeftOvers, judge_left_over
-from mirrorless.verify.findings import Finding, LaneVerdict
+from mirrorless.verify.findings import Finding, FindingKind, LaneVerdict
 from mirrorless.verify.slices import Row, SlicedLane
 from mirrorless.verify.task import VerifyTask
 
-GONE = "the source does not have it any more, or has another record instead"
+GONE: Final[tuple[FindingKind, str]] = (
+    "different",
+    "the source does not have it any more, or has another record instead",
+)
 
-TOO_MANY = "there are more faults than can be kept: some duplicated records are reported as different"
+TOO_MANY = "there are more records without a partner than can be kept: some duplicated ones are reported as foreign"
 
 
 class LanePart(msgspec.Struct, kw_only=True):
@@ -83,6 +86,7 @@ class JoinedLane:
             return
         verdict.counts.add(other.counts)
         verdict.left_out += other.left_out
+        verdict.unsorted |= other.unsorted
         for finding in other.findings:
             verdict.keep(finding)
         self._beside += part.beside
@@ -96,6 +100,7 @@ class JoinedLane:
         self._left_beside.add(part.left_beside)
         if len(self._left) > LEFT_OVERS:
             verdict.note(TOO_MANY)
+            verdict.unsorted = True
             judge_left_over(verdict, self._left, {})
             self._left = LeftOvers()
 

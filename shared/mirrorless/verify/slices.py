@@ -16,8 +16,8 @@ from typing import Final
 
 import msgspec
 
+from mirrorless.chain.run import Run
 from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.run import Run
 from mirrorless.verify.windows import Border, ChainEnd, LinkKey, TargetWindows
 
 SLICE_BYTES: Final = 1_000_000_000

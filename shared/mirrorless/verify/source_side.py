@@ -11,16 +11,15 @@ from dataclasses import dataclass, field
 from itertools import chain as chained
 from typing import TypeVar
 
+from mirrorless.chain.losses import Loss
+from mirrorless.chain.run import Run
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copy_task import BatchChunk, BatchLog, Chunk, OffsetRange
-from mirrorless.losses import Loss
 from mirrorless.ports.stores import Chains, LossLedger
-from mirrorless.record import Record
-from mirrorless.run import Run
-from mirrorless.verify.by_batches import judged_windows
+from mirrorless.records.record import Record
 from mirrorless.verify.explanation import Explanation
 from mirrorless.verify.findings import Finding, LaneVerdict
-from mirrorless.verify.proof import Judged
+from mirrorless.verify.proof import Judged, judged_windows
 from mirrorless.verify.slices import VerifiedSlice
 from mirrorless.verify.task import VerifiedSide, VerifyTask, patience
 from mirrorless.verify.windows import ChainEnd, LinkKey, Window, is_of_batches, key_of, runs_of, source_windows
@@ -74,6 +73,8 @@ class SourceSide:
         Raises:
             Retriable: the source does not answer, and the comparison was requested.
         """
+        if self.task.source_silent:
+            self._leave(self.task.source_silent)
         runs = [judged.window.run for judged in group if judged.window.run is not None and judged.window.run.spans]
         newest = all(run.generation == self.chain.generation for run in runs)
         if not runs or self._silent or not newest:
@@ -92,9 +93,14 @@ class SourceSide:
         except Retriable as exc:
             if self.task.against_source:
                 raise
-            self._silent = True
-            self.verdict.note(f"the source did not answer: {exc.what}")
+            self._leave(exc.what)
             return None
+
+    def _leave(self, why: str) -> None:
+        """Ask the source for nothing more."""
+        if not self._silent:
+            self._silent = True
+            self.verdict.note(f"the source did not answer: {why}")
 
     def compare(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.reports.report import Figure, LanePlot, Report, ReportSection, Table, Tone
@@ -40,6 +40,7 @@ COUNTED = {
 """The count of each kind of the plot."""
 
 UNPROVED = (
+    ("foreign", "on the target, and this flow has not written them: another producer's, or older than the flow"),
     ("expired", "the target's log begins above them: retention, or an order to delete"),
     ("in_doubt", "their run is only prepared: the next delivery or the lane check settles it"),
     ("not_provable", "they cannot be proved any more, see the notes"),
@@ -78,7 +79,11 @@ def totals_of(verdicts: Sequence[LaneVerdict], *, seconds: float) -> dict[str, i
 
 def is_clean(verdicts: Sequence[LaneVerdict]) -> bool:
     """Whether nothing is wrong, and every lane was verified."""
-    return not counts_of(verdicts).found and all(verdict.state == "done" for verdict in verdicts)
+    return not _is_wrong(verdicts) and not any(verdict.unsorted for verdict in verdicts)
+
+
+def _is_wrong(verdicts: Sequence[LaneVerdict]) -> bool:
+    return bool(counts_of(verdicts).found) or any(verdict.state == "failed" for verdict in verdicts)
 
 
 def shorten(verdicts: Sequence[LaneVerdict]) -> None:
@@ -103,12 +108,14 @@ def report_of(verdicts: Sequence[LaneVerdict], *, flow: str, seconds: float, mad
         Figure(name="read", value=totals["records_per_second"], unit="records/s"),
         Figure(name="took", value=round(seconds, 1), unit="s"),
     ]
+    if counts.foreign:
+        figures.insert(2, Figure(name="of other producers", value=counts.foreign))
     if counts.keys:
         figures.insert(2, Figure(name="keys compared", value=counts.keys))
     return Report(
         title=f"Verification of {flow}",
         verdict=_verdict(verdicts, counts),
-        tone="good" if is_clean(verdicts) and counts.proved + counts.keys else "" if is_clean(verdicts) else "bad",
+        tone="bad" if _is_wrong(verdicts) else "good" if counts.proved + counts.keys and not counts.foreign else "",
         figures=tuple(figures),
         sections=tuple(
             section
@@ -122,17 +129,18 @@ def report_of(verdicts: Sequence[LaneVerdict], *, flow: str, seconds: float, mad
 def _verdict(verdicts: Sequence[LaneVerdict], counts: Counts) -> str:
     failed = sum(verdict.state == "failed" for verdict in verdicts)
     found = ", ".join(f"{getattr(counts, kind):,} {kind}" for kind in KINDS if getattr(counts, kind))
+    more = f"; {counts.foreign:,} more that this flow has not written" if counts.foreign else ""
     lost = f"{failed} of {len(verdicts)} lanes could not be verified. " if failed else ""
     if found:
-        return f"{lost}Of {counts.records:,} records {found}."
+        return f"{lost}Of {counts.records:,} records {found}{more}."
     if not counts.records and not counts.keys:
-        return f"{lost}There was nothing {'else ' if lost else ''}to verify."
+        return f"{lost}There was nothing {'else ' if lost else ''}to verify{more}."
     rest = counts.records - counts.proved - counts.compacted
     proved = f"{counts.proved:,} of {counts.records:,} records are proved"
     if counts.keys:
         proved += f", and the latest values of {counts.keys:,} keys"
     because = "" if not rest else f"; {rest:,} cannot be, and none of them is known to be wrong"
-    return f"{lost}{'Nothing else' if lost else 'Nothing'} is wrong: {proved}{because}."
+    return f"{lost}{'Nothing else' if lost else 'Nothing'} is wrong: {proved}{because}{more}."
 
 
 def _findings(verdicts: Sequence[LaneVerdict], folder: str) -> ReportSection | None:
@@ -147,6 +155,7 @@ def _findings(verdicts: Sequence[LaneVerdict], folder: str) -> ReportSection | N
         )
         for verdict in verdicts
         for finding in verdict.findings
+        if finding.kind in KINDS
     ]
     if not rows:
         return None
@@ -174,11 +183,21 @@ def _unproved(verdicts: Sequence[LaneVerdict], counts: Counts) -> ReportSection 
     rows = [
         (name.replace("_", " "), getattr(counts, name), meaning) for name, meaning in UNPROVED if getattr(counts, name)
     ]
-    notes = [f"{verdict.lane}: {note}" for verdict in verdicts for note in verdict.notes]
+    notes = [f"{verdict.lane}: {note}" for verdict in verdicts for note in (*verdict.notes, *_foreign(verdict))]
     if not rows and not notes:
         return None
     tables = (Table(title="neither proved nor wrong", columns=("what", "records", "why"), rows=tuple(rows)),)
     return ReportSection(heading="Not proved", text=tuple(notes[:TABLE_ROWS]), tables=tables if rows else ())
+
+
+def _foreign(verdict: LaneVerdict) -> Iterator[str]:
+    """One sentence on the records of other producers."""
+    places = [each.downstream for each in verdict.findings if each.kind == "foreign" and each.downstream is not None]
+    if places:
+        yield (
+            f"{verdict.counts.foreign:,} records from downstream offset {min(each.first for each in places)} on are "
+            "not of this flow: another producer writes there, or they are older than the flow"
+        )
 
 
 def _lanes(verdicts: Sequence[LaneVerdict]) -> ReportSection:

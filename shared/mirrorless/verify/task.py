@@ -8,13 +8,13 @@ from typing import Final, Protocol
 
 import msgspec
 
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.run import Run
+from mirrorless.clock import Deadline
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.copy_task import Chunk, LaneLog, OffsetRange
 from mirrorless.jobs.request import Bound
-from mirrorless.lane import FlowName, Lane
-from mirrorless.ports.kafka import Deadline
-from mirrorless.record import Record
-from mirrorless.run import Run
-from mirrorless.settings import FlowSettings
+from mirrorless.records.record import Record
 from mirrorless.verify.windows import chosen
 
 READ_SECONDS: Final = 60.0
@@ -33,6 +33,8 @@ class VerifyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     against_source: bool = False
     target_compacts: bool = False
     source_compacts: bool = False
+    source_silent: str = ""
+    """Why the source did not answer the job: then no lane waits for it again. Empty where it answered."""
     files: str = ""
     """URI or path of the run's folder, for the progress; empty for none."""
 

@@ -18,11 +18,11 @@ from typing import Final
 
 import msgspec
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Head
+from mirrorless.chain.run import Reset, Run
 from mirrorless.jobs.request import Bound
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Head
 from mirrorless.ports.stores import Chains
-from mirrorless.run import Reset, Run
 
 PAGE: Final = 500
 """Links of one read."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pyspark import SparkContext
 
-from mirrorless.adapters.archive.lane_log import ParquetArchive, open_archive
+from mirrorless.adapters.archive import ParquetArchive, open_archive
 from mirrorless.errors import ArchiveBroken, Retriable
 from mirrorless.jobs.archive import HOLES, ArchivePiece, LaneSurvey, Survey
 from mirrorless.jobs.copy_task import OffsetRange

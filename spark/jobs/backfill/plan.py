@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from mirrorless.adapters.archive.lane_log import ParquetArchive
+from mirrorless.adapters.archive import ParquetArchive
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
@@ -21,6 +21,10 @@ from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.backfill.checks import Configs, LaneFacts, TopicFacts, check_all, expires_at
 from mirrorless.backfill.plan import RequestedRange, make_plan, resolve
+from mirrorless.chain.entry import Slice
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head
+from mirrorless.chain.run import Link
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.archive import LaneSurvey, Survey
@@ -29,12 +33,8 @@ from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.lane_start import beginning, first_links
 from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest
-from mirrorless.journal.entry import Slice
-from mirrorless.lane import Lane
-from mirrorless.lane_state import RUNNING, Head
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.stores import Chains, LaneStates
-from mirrorless.run import Link
 from spark.jobs.backfill.archive_survey import survey_lane
 from spark.jobs.clients import warm_archive, warm_log
 from spark.jobs.leases import side_by_side
@@ -139,8 +139,8 @@ class BackfillFacts:
     """Of the archive, by Spark; without it the driver counts, lane after lane."""
 
     def lane_topic(self, topic: str) -> str:
-        """The topic of the lanes: history that goes into a topic of its own has lanes of its own."""
-        return f"{topic}#history" if self.options.into is not None else topic
+        """The topic of the lanes: history that goes into a topic of its own has lanes of its own, by that topic."""
+        return f"{topic}#history.{self.options.into}" if self.options.into is not None else topic
 
     def write_topic(self, topic: str) -> str:
         """The topic that is written."""
@@ -180,13 +180,16 @@ class BackfillFacts:
             place: resolve(*bounds, extents[place], start_at=start_at.get(place), end_at=end_at.get(place))
             for place in places
         }
+        live: Mapping[TopicPartition, int] = {}
         if self.options.into is not None and self.options.end.kind == "latest":
-            requested = self._until_live(requested)
+            live = self._live(requested)
+            requested = {place: each.until(live.get(place)) for place, each in requested.items()}
         surveys = self._surveys(requested)
         sizes, oldest = self._sizes(requested), self._oldest(requested, surveys)
         lanes = {place: Lane(self.request.flow.name, self.lane_topic(place[0]), place[1]) for place in places}
         heads, states = self.chains.heads(lanes.values()), self.states.read(lanes.values())
         links = self._first_links(heads)
+        foreign = self._foreign([place for place, lane in lanes.items() if heads[lane] == NEW_LANE])
         found = []
         for place, lane in lanes.items():
             head, state, wanted = heads[lane], states.get(lane, RUNNING), requested[place].range
@@ -198,6 +201,7 @@ class BackfillFacts:
                     partition=place[1],
                     requested=requested[place],
                     extent=extents[place],
+                    live=live.get(place),
                     position=head.position,
                     begins=begun.begins,
                     before=begun.before,
@@ -206,9 +210,32 @@ class BackfillFacts:
                     lease=state.lease,
                     oldest=oldest.get(place),
                     survey=surveys.get(place),
+                    foreign=foreign.get(place),
                     bytes=int(left * sizes.get(place[0], 0.0)),
                 )
             )
+        return found
+
+    def _foreign(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where records stand on the target although the lane has written nothing; of a topic the first partition."""
+        flow, found = self.request.flow, dict[TopicPartition, int]()
+        # Where both clusters produce to a topic, its records are meant to be there.
+        remote = {
+            place: (self.write_topic(place[0]), place[1]) for place in places if flow.origin_rule(place[0]) is None
+        }
+        if not remote:
+            return {}
+        records = KafkaRecords(flow.target, flow=flow.flow, client_role="job-admin")
+        ends = records.ends(remote.values(), deadline_in(ANSWER_SECONDS))
+        log = warm_log(msgspec.json.encode(flow.target), flow.flow)
+        for place, there in remote.items():
+            start, stable, _ = ends.get(there, (0, 0, 0))
+            if start >= stable or any(topic == place[0] for topic, _ in found):
+                continue
+            for chunk in log.read(*there, OffsetRange(start, stable), deadline_in(ANSWER_SECONDS)):
+                if chunk.records:
+                    found[place] = chunk.records[0].offset
+                    break
         return found
 
     def _first_links(self, heads: Mapping[Lane, Head]) -> Mapping[Lane, list[Link]]:
@@ -257,16 +284,15 @@ class BackfillFacts:
         topics = KafkaTopics(flow.source, flow=flow.flow, role="job")
         return topics.offsets_at(places, bound.value, deadline_in(ANSWER_SECONDS))
 
-    def _until_live(self, requested: Mapping[TopicPartition, RequestedRange]) -> dict[TopicPartition, RequestedRange]:
-        """History beside live lanes ends where those lanes begin."""
+    def _live(self, requested: Mapping[TopicPartition, RequestedRange]) -> dict[TopicPartition, int]:
+        """The upstream offsets at which the flow's own lanes begin: history beside them ends there."""
         lanes = {place: Lane(self.request.flow.name, *place) for place in requested}
         links = self._first_links(self.chains.heads(lanes.values()))
-        found = {}
-        for place, each in requested.items():
-            begins, wanted = beginning(lanes[place], links[lanes[place]], each.range, self.log).begins, each.range
-            end = wanted.next if begins is None else max(wanted.first, min(begins, wanted.next))
-            found[place] = RequestedRange(first=each.first, range=OffsetRange(wanted.first, end))
-        return found
+        found = {
+            place: beginning(lane, links[lane], requested[place].range, self.log).begins
+            for place, lane in lanes.items()
+        }
+        return {place: begins for place, begins in found.items() if begins is not None}
 
     def _surveys(self, requested: Mapping[TopicPartition, RequestedRange]) -> Mapping[TopicPartition, LaneSurvey]:
         """The survey of each range; empty where a log is read."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from mirrorless.clock import now_ms
-from mirrorless.jobs.request import Policy
+from mirrorless.jobs.request import Policy, lane_file
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.stores import JobFiles
 from mirrorless.reconcile.conflicts import LaneConflicts
@@ -60,7 +60,7 @@ class LaneUnderWay:
 
     @property
     def _file(self) -> str:
-        return f"orphans/{self.inspection.topic}-{self.inspection.partition}.json"
+        return lane_file(self.inspection.topic, self.inspection.partition, "orphans")
 
 
 def outcome_of(

@@ -1,22 +1,28 @@
-"""Spark tasks of the reconcile job: they inspect a lane, find its orphans, join some lanes, or add up what was done."""
+"""Spark tasks of the reconcile job: they inspect a lane, find its orphans, join some lanes, or add up what was done.
+
+The join of all lanes by tasks, one for each slice, and the sums of what the run did, by one for each lane.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 from uuid import uuid4
 
 import msgspec
+from pyspark import SparkContext
 
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.records import KafkaRecords
-from mirrorless.clock import now_ms
-from mirrorless.lane import FlowName
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.chain.entry import Slice
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline, now_ms
+from mirrorless.flow.settings import ClusterSettings, FlowSettings
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.reconcile.findings import (
     InspectTask,
     JoinTask,
@@ -28,13 +34,12 @@ from mirrorless.reconcile.findings import (
     OrphanTask,
     TallyTask,
 )
-from mirrorless.reconcile.inspect import SECONDS, LaneEnds, LaneView
+from mirrorless.reconcile.inspect import SECONDS, KeptPlaces, LaneEnds, LaneView
 from mirrorless.reconcile.join import BackLaneJoin
-from mirrorless.reconcile.looks import KeptPlaces
 from mirrorless.reconcile.outcome import Tally
-from mirrorless.settings import ClusterSettings, FlowSettings
 from spark.jobs.clients import warm_log, warm_tables, warm_target
-from spark.jobs.lane_tasks import TaskAttempt, result_of
+from spark.jobs.lane_tasks import TaskAttempt, result_of, run_lanes
+from spark.jobs.reconcile.summary import LaneUnderWay
 
 
 def inspect_lane(task: bytes, attempt: TaskAttempt) -> bytes:
@@ -158,3 +163,49 @@ def _warm_records(cluster: bytes, flow: str) -> KafkaRecords:
     """The process's admin client of a cluster, given as JSON."""
     settings = msgspec.json.decode(cluster, type=ClusterSettings)
     return KafkaRecords(settings, flow=flow, client_role=f"reconcile-{uuid4().hex[:8]}")
+
+
+def join_all(context: SparkContext, settings: FlowSettings, run_id: str, lanes: Sequence[LaneUnderWay]) -> None:
+    """Join the copies and orphans of lanes to their chains; positions and errors are noted in them.
+
+    Lanes of one slice share a journal, in which two tasks would take each other's places.
+    """
+    slices: dict[Slice, list[LaneUnderWay]] = {}
+    for each in lanes:
+        slices.setdefault(Slice.of(each.lane.forward), []).append(each)
+    tasks = [JoinTask(settings=settings, run_id=run_id, lanes=tuple(map(_to_join, some))) for some in slices.values()]
+    found = run_lanes(context, join_lanes, [msgspec.json.encode(task) for task in tasks])
+    for some, text in zip(slices.values(), found, strict=True):
+        for each, result in zip(some, msgspec.json.decode(text, type=list[LaneJoined]), strict=True):
+            each.position, each.error = result.position, result.error
+
+
+def tallies(
+    context: SparkContext, settings: FlowSettings, run_id: str, lanes: Sequence[LaneUnderWay]
+) -> Mapping[int, LaneTally]:
+    """What the run did in each lane that was not left alone, over all its attempts; by the lane's place in `lanes`."""
+    wanted = {number: each for number, each in enumerate(lanes) if not each.inspection.differs}
+    tasks = [
+        TallyTask(
+            settings=settings,
+            run_id=run_id,
+            names=each.inspection.names,
+            position=each.inspection.position,
+            policy=each.policy,
+            mapped=not each.error,
+        )
+        for each in wanted.values()
+    ]
+    found = run_lanes(context, tally_lane, [msgspec.json.encode(task) for task in tasks])
+    return {number: msgspec.json.decode(text, type=LaneTally) for number, text in zip(wanted, found, strict=True)}
+
+
+def _to_join(each: LaneUnderWay) -> LaneToJoin:
+    return LaneToJoin(
+        names=each.inspection.names,
+        position=each.inspection.position,
+        chain_end=each.inspection.chain_end,
+        until=each.until,
+        orphans=each.orphans,
+        policy=each.policy,
+    )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from mirrorless.adapters.kafka.topics import KafkaTopics
+from mirrorless.clock import Deadline
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.request import JobRequest
 from mirrorless.lanes.gaps import cleanup_of
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.reconcile.findings import InspectTask, LaneInspection
 from mirrorless.reconcile.outcome import LocalTopic
-from mirrorless.reports.format import numbered
 from spark.jobs.reconcile.tasks import ends_of
 
 ANSWER_SECONDS: Final = 30.0
@@ -26,15 +26,6 @@ _STAMPS: Final = (
     "the source topic stamps records itself (message.timestamp.type=LogAppendTime), so copies would have timestamps of "
     "their own: set it to CreateTime, reconcile, and set it back"
 )
-
-
-class InspectedLane(Protocol):
-    """A lane with its inspection."""
-
-    inspection: LaneInspection
-
-
-L = TypeVar("L", bound=InspectedLane)
 
 
 class ReconciledTopics:
@@ -92,7 +83,8 @@ class ReconciledTopics:
                 )
             config = {entry.name: entry.value for entry in configs.get(topic, [])}
             for partition in request.partitions.get(topic, tuple(range(partitions))):
-                if why := not_reconciled(remote, partition, here.get(topic, 0), config):
+                beyond = 0 < here.get(topic, 0) <= partition
+                if not beyond and (why := not_reconciled(config)):
                     left_alone.append(
                         LaneInspection(topic=topic, partition=partition, remote_topic=remote, differs=why)
                     )
@@ -106,23 +98,22 @@ class ReconciledTopics:
                         compacts=cleanup_of(config).compacts,
                         topic_ids=" ".join(ids.get(place, "") for place in self.places(topic)),
                         files=files,
-                        count=count,
+                        count=count or beyond,
+                        source_partitions=here[topic] if beyond else None,
                     )
                 )
         return tasks, left_alone
 
-    def source_ends(self, lanes: Sequence[L]) -> Iterator[tuple[L, int]]:
-        """The end of each lane's source, where it has one.
+    def source_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of each partition of the source that is there.
 
         Raises:
             Retriable: the source does not answer.
         """
-        for first in range(0, len(lanes), LANES_OF_A_CALL):
-            some = {
-                (each.inspection.topic, each.inspection.partition): each for each in lanes[first:][:LANES_OF_A_CALL]
-            }
-            for place, end in self._source.ends(some, _soon()).items():
-                yield some[place], end
+        found: dict[TopicPartition, int] = {}
+        for first in range(0, len(places), LANES_OF_A_CALL):
+            found |= self._source.ends(places[first:][:LANES_OF_A_CALL], _soon())
+        return found
 
     def round_trip(self) -> float:
         """Seconds of one small request to the source: the quickest of some.
@@ -182,21 +173,8 @@ class ReconciledTopics:
         return found
 
 
-def not_reconciled(remote: str, partition: int, partitions: int, config: Mapping[str, str | None]) -> str:
-    """The reason why a partition of the source cannot take copies, and what to do; empty where it can.
-
-    Args:
-        remote: the remote topic.
-        partition: of it.
-        partitions: of the topic on the source; 0 where it is not there.
-        config: of the topic on the source.
-    """
-    if 0 < partitions <= partition:
-        return (
-            f"the source's topic has {numbered(partitions, 'partition')}, and not this one: what was written to "
-            f"{remote}-{partition} stays there. To bring it back, give the topic {partition + 1} partitions, and "
-            "reconcile again"
-        )
+def not_reconciled(config: Mapping[str, str | None]) -> str:
+    """The reason why a topic of this configuration cannot take copies, and what to do; empty where it can."""
     return _STAMPS if config.get("message.timestamp.type") == "LogAppendTime" else ""
 
 

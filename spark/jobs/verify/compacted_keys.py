@@ -21,7 +21,7 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.errors import Retriable
 from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 from mirrorless.verify.compacted_keys import Latest
 from mirrorless.verify.comparison import CONTENT_BYTES, RecordAt
 from mirrorless.verify.task import VerifiedSide, VerifyTask

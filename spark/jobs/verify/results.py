@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from mirrorless.jobs.request import lane_file
 from mirrorless.ports.stores import JobFiles
 from mirrorless.verify.findings import Counts, Finding, LaneVerdict
 from mirrorless.verify.joining import LanePart
@@ -23,20 +24,19 @@ from spark.jobs.parquet_rows import write_rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FINDINGS: Final = "findings/"
-PARTS: Final = "parts/"
-SURVEYS: Final = "surveys/"
+PARTS: Final = "parts"
+SURVEYS: Final = "surveys"
 LANES: Final = "lanes.parquet"
 
 
 def part_file(task: VerifyTask, number: int) -> str:
     """The name of the file with what was found in a slice."""
-    return f"{PARTS}{task.topic}-{task.partition}#{number}.json"
+    return lane_file(task.topic, task.partition, PARTS, end=f"#{number}.json")
 
 
 def survey_file(task: VerifyTask) -> str:
     """The name of the file with a lane's slices."""
-    return f"{SURVEYS}{task.topic}-{task.partition}.json"
+    return lane_file(task.topic, task.partition, SURVEYS)
 
 
 def write_part(files: JobFiles, task: VerifyTask, part: LanePart) -> LanePart:
@@ -91,7 +91,9 @@ def write_findings(files: JobFiles, task: VerifyTask, name: str, findings: Seque
         }
         for each in findings
     ]
-    write_rows(files, f"{FINDINGS}{task.topic}-{task.partition}#{name}.parquet", rows, _findings_schema())
+    write_rows(
+        files, lane_file(task.topic, task.partition, "findings", end=f"#{name}.parquet"), rows, _findings_schema()
+    )
 
 
 def write_lanes(files: JobFiles, verdicts: Sequence[LaneVerdict]) -> None:

@@ -17,27 +17,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from mirrorless.reports.page import render
-from tests.benchmarks.beside_mm2 import (
-    backfill,
-    catch_up,
-    lagging,
-    latency,
-    offset_map,
-    pass_through,
-    pipe,
-    pull,
-    recovery,
-    throughput,
-)
-from tests.benchmarks.beside_mm2.clusters import Ground
-from tests.benchmarks.beside_mm2.pages import markdown, report_of
+from tests.benchmarks.beside_mm2 import backlog, counted, latency, recovery, whole_job
+from tests.benchmarks.beside_mm2.pages import page
 from tests.benchmarks.beside_mm2.profiles import PROFILES, Profile
 from tests.benchmarks.beside_mm2.ratios import conclude
 from tests.benchmarks.beside_mm2.results import Results, Run, open_results
+from tests.benchmarks.ground import Ground
+from tests.benchmarks.harness import Outcome
 
-ATTEMPTS = 2
-JSON, PAGE = "bench-report.json", "bench-report.html"
+JSON, PAGE = "bench-report.json", "bench-report.md"
 
 Part = Callable[[Ground, Results, Profile], None]
 
@@ -76,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
         results.say("interrupted: --resume goes on from here")
     finally:
         results.write()
-        (chosen.out / PAGE).write_text(render(report_of(results.run)))
+        (chosen.out / PAGE).write_text(page(results.run, raw=JSON))
     if chosen.keep is not None and not interrupted:
         keep(results.run, chosen.keep)
     for name, value in results.run.summary.items():
@@ -89,38 +77,39 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def keep(run: Run, folder: Path) -> None:
-    """Leave a run for the documentation: `reference/benchmarks.md`, its raw figures and its page in `benchmarks`."""
-    beside = folder / "benchmarks"
-    beside.mkdir(parents=True, exist_ok=True)
-    report = report_of(run)
-    page = folder / "reference" / "benchmarks.md"
-    page.parent.mkdir(exist_ok=True)
-    page.write_text(markdown(report, raw=f"../benchmarks/{JSON}", page=f"../benchmarks/{PAGE}"))
-    (beside / JSON).write_bytes(Results(beside / JSON, run, print, conclude).encoded())
-    (beside / PAGE).write_text(render(report))
+    """Leave a run for the documentation: its page, and its raw figures in `benchmarks`."""
+    raw, text = folder / "benchmarks" / JSON, folder / "reference" / "benchmarks.md"
+    for each in (raw, text):
+        each.parent.mkdir(parents=True, exist_ok=True)
+    raw.write_bytes(Results(raw, run, print, conclude).encoded())
+    text.write_text(page(run, raw=f"../benchmarks/{JSON}"))
 
 
-def _throughput(ground: Ground, results: Results, profile: Profile) -> None:
-    for number, plan in enumerate(profile.throughput, 1):
-        # Where a side has died, another try begins with fresh ones, and measures what is missing.
-        for attempt in range(ATTEMPTS):
-            with results.attempting(f"throughput beside MM2 {plan.mode.name}"):
-                throughput.measure(ground, results, plan, number=number * 10 + attempt)
+def _pull(ground: Ground, results: Results, profile: Profile) -> None:
+    backlog.measure_pull(ground, results, profile)
+    with results.attempting("latency of pull"):
+        latency.measure_pull(ground, results, profile)
 
 
 PARTS: dict[str, Part] = {
-    "throughput": _throughput,
+    "throughput": backlog.measure_throughput,
     "latency": latency.measure,
-    "pull": pull.measure,
-    "pass-through": pass_through.measure,
-    "backfill": backfill.measure,
-    "catch-up": catch_up.measure,
+    "pull": _pull,
+    "pass-through": backlog.measure_pass_through,
+    "backfill": whole_job.measure_steady,
+    "catch-up": whole_job.measure_catch_up,
     "recovery": recovery.measure,
-    "pipe": pipe.measure,
-    "translation": lagging.measure,
-    "offset-map": offset_map.measure,
+    "pipe": backlog.measure_pipe,
+    "translation": counted.measure_translation,
+    "offset-map": counted.measure_offset_map,
 }
 """In the order in which they are measured."""
+
+
+def smoke() -> Outcome:
+    """The comparison's smallest run, for `make scale`."""
+    code = main(["--profile", "smoke", "--out", ".lab"])
+    return Outcome({}, ["something could not be measured"] * code)
 
 
 def _clock() -> Callable[[str], None]:

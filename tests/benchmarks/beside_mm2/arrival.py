@@ -12,8 +12,8 @@ from itertools import product
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.records import Shape
+from tests.benchmarks.ground import Ground
 
 Place = tuple[str, int]
 """A topic of the target, and a partition."""

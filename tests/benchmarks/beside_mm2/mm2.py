@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +19,13 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 
 from lab.servers.artifacts import DEFAULT_KAFKA, TEMPLATES, classpath, java_command, resolve
-from lab.servers.server import Server
-from tests.benchmarks.beside_mm2 import cpu
-from tests.benchmarks.beside_mm2.clusters import QUICK_START, Ground
+from tests.benchmarks import cpu
+from tests.benchmarks.beside_mm2.sides import Side
+from tests.benchmarks.ground import QUICK_START, Ground
 
 POM = Path(__file__).parent / "mirror-maker-pom.xml"
 VERSION = DEFAULT_KAFKA
 READY_TOPIC = "ready"
-READY_WITHIN_S = 240.0
-"""It takes some 10 s on two cores that are idle."""
 
 COMMON = {
     "tasks.max": "4",
@@ -77,17 +74,11 @@ class Mode:
     name: str
     properties: Mapping[str, str]
 
-    @property
-    def slug(self) -> str:
-        """The name for files and topics."""
-        return self.name.replace(",", "").replace(" ", "-")
-
 
 DEFAULT = Mode("default", {})
 TUNED_MODE = Mode("tuned", TUNED)
 EXACTLY_ONCE_MODE = Mode("exactly once", EXACTLY_ONCE)
 EXACTLY_ONCE_TUNED = Mode("exactly once, tuned", EXACTLY_ONCE | TUNED)
-MODES = (EXACTLY_ONCE_TUNED, EXACTLY_ONCE_MODE, TUNED_MODE, DEFAULT)
 
 
 def jars() -> Path:
@@ -100,11 +91,8 @@ def jars() -> Path:
     return resolve(f"mirror-maker-{VERSION}", str(POM), VERSION)
 
 
-class MirrorMaker(Server):
-    """One MM2 process. Ready means that it replicates: a record that was written to the source is on the target.
-
-    The source cluster has an alias of this process alone: each starts without offsets and without remote topics.
-    """
+class MirrorMaker(Side):
+    """One MM2 process. Ready means that it replicates: a record that was written to the source is on the target."""
 
     def __init__(self, ground: Ground, mode: Mode, *, alias: str, topics: Sequence[str], frozen: bool = False) -> None:
         """Describe it.
@@ -112,26 +100,12 @@ class MirrorMaker(Server):
         Args:
             ground: the clusters.
             mode: how it is set.
-            alias: of the source, the prefix of its remote topics.
+            alias: of the source.
             topics: names and patterns of what it replicates.
             frozen: whether it will be frozen; its timeouts then allow for that.
         """
-        folder = ground.folder / alias
-        super().__init__(title=f"MirrorMaker 2 {VERSION}, {mode.name}", folder=folder, log="mm2.log")
-        self.name = f"MM2 {mode.name}"
-        self.mode = mode
-        self._ground = ground
-        self._alias = alias
-        self._topics = [*topics, READY_TOPIC]
-        self._frozen = frozen
-
-    def wait_ready(self, timeout: float = READY_WITHIN_S) -> None:
-        """See `Server.wait_ready`; a busy machine gets its time."""
-        super().wait_ready(timeout)
-
-    def remote_topic(self, topic: str) -> str:
-        """The name of a source topic on the target."""
-        return f"{self._alias}.{topic}"
+        super().__init__(ground, name=f"MM2 {mode.name}", alias=alias, topics=[*topics, READY_TOPIC], log="mm2.log")
+        self.mode, self._frozen = mode, frozen
 
     def cpu(self) -> cpu.Cpu:
         """CPU so far."""
@@ -140,20 +114,6 @@ class MirrorMaker(Server):
     def resident_mb(self) -> float:
         """Memory now."""
         return cpu.resident_mb(self.pid) if self.pid else 0.0
-
-    def freeze(self) -> None:
-        """Stop it where it is (SIGSTOP)."""
-        if self._process:
-            self._process.signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        if self._process:
-            self._process.signal(signal.SIGCONT)
-
-    def obstacle(self) -> str:
-        """Why it does not replicate any more; empty while it may."""
-        return "" if self.alive else f"MirrorMaker 2 is dead; see {self.log}"
 
     def properties(self) -> dict[str, str]:
         """Its whole properties file: every name that belongs to a cluster carries the cluster's alias."""

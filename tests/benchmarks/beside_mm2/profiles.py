@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from tests.benchmarks.beside_mm2.mm2 import DEFAULT, EXACTLY_ONCE_MODE, EXACTLY_ONCE_TUNED, TUNED_MODE
+from tests.benchmarks.beside_mm2.mm2 import DEFAULT, EXACTLY_ONCE_MODE, EXACTLY_ONCE_TUNED, TUNED_MODE, Mode
 from tests.benchmarks.beside_mm2.records import Shape, shape
-from tests.benchmarks.beside_mm2.throughput import Plan
+from tests.benchmarks.beside_mm2.results import Results
+from tests.benchmarks.beside_mm2.sides import OURS
 
 SIZES = {100: 300_000, 1_000: 100_000, 10_000: 12_000}
 """Bytes of a value, and the records of one measurement: some seconds each on two cores."""
@@ -28,6 +29,35 @@ WHOLE_BATCHES = {
 """The same of whole batches, which are copied sooner: by bytes of a value, and of a batch before compression."""
 REPLICATED = ((1_000, 16_000), (1_000, 256_000))
 """Those that are copied to three replicas too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is measured against one mode of MM2."""
+
+    mode: Mode
+    rounds: dict[Shape, int]
+    """How often each shape is copied by each side."""
+    warm_up: float = 1.0
+    """Part of the warm-up's records; with less than all of them they are copied once, warm or not."""
+    warm_up_sizes: Collection[int] = frozenset({100, 1_000, 10_000})
+    """Of `WARM_UP`."""
+    warm_up_batch: int = 0
+    """Bytes of a batch of the warm-up, as a shape has them."""
+
+    @property
+    def against(self) -> str:
+        """The name of the other side."""
+        return f"MM2 {self.mode.name}"
+
+    def due(self, results: Results, kind: str) -> list[tuple[int, Shape]]:
+        """What was not measured yet: round and shape."""
+        return [
+            (turn, each)
+            for turn in range(1, max(self.rounds.values()) + 1)
+            for each, rounds in self.rounds.items()
+            if turn <= rounds and not results.has(kind, self.against, each.name, turn, (OURS, self.against))
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +95,11 @@ class Profile:
     """Part of its warm-up's records; with less than all of them they are copied once, warm or not."""
     translation: int = 0
     """Records of the partition on which groups lag; 0 for none."""
+
+    @property
+    def pipe_shapes(self) -> list[Shape]:
+        """Of the pipe; a run with a single round copies a fourth."""
+        return [shape(size, MAIN_PARTITIONS, about // (4 if self.pipe == 1 else 1)) for size, about in SIZES.items()]
 
 
 def _whole_batches(part: float = 1.0) -> dict[tuple[int, int], Shape]:

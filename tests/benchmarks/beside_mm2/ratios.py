@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from tests.benchmarks.beside_mm2.results import Measurement, Run
-from tests.benchmarks.beside_mm2.side import OURS
+from tests.benchmarks.beside_mm2.sides import OURS
 
 Better = Literal["more", "less"]
 

@@ -3,17 +3,31 @@
 A value begins with its number in its partition (8 hexadecimal digits), so that whoever reads the last record of a
 partition says that it is the last. Orders as JSON follow, cut where the value ends: lz4 leaves a third. Or noise:
 random bytes, as encryption or another codec leaves them: lz4 finds nothing in them, and gives up early.
+
+Where a shape names the size of a batch, each batch is packed once, and written again and again: only the last one of a
+partition has numbers. So a topic is filled at the speed of the broker, and the batches are as large as is asked for,
+whatever a client would have gathered.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from random import Random
+from uuid import uuid4
 
 from confluent_kafka import KafkaError, Message, Producer
+
+from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.records.batch_records import packed
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import RecordBatch
+from tests.benchmarks.beside_mm2.results import Figures
+from tests.benchmarks.cpu import Cpu
 
 TEMPLATE_BYTES = 1_000_000
 """Of different values, before they come again: far more than lz4 looks back (64 KB), so that it finds none twice."""
@@ -21,6 +35,12 @@ TEMPLATES = 256
 """Different values at least."""
 KEY = b"key-%08d"
 TIMEOUT_S = 60.0
+DIFFERENT_BYTES = 4_000_000
+"""Of whole batches, before they come again."""
+TRANSACTION_BYTES = 32_000_000
+FRAMING = 12
+"""Bytes of a record beside key and value, about."""
+NO_NUMBER = b"f" * 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +118,78 @@ def _orders(random: Random) -> Iterator[bytes]:
         yield json.dumps(order).encode()
 
 
+def figures(records: Shape, seconds: float, spent: Cpu) -> Figures:
+    """What the report shows of one copy."""
+    return {
+        "records": records.count,
+        "megabytes": records.megabytes,
+        "seconds": seconds,
+        "cpu_s": spent.replicator,
+        "poller_cpu_s": spent.poller,
+        "records_per_s": records.count / seconds,
+        "megabytes_per_s": records.megabytes / seconds,
+        "records_per_cpu_s": records.count / max(spent.replicator, 0.01),
+        "cpu_s_per_million": spent.replicator / records.count * 1e6,
+        "cpu_s_per_million_with_poller": (spent.replicator + spent.poller) / records.count * 1e6,
+    }
+
+
 def fill(bootstrap: str, topics: Sequence[str], records: Shape, *, seed: int = 1) -> None:
-    """Write the records to the topics, lz4 as many producers do; returns when all are acknowledged.
+    """Write the records to the topics; returns when all are acknowledged.
 
     Raises:
         RuntimeError: the cluster refused one, or took them for too long.
+        MirrorlessError: the cluster took whole batches for too long.
     """
+    if not records.batch:
+        _by_client(bootstrap, topics, records, seed=seed)
+        return
+    some, last = _batches(records, seed=seed)
+    writer = RawWriter(
+        ClusterSettings(alias="source", bootstrap=bootstrap),
+        flow="fill",
+        transactional_id=f"fill-{uuid4()}",
+        timeout_ms=int(TIMEOUT_S * 1000),
+        deadline=lambda: TIMEOUT_S,
+    )
+    places = list(product(topics, range(records.partitions)))
+    try:
+        portion = max(1, TRANSACTION_BYTES // len(places) // last[0].size)
+        for at in range(0, len(some) + 1, portion):
+            part = some[at : at + portion] + (last if at + portion > len(some) else [])
+            written = writer.write(dict.fromkeys(places, part), lambda: TIMEOUT_S)
+            if refused := [each.refusal for each in written.values() if each.refusal]:
+                raise RuntimeError(f"{topics[0]} was not filled: {refused[0]}")
+            writer.commit(lambda: TIMEOUT_S)
+    finally:
+        writer.close()
+
+
+def _batches(records: Shape, *, seed: int) -> tuple[list[RecordBatch], list[RecordBatch]]:
+    """All batches of a partition but the last, most of them the same objects, and the last one."""
+    each = max(1, records.batch // (records.size + len(KEY % 0) + FRAMING))
+    tails = values(replace(records, batch=0), seed=seed)
+    now = time.time_ns() // 1_000_000
+
+    def batch(first: int, count: int, *, numbered: bool = False) -> list[RecordBatch]:
+        some = [
+            Record(number, now, [], KEY % number, (b"%08x" % number if numbered else NO_NUMBER) + tail)
+            for number in range(first, first + count)
+            for tail in (tails[number % len(tails)],)
+        ]
+        (packed_batch,) = packed(some, "lz4", max_bytes=2**31)
+        return [packed_batch]
+
+    whole, left = divmod(records.per_partition, each)
+    if not left:
+        whole, left = whole - 1, each
+    different = max(1, min(whole, DIFFERENT_BYTES // (each * records.size)))
+    made = [batch(number * each, each)[0] for number in range(different)] if whole else []
+    return [made[number % different] for number in range(whole)], batch(whole * each, left, numbered=True)
+
+
+def _by_client(bootstrap: str, topics: Sequence[str], records: Shape, *, seed: int) -> None:
+    """Write the records as batches that a client gathers, lz4 as many producers do."""
     tails = values(records, seed=seed)
     producer = Producer(
         {

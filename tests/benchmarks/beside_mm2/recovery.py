@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.flow import Reader, Writer
-from tests.benchmarks.beside_mm2.latency import PARTITIONS, prime
-from tests.benchmarks.beside_mm2.mirrorless_side import AT_ONCE, Mirrorless
+from tests.benchmarks.beside_mm2.latency import PARTITIONS, pairs_of, prime
 from tests.benchmarks.beside_mm2.mm2 import DEFAULT, EXACTLY_ONCE_TUNED, READY_TOPIC, MirrorMaker
 from tests.benchmarks.beside_mm2.profiles import Profile
-from tests.benchmarks.beside_mm2.results import Measurement, Results, now
-from tests.benchmarks.beside_mm2.side import Side
+from tests.benchmarks.beside_mm2.results import Figures, Results
+from tests.benchmarks.beside_mm2.sides import AT_ONCE, Mirrorless, Side
+from tests.benchmarks.ground import Ground
 
 KIND = "recovery"
 RATE = 2_000
@@ -26,64 +26,41 @@ LOOK_EVERY_S = 0.02
 
 
 def measure(ground: Ground, results: Results, profile: Profile) -> None:
-    """Kill ours, MM2 exactly once (tuned) and MM2 default, in turns. What fails is in the results as failed."""
-    makers: dict[str, Callable[[str, str], Side]] = {
-        "Mirrorless": lambda alias, topic: Mirrorless(ground, alias=f"ours-{alias}", topics=[topic], options=AT_ONCE),
-        f"MM2 {EXACTLY_ONCE_TUNED.name}": lambda alias, topic: MirrorMaker(
-            ground, EXACTLY_ONCE_TUNED, alias=f"mm2-tuned-{alias}", topics=[topic]
-        ),
-        f"MM2 {DEFAULT.name}": lambda alias, topic: MirrorMaker(ground, DEFAULT, alias=f"mm2-{alias}", topics=[topic]),
-    }
-    against = {name: (name,) if name.startswith("MM2") else tuple(makers)[1:] for name in makers}
+    """Kill ours, MM2 exactly once (tuned) and MM2 default, in turns."""
     for turn in range(1, profile.recovery + 1):
-        for name, make in makers.items() if turn % 2 else reversed(makers.items()):
-            due = [
-                fault
-                for fault in FAULTS
-                if not all(results.has(KIND, other, fault, turn, (name,)) for other in against[name])
-            ]
-            if due:
-                found, failed = _faults(ground, results, make, turn, due)
-                for fault in due:
-                    for other in against[name]:
-                        results.add(
-                            Measurement(
-                                kind=KIND,
-                                against=other,
-                                case=fault,
-                                round=turn,
-                                side=name,
-                                figures=found.get(fault, {}),
-                                failed="" if fault in found else failed,
-                                at=now(),
-                            )
-                        )
+        topic, tuned, default = (f"{name}recovery{turn}" for name in ("", "mm2-tuned-", "mm2-"))
+        sides: list[Side] = [
+            Mirrorless(ground, alias=f"ours-{topic}", topics=[topic], options=AT_ONCE),
+            MirrorMaker(ground, EXACTLY_ONCE_TUNED, alias=tuned, topics=[topic]),
+            MirrorMaker(ground, DEFAULT, alias=default, topics=[topic]),
+        ]
+        mm2 = [side.name for side in sides[1:]]
+        for side in sides if turn % 2 else sides[::-1]:
+            with results.attempting(f"{KIND} of {side.name}"):
+                _faults(ground, results, side, topic, turn=turn, others=pairs_of(side, mm2))
 
 
-def _faults(
-    ground: Ground, results: Results, make: Callable[[str, str], Side], turn: int, due: list[str]
-) -> tuple[dict[str, dict[str, float]], str]:
-    """One side, one fault after the other; the figures by fault, and why they end early."""
-    found: dict[str, dict[str, float]] = {}
-    topic = f"recovery{turn}"
+def _faults(ground: Ground, results: Results, side: Side, topic: str, *, turn: int, others: Sequence[str]) -> None:
+    """One side, one fault after the other."""
+    due = [fault for fault in FAULTS if not all(results.has(KIND, each, fault, turn, (side.name,)) for each in others)]
+    if not due:
+        return
     ground.create({topic: PARTITIONS, READY_TOPIC: 1})
-    side = make(f"recovery{turn}", topic)
     try:
         results.say(f"starting {side.name}")
         side.start()
         prime(ground, side, topic)
         for fault in due:
-            found[fault] = recovered(ground, side, topic, FAULTS[fault])
-    except Exception as exc:  # noqa: BLE001 -- the next side may succeed; what is missing is kept as failed
-        return found, f"{type(exc).__name__}: {exc}"
+            what = partial(_recovered, ground, side, topic, FAULTS[fault])
+            if not results.measure(what, kind=KIND, case=fault, turn=turn, sides={side.name: others}):
+                break  # it may not be whole
     finally:
         side.discard()
         ground.target.start()  # whatever a fault has left dead
         ground.drop(side.remote_topic(topic))
-    return found, ""
 
 
-def kill_replicator(ground: Ground, side: Side) -> None:  # noqa: ARG001 -- every fault takes both
+def _kill_replicator(_: Ground, side: Side) -> None:
     """SIGKILL the process that replicates; who is expected to bring it back does so at once."""
     if isinstance(side, MirrorMaker):
         side.kill()
@@ -92,19 +69,19 @@ def kill_replicator(ground: Ground, side: Side) -> None:  # noqa: ARG001 -- ever
         side.kill_busy()
 
 
-def kill_broker(ground: Ground, side: Side) -> None:  # noqa: ARG001 -- every fault takes both
+def _kill_broker(ground: Ground, _: Side) -> None:
     """SIGKILL the target's broker and start it again."""
     ground.target.kill()
     ground.target.begin_start()
 
 
 FAULTS: dict[str, Callable[[Ground, Side], None]] = {
-    "replicator killed": kill_replicator,
-    "target broker killed": kill_broker,
+    "replicator killed": _kill_replicator,
+    "target broker killed": _kill_broker,
 }
 
 
-def recovered(ground: Ground, side: Side, topic: str, fault: Callable[[Ground, Side], None]) -> dict[str, float]:
+def _recovered(ground: Ground, side: Side, topic: str, fault: Callable[[Ground, Side], None]) -> dict[str, Figures]:
     """One fault.
 
     Raises:
@@ -135,7 +112,7 @@ def recovered(ground: Ground, side: Side, topic: str, fault: Callable[[Ground, S
     if writer.refused or committed.failed or uncommitted.failed:
         raise RuntimeError(f"{writer.refused} refused; {committed.failed}{uncommitted.failed}")
     slowest = max((nanoseconds for _, nanoseconds in committed.latencies), default=0)
-    return {
+    found = {
         "records": writer.written,
         "seconds": seconds,
         "slowest_record_s": slowest / 1e9,
@@ -143,6 +120,7 @@ def recovered(ground: Ground, side: Side, topic: str, fault: Callable[[Ground, S
         "duplicates_uncommitted": uncommitted.duplicates,
         "lost": writer.written - len(committed.seen),
     }
+    return {side.name: found}
 
 
 def _fresh(writer: Writer, reader: Reader) -> bool:

@@ -11,7 +11,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,9 @@ from typing import Any
 import msgspec
 
 FORMAT = 1
+Figures = dict[str, float]
+Against = Sequence[str]
+"""The other sides of a side's pairs; `("",)` where it stands alone."""
 SHOWN = (
     "seconds",
     "cpu_s",
@@ -52,7 +55,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     round: int
     """From 1."""
     side: str
-    figures: dict[str, float] = {}
+    figures: Figures = {}
     failed: str = ""
     """Why there are no figures."""
     at: int = 0
@@ -130,6 +133,45 @@ class Results:
         if line != self._said:  # the same one, in another pair
             self.say(line)
         self._said = line
+
+    def measure(
+        self,
+        what: Callable[[], Mapping[str, Figures]],
+        *,
+        kind: str,
+        case: str,
+        turn: int,
+        sides: Mapping[str, Against],
+    ) -> bool:
+        """Measure once, and keep the figures or why there are none; whether there are some.
+
+        Args:
+            what: gives the figures by side; whatever it raises, others are measured after it.
+            kind: of the measurement.
+            case: of the kind.
+            turn: its round.
+            sides: those that are measured, each with the other sides of its pairs.
+        """
+        found, failed = dict[str, Figures](), ""
+        try:
+            found = dict(what())
+        except Exception as exc:  # noqa: BLE001 -- the next may succeed; this one is kept as failed
+            failed = f"{type(exc).__name__}: {exc}"
+        for side, against in sides.items():
+            for other in against:
+                self.add(
+                    Measurement(
+                        kind=kind,
+                        against=other,
+                        case=case,
+                        round=turn,
+                        side=side,
+                        figures=found.get(side, {}),
+                        failed=failed,
+                        at=now(),
+                    )
+                )
+        return not failed
 
     def warmed_up(self, warm_up: WarmUp) -> None:
         """Keep how warm the other side was."""

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.support.flow_stage import PARTITIONS, Stage
+from tests.support.flow_stage import PARTITIONS, Stage, eventually
 from tests.support.readback import links
 
 pytestmark = pytest.mark.integration
@@ -34,6 +34,7 @@ def test_hours_in_which_an_environment_was_frozen_within_a_batch_lose_and_duplic
     order = stage.lab.faults.order("freeze", "settled")
     stage.produce(60)
     stage.lab.faults.await_claimed(order, seconds=30)
+    eventually(stage.lab.faults.stopped, "the environment notes its pid")
     (pid,) = stage.lab.faults.stopped()
     stage.await_zombie(pid)
     stage.await_replicated()

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from lab.cloud import create_topics
+from mirrorless.chain.lane_state import RUNNING, LaneState, LeftOut
 from tests.support.flow_stage import PARTITIONS, Stage, eventually
 from tests.support.readback import await_settled, read_topic
 
@@ -33,7 +34,7 @@ def test_a_record_that_the_target_refuses_stops_its_lane_while_the_others_of_the
     stage.lab.mappings.release(stage.uuid)
 
     lanes = [stage.lane(partition) for partition in range(PARTITIONS)]
-    eventually(lambda: lanes[0] in stage.orders.read(lanes), "the lane stops")
+    eventually(lambda: stage.orders.read(lanes).get(lanes[0], RUNNING).stop is not None, "the lane stops")
     eventually(lambda: stage.chains.heads(lanes)[lanes[1]].position >= 10, "the other lane goes on")
     state = stage.orders.read(lanes)[lanes[0]]
     await_settled(stage.target, stage.remote_topic)
@@ -41,10 +42,10 @@ def test_a_record_that_the_target_refuses_stops_its_lane_while_the_others_of_the
     assert arrived == {0: 5, 1: 10}
     assert state.stop is not None
     assert (state.stop.reason, state.stop.upstream_offset) == ("refused", 5)
-    assert lanes[1] not in stage.orders.read(lanes)
+    assert stage.orders.read(lanes)[lanes[1]] == LaneState(begun=0)
 
     # The operator leaves out exactly this record; everything else follows.
-    stage.orders.quarantine(lanes[0], 5)
+    stage.orders.quarantine(lanes[0], *LeftOut.each(5))
     stage.await_replicated()
     await_settled(stage.target, stage.remote_topic)
     source, target = read_topic(stage.source, stage.topic), read_topic(stage.target, stage.remote_topic)
@@ -58,13 +59,15 @@ def test_a_stopped_lane_does_not_hold_up_later_records_of_the_others(stage: Stag
     small = {"max.message.bytes": "10000"}
     create_topics(stage.target, [NewTopic(stage.remote_topic, PARTITIONS, 1, config=small)])
     stage.write([(0, TOO_LARGE)])
-    eventually(lambda: stage.lane(0) in stage.orders.read([stage.lane(0)]), "the lane stops")
+    eventually(
+        lambda: stage.orders.read([stage.lane(0)]).get(stage.lane(0), RUNNING).stop is not None, "the lane stops"
+    )
 
     for _ in range(3):
         stage.write([(1, b"") for _ in range(5)])
     eventually(lambda: _visible(stage, 1) == 15, "the other lane goes on")
 
-    stage.orders.quarantine(stage.lane(0), 0)
+    stage.orders.quarantine(stage.lane(0), *LeftOut.each(0))
     stage.await_replicated()
     assert _visible(stage, 0) == 0
 

@@ -26,7 +26,7 @@ def test_an_upgrade_of_kafka_under_both_flows_loses_repeats_and_reorders_nothing
     done = threading.Event()
 
     def keep_producing() -> None:
-        while not done.wait(0.05):
+        while not done.wait(0.5):
             stage.produce(10)
 
     producing = threading.Thread(target=keep_producing)

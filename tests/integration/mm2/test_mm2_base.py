@@ -102,6 +102,10 @@ def test_a_group_on_a_topic_with_an_empty_partition_gets_an_offset_for_it(pair: 
     assert pair.backup.committed(group, f"primary.{topic}")[f"primary.{topic}", 2] == 0
 
 
+@pytest.mark.soak(
+    "tests/integration/test_checkpoints.py::test_a_group_goes_there_and_back_three_times",
+    "tests/integration/mm2/test_mm2_base.py::test_a_group_that_fails_over_goes_on_where_it_was_and_returns_the_same_way",
+)
 def test_group_offsets_are_exact_for_one_topic_and_for_a_topic_made_later(pair: Pair) -> None:
     group = fresh("consumer-group")
     for _ in range(2):
@@ -159,6 +163,9 @@ def test_a_group_behind_the_flow_is_translated_exactly_and_may_be_moved_back(pai
         assert pair.backup.committed(group, f"primary.{topic}")[f"primary.{topic}", partition] == place
 
 
+@pytest.mark.soak(
+    "tests/integration/test_refresh_topics.py::test_configs_follow_the_source_and_a_manual_override_is_reverted"
+)
 def test_a_config_changed_on_the_source_follows_and_one_changed_on_the_target_is_put_right(pair: Pair) -> None:
     topic = pair.primary.create(fresh("test-topic"), 1, retention_bytes="1000", delete_retention_ms="1000")
     remote = f"primary.{topic}"
@@ -188,15 +195,24 @@ def test_a_flow_that_starts_at_the_latest_record_copies_what_comes_after_it_and_
 def test_partitions_added_to_a_source_topic_are_added_to_the_remote_one_and_none_of_their_records_is_lost(
     pair: Pair,
 ) -> None:
-    for source, target in ((pair.primary, pair.backup), (pair.backup, pair.primary)):
-        topic = source.create(fresh("test-topic"), 2)
+    ways = [
+        (source, source.create(fresh("test-topic"), 2), target)
+        for source, target in ((pair.primary, pair.backup), (pair.backup, pair.primary))
+    ]
+    for source, topic, _ in ways:
         source.produce(topic)
+    for source, topic, target in ways:
         await_mirrored(source, topic, target, f"{source.alias}.{topic}")
         source.grow(topic, 4)
         source.produce(topic, partitions=[2, 3])
+    for source, topic, target in ways:
         await_mirrored(source, topic, target, f"{source.alias}.{topic}")
 
 
+@pytest.mark.soak(
+    "tests/integration/flows/test_flow_crashes.py::test_an_idle_environment_killed_while_frozen_costs_nothing",
+    "tests/unit/groups/test_checkpoint_property.py::test_a_group_that_moves_over_skips_nothing_and_rereads_as_counted",
+)
 def test_functions_that_are_thrown_away_leave_offsets_exact_and_checkpoints_monotonic(pair: Pair) -> None:
     """The last one: a killed run's lease keeps the next ones waiting for up to a minute and a half."""
     topic, group = fresh("test-topic"), fresh("consumer-group")

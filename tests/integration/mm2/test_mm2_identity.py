@@ -45,6 +45,10 @@ def identity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         yield Pair.of(lab)
 
 
+@pytest.mark.soak(
+    "tests/integration/test_checkpoints.py::test_a_group_goes_there_and_back_three_times",
+    "tests/integration/test_active_active.py::test_producers_on_both_sides_and_a_group_that_moves_have_every_record_once",
+)
 def test_a_topic_keeps_its_name_and_a_group_its_place_there_and_back_again(identity: Pair) -> None:
     topic, group = fresh("test-topic"), fresh("consumer-group")
     identity.primary.create(topic)
@@ -66,11 +70,16 @@ def test_a_topic_keeps_its_name_and_a_group_its_place_there_and_back_again(ident
     identity.primary.await_checkpoints("backup", group, ends)
 
 
+@pytest.mark.soak(
+    "tests/unit/flow/test_policy.py::test_identity_keeps_every_name_but_those_of_heartbeats",
+    "tests/integration/test_checkpoints.py::test_heartbeats_stand_on_both_sides",
+)
 def test_heartbeats_are_prefixed_all_the_same(identity: Pair) -> None:
     eventually(lambda: identity.backup.count("primary.heartbeats") > 0, "primary.heartbeats beats on backup")
     assert identity.backup.count("heartbeats") > 0
 
 
+@pytest.mark.soak("tests/integration/test_checkpoints.py::test_offset_syncs_name_the_last_record_of_each_lane_once")
 def test_offset_syncs_are_on_the_target_and_name_true_places(identity: Pair) -> None:
     topic = fresh("test-topic")
     identity.primary.create(topic, 1)
@@ -89,6 +98,9 @@ def test_offset_syncs_are_on_the_target_and_name_true_places(identity: Pair) -> 
     assert not [name for name in identity.primary.topics() if name.startswith("mm2-offset-syncs")]
 
 
+@pytest.mark.soak(
+    "tests/integration/test_refresh_topics.py::test_defaults_of_the_source_are_set_on_the_target_where_the_flow_says_so"
+)
 def test_a_config_that_the_source_leaves_alone_takes_the_sources_default(identity: Pair) -> None:
     topic = identity.primary.create(fresh("test-topic"), 1)
     identity.backup.await_topic(topic)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from lab.drills.operator_command import JAVA_OPTIONS
+from lab.drills.failover import JAVA_OPTIONS
 from lab.servers.dynamodb import DynamoDbLocal
-from mirrorless.naming import SPARK_MASTER_VARIABLE
+from mirrorless.flow.naming import SPARK_MASTER_VARIABLE
 from spark.jobs.context import spark_context
 from tests.support.aws_recorder import ROOT, WITHIN_JOBS
 

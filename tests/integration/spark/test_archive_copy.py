@@ -11,7 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from mirrorless.adapters.archive.lane_log import open_archive
+from mirrorless.adapters.archive import open_archive
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.clock import now_ms
 from mirrorless.errors import ArchiveBroken, ConfigurationError
@@ -19,7 +19,7 @@ from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import BackfillOptions, JobRequest
 from mirrorless.lanes.gaps import gaps_of
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 from mirrorless.reports.page import render
 from spark.backfill import backfill
 from spark.jobs.backfill.archive_survey import survey_archive

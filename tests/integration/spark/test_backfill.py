@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.chain.lane_state import Lease
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest, encode_request
-from mirrorless.lane_state import Lease
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.protocol.event import Batch
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 from spark.backfill import backfill
 from spark.jobs.backfill.plan import plan_backfill
 from spark.jobs.driver import Cancelled, drive
@@ -130,6 +131,18 @@ def test_history_older_than_a_live_lane_goes_into_a_topic_of_its_own(stage: Lane
     history = read_topic(stage.target.bootstrap, f"{stage.topic}.history")[0]
     assert [each.content.value for each in history] == [b"%d" % n for n in range(12)]
 
+    # Another topic gets the same once more, and a topic whose chain begins further on does not get what lies below.
+    rest: dict[str, Any] = {"into": f"{stage.topic}.rest", "end": Bound("offset", 20)}
+    code, report = driven(tmp_path, request_of(stage, "backfill-3", start=Bound("offset", 5), **rest))
+    assert (code, report["totals"]["records"]) == (0, 15)
+    there = read_topic(stage.target.bootstrap, rest["into"])[0]
+    assert [each.content.value for each in there] == [b"%d" % n for n in range(5, 20)]
+    code, progress = driven(tmp_path, request_of(stage, "backfill-4", **rest))
+    assert code == 1
+    assert "Name another topic" in progress["error"]
+    code, report = driven(tmp_path, request_of(stage, "backfill-5", start=Bound("offset", 5), **rest))
+    assert (code, report["totals"]["records"], report["totals"]["written"]) == (0, 15, 0)
+
 
 @pytest.mark.usefixtures("spark")
 def test_a_run_that_ends_early_leaves_no_lease_and_no_hole_and_the_next_one_goes_on(
@@ -180,11 +193,36 @@ def test_a_backfill_does_not_go_on_in_a_topic_that_was_made_anew_since_it_was_en
 
     failed, other = report["lanes"]
     assert (code, failed["state"], failed["written"]) == (3, "failed", 0)
-    assert "is not the log that was copied up to here" in failed["error"]
+    assert "is not the log that was copied up to 10" in failed["error"]
     assert "mirrorless lanes reset" in failed["error"]
     assert stage.values(0) == [b"old %d" % n for n in range(10)]
     assert (other["state"], other["records"]) == ("done", 30)
     assert all(state.lease is None for state in stage.orders.read([stage.lane(0), stage.lane(1)]).values())
+
+
+def test_a_plan_is_refused_where_others_have_written_until_it_is_told_to_write_beside(stage: LaneStage) -> None:
+    """What MirrorMaker 2 leaves; what is only in the log and that nobody reads is none of it."""
+    stage.create(stage.source, stage.topic, 3)
+    stage.create(stage.target, stage.remote_topic, 3)
+    for partition in range(3):
+        stage.write(b"%d" % partition, partition=partition)
+    aborted = Producer({"bootstrap.servers": stage.target.bootstrap, "transactional.id": stage.topic})
+    aborted.init_transactions(20)
+    aborted.begin_transaction()
+    aborted.produce(stage.remote_topic, b"never seen", partition=1)
+    aborted.flush(20)
+    aborted.abort_transaction(20)
+    assert plan_backfill(request_of(stage)).refusals == []
+
+    stage.write_to(stage.target, stage.remote_topic, b"copied", b"by MM2", partition=2)
+
+    (refusal,) = plan_backfill(request_of(stage, force=True)).refusals
+    assert "partition and downstream offset 2 @ 0 on" in refusal.text
+    told = plan_backfill(request_of(stage, beside=True))
+    assert (told.refusals, told.findings[-1].check) == ([], "foreign records")
+    assert plan_backfill(request_of(stage, partitions={stage.topic: (0, 1)})).refusals == []
+    went_live_at(stage, 0)
+    assert [each.text.count(" @ ") for each in plan_backfill(request_of(stage)).refusals] == [1]
 
 
 def test_a_plan_refuses_what_would_be_pointless_or_harmful_and_changes_nothing(stage: LaneStage) -> None:

@@ -16,15 +16,14 @@ from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
+from mirrorless.chain.run import Run
 from mirrorless.clock import now_ms
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.protocol.hooks import Step
-from mirrorless.run import Run
 from spark.jobs.driver import JobOutcome, JobRun
-from spark.jobs.lane_copies import copy_lane
-from spark.jobs.lane_groups import copy_together
+from spark.jobs.lane_copies import copy_lane, copy_together
 from spark.jobs.lane_tasks import TaskAttempt
 from spark.verify import verify
 from tests.support.batch_writers import COMPACTED, write_by_librdkafka, write_compacted
@@ -208,6 +207,11 @@ def test_by_records_nothing_passes_and_both_ways_make_one_chain(stage: LaneStage
     stage.assert_mirrored()
 
 
+@pytest.mark.soak(
+    "tests/integration/spark/test_reconcile.py::test_what_is_new_comes_back_once_and_what_is_orphaned_is_reported",
+    "tests/unit/jobs/test_batch_copy.py::test_any_schedule_of_tries_and_a_mapping_behind_keeps_the_invariants",
+    "tests/integration/spark/test_verify.py::test_a_true_copy_is_proved_on_both_sides_whatever_its_chain_has_been_through",
+)
 def test_what_is_new_on_the_target_comes_back_by_its_batches_and_the_joined_chain_is_proved(
     stage: LaneStage, spark: SparkSession, tmp_path: Path
 ) -> None:

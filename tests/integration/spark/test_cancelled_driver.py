@@ -1,4 +1,7 @@
-"""A job under `spark-submit`, as EMR Serverless starts it: SIGTERM reaches Java alone, and the driver lets go."""
+"""A driver that gets SIGTERM while Spark works ends the work and lets go of its lanes.
+
+Under `spark-submit`, as EMR Serverless starts it, the signal reaches Java alone; on this machine the driver.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ import msgspec
 import pyspark
 import pytest
 
+from mirrorless.flow.naming import SPARK_MASTER_VARIABLE
 from mirrorless.jobs.progress import JobProgress
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
-from mirrorless.naming import SPARK_MASTER_VARIABLE
-from mirrorless.settings import ClusterSettings, FlowSettings
+from tests.support.flows import make_flow
 
 pytestmark = pytest.mark.integration
 
@@ -33,10 +36,10 @@ def job(run):
         open(place + "/working", "w").close()
         time.sleep(600)
     try:
-        run.context.parallelize([1], 1).map(endless).collect()
-    except BaseException:
-        run.cancel_tasks()
-        raise
+        if HOW == "tasks":
+            run.context.parallelize([1], 1).map(endless).collect()
+        else:
+            run.session.range(1).mapInArrow(endless, "id long").collect()
     finally:
         time.sleep(2)  # for longer than Java takes to end by itself: as many leases to end
         run.files.write("let-go", b"")
@@ -45,19 +48,30 @@ sys.exit(drive(job))
 """
 
 
-def test_a_driver_whose_java_is_ended_lets_its_lanes_go_before_java_ends(tmp_path: Path) -> None:
-    flow = FlowSettings(
-        flow="us-east->eu-west",
-        source=ClusterSettings(alias="us-east", bootstrap="source:9092"),
-        target=ClusterSettings(alias="eu-west", bootstrap="target:9092"),
-    )
+HELD = pytest.mark.soak(
+    "tests/unit/jobs/test_driver_cancel.py::test_a_signal_inside_a_call_of_spark_ends_its_jobs_and_the_answer_is_read"
+)
+SUBMIT = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit")]
+
+
+@pytest.mark.parametrize(
+    ("start", "how"),
+    [
+        pytest.param(SUBMIT, "tasks", id="submitted", marks=HELD),
+        pytest.param([sys.executable], "tasks", id="local"),
+        pytest.param([sys.executable], "rows", id="local-sql", marks=HELD),
+    ],
+)
+def test_a_driver_that_is_ended_ends_its_work_and_lets_its_lanes_go(start: list[str], how: str, tmp_path: Path) -> None:
+    """Java, the first process of a container, waits for that."""
+    flow = make_flow(source="source:9092", target="target:9092")
     request = JobRequest("backfill-1", flow, ("orders",), BackfillOptions())
     (tmp_path / "request.json").write_bytes(encode_request(request))
-    (tmp_path / "job.py").write_text(JOB)
+    (tmp_path / "job.py").write_text(f"HOW = {how!r}\n{JOB}")
     log = tmp_path / "log"
     with log.open("wb") as out:
         submitted = subprocess.Popen(
-            [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), str(tmp_path / "job.py"), str(tmp_path)],
+            [*start, str(tmp_path / "job.py"), str(tmp_path)],
             env=os.environ
             | {
                 SPARK_MASTER_VARIABLE: "local[1,4]",
@@ -76,7 +90,7 @@ def test_a_driver_whose_java_is_ended_lets_its_lanes_go_before_java_ends(tmp_pat
             time.sleep(0.05)  # between two looks at a condition with a deadline
         submitted.send_signal(signal.SIGTERM)
         submitted.wait(WITHIN_S)
-        assert (tmp_path / "let-go").exists(), "Java, the first process of the container, did not wait"
+        assert (tmp_path / "let-go").exists(), log.read_text()
         progress = msgspec.json.decode((tmp_path / "progress.json").read_bytes(), type=JobProgress)
         assert progress.state == "cancelled", log.read_text()
     finally:

@@ -13,11 +13,10 @@ from pyspark.sql import SparkSession
 
 from mirrorless.adapters.kafka.batch_lane_log import KafkaBatchLaneLog
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
+from mirrorless.chain.lane_state import Lease
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
-from mirrorless.lane_state import Lease
-from spark.jobs.lane_copies import copy_lane
-from spark.jobs.lane_groups import copy_all, copy_together
+from spark.jobs.lane_copies import copy_all, copy_lane, copy_together
 from spark.jobs.lane_tasks import TaskAttempt, run_lanes
 from tests.support.batch_writers import write_header_name
 from tests.support.killed_worker import killed_copy

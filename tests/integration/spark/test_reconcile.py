@@ -8,11 +8,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
-from mirrorless.lane import Lane
+from mirrorless.chain.lane import Lane
 from spark.reconcile import ReconcileStep
 from tests.support.failover_stage import FailoverStage
+from tests.support.flow_stage import eventually
 from tests.support.lane_stage import Crash, LaneStage
 from tests.support.readback import read_topic
 from tests.support.twin_tasks import twin_lanes
@@ -125,7 +127,7 @@ def test_tasks_with_twins_and_a_lane_that_fails_for_good_leave_the_rest_to_a_sec
     prefixed.on_target(*BACK)
     prefixed.on_target(b"before", large, b"behind", partition=1)
     with monkeypatch.context() as patch:
-        for module in ("spark.reconcile", "spark.jobs.lane_groups", "spark.jobs.reconcile.joining"):
+        for module in ("spark.reconcile", "spark.jobs.lane_copies", "spark.jobs.reconcile.tasks"):
             patch.setattr(f"{module}.run_lanes", twin_lanes)
         lanes = prefixed.reconcile("quarantine").found["lanes"]
     assert "the lane stopped (refused)" in lanes[1]["error"]
@@ -239,6 +241,38 @@ def test_a_source_that_is_still_written_to_is_left_alone_unless_it_is_ordered(pr
 
     outcome = prefixed.reconcile("report", run=1, live_source=True, on_step=produce)
     assert [each["differs"] or each["error"] for each in outcome.found["lanes"]] == ["", ""]
+
+
+def test_what_stands_in_partitions_that_the_source_does_not_have_comes_back_once_it_has_them(
+    prefixed: FailoverStage,
+) -> None:
+    stage = prefixed.stage
+    prefixed.create()
+    stage.create(stage.target, prefixed.remote, 3)
+    prefixed.on_source(b"0")
+    prefixed.replicate()
+    prefixed.hold()
+    prefixed.on_target(b"new")
+    prefixed.on_target(b"far 0", b"far 1", partition=2)
+
+    outcome = prefixed.reconcile("report")
+
+    told = {each["partition"]: each for each in outcome.found["lanes"]}
+    assert (sorted(told), outcome.clean) == ([0, 2], False), "nothing stands in the other one"
+    assert f"2 records of {prefixed.remote}-2 stay there" in told[2]["differs"]
+    assert "give the topic 3 partitions, and reconcile again" in told[2]["differs"]
+    assert [(told[each]["new"], told[each]["copied_back"]) for each in (0, 2)] == [(1, 1), (2, 0)]
+
+    admin = AdminClient({"bootstrap.servers": stage.source.bootstrap})
+    admin.create_partitions([NewPartitions(stage.topic, 3)])[stage.topic].result(20)
+    eventually(lambda: len(admin.list_topics(stage.topic, timeout=5).topics[stage.topic].partitions) == 3, "it grew")
+    prefixed.hold(0, 1, 2)
+    outcome = prefixed.reconcile("report", run=1)
+
+    assert outcome.clean, outcome.found
+    assert [prefixed.source_values(partition) for partition in (0, 2)] == [[b"0", b"new"], [b"far 0", b"far 1"]]
+    prefixed.replicate()
+    assert prefixed.target_values(2) == [b"far 0", b"far 1"]
 
 
 def test_a_topic_that_stamps_records_itself_is_left_alone(prefixed: FailoverStage) -> None:

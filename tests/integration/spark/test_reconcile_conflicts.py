@@ -17,8 +17,7 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.reconcile.conflicts import LISTED
 from mirrorless.reconcile.orphans import WITHHELD
-from spark.jobs.reconcile.conflicts import ROWS, conflicts_of, orphans_of
-from spark.jobs.reconcile.orphan_files import keep_orphans
+from spark.jobs.reconcile.conflicts import ROWS, conflicts_of, keep_orphans, orphans_of
 from tests.integration.spark.test_reconcile import crash_after
 from tests.support.failover_stage import FailoverStage
 from tests.support.lane_stage import Crash, LaneStage

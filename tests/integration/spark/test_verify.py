@@ -14,6 +14,7 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
+from mirrorless.chain.lane_state import LeftOut
 from mirrorless.clock import now_ms
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import JobRequest, VerifyOptions
@@ -160,7 +161,7 @@ def test_a_true_copy_is_proved_on_both_sides_whatever_its_chain_has_been_through
     stage.chains.prepare([run(0, 3, (0, 0, 3), lane=stage.lane(3))])
     for partition in range(2):
         fill(stage, partition)
-    stage.orders.quarantine(stage.lane(1), 4)
+    stage.orders.quarantine(stage.lane(1), *LeftOut.each(4))
     stage.replicate(stage.environment(), stage.event(p0=[0, 1, 2, 3], p1=None))
     with at_step("committed", crash), pytest.raises(Crash):
         stage.replicate(stage.environment(), stage.event(p0=None))

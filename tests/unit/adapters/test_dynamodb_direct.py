@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
 from threading import Barrier
 from typing import Any
 
@@ -24,7 +27,8 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from mirrorless.adapters.dynamodb.direct import direct_client, line_of_environment
-from mirrorless.scheduled.rate_limit import READERS, in_parallel
+from mirrorless.adapters.dynamodb.retries import MARGIN_SECONDS, tries
+from mirrorless.flow.rate_limit import READERS, in_parallel
 
 KEYS = Credentials("AKIDEXAMPLE", "secret", "token")
 REQUEST: dict[str, Any] = {"TableName": "map", "Item": {"slice": {"S": "ü"}, "links": {"B": b"\x00\xff"}}}
@@ -397,3 +401,50 @@ def test_outside_lambda_boto3_finds_endpoint_and_credentials(function: pytest.Mo
     function.delenv("AWS_LAMBDA_RUNTIME_API")
 
     assert line_of_environment("eu-west-1", 1) is None
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that were made, each as long as it may be; the clock moves by nothing else."""
+    made: list[float] = []
+    monkeypatch.setattr(time, "sleep", made.append)
+    monkeypatch.setattr(time, "monotonic", lambda: 1_000.0 + sum(made))
+    monkeypatch.setattr(random, "uniform", lambda _, longest: longest)
+    return made
+
+
+def test_the_first_try_needs_no_pause_and_the_pauses_double_up_to_two_seconds(pauses: list[float]) -> None:
+    attempts = tries(None)
+    next(attempts)
+    assert pauses == []
+
+    list(islice(attempts, 8))
+
+    assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+
+
+def test_a_pause_is_any_time_up_to_its_longest(pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environments that were throttled together must not come again together."""
+    monkeypatch.setattr(random, "uniform", lambda least, longest: least + longest / 4)
+
+    list(islice(tries(None), 4))
+
+    assert pauses == [0.0125, 0.025, 0.05]
+
+
+@pytest.mark.parametrize("left", [0.0, MARGIN_SECONDS])
+def test_there_is_one_try_however_late_it_is(pauses: list[float], left: float) -> None:
+    assert len(list(tries(lambda: left))) == 1
+    assert pauses == []
+
+
+def test_the_last_try_leaves_a_margin_of_the_deadline(pauses: list[float]) -> None:
+    list(tries(lambda: 2.0 - sum(pauses)))
+
+    assert sum(pauses) == pytest.approx(2.0 - MARGIN_SECONDS)
+
+
+def test_a_later_deadline_makes_it_no_longer(pauses: list[float]) -> None:
+    list(tries(lambda: 60.0 - sum(pauses), seconds=5.0))
+
+    assert sum(pauses) == pytest.approx(5.0)

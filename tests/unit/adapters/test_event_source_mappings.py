@@ -11,7 +11,7 @@ from botocore.stub import Stubber
 
 from mirrorless.adapters.aws.event_source_mappings import LambdaMappings
 from mirrorless.errors import Retriable
-from mirrorless.scheduled.rate_limit import RateLimit
+from mirrorless.flow.rate_limit import RateLimit
 from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused
 
 UUID = "14e0db71-5d35-4eb5-b481-8945cf9d10c2"

@@ -26,13 +26,15 @@ from mirrorless.adapters.kafka.client import (
     TOKEN_SECONDS,
     TurnedAway,
     client_config,
+    is_principal_of,
     msk_iam_token,
     seconds_left,
     wait_left,
 )
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.naming import CLIENT_LOG_VARIABLE
-from mirrorless.settings import Authentication, ClusterSettings
+from mirrorless.flow.naming import CLIENT_LOG_VARIABLE
+from mirrorless.flow.settings import Authentication, ClusterSettings
+from tests.support.certificates import Authority
 
 REGION = "eu-west-1"
 CREDENTIALS = Credentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "session/token+==")
@@ -135,6 +137,30 @@ TOKENS = {
     "oauthClientId": "mirror",
     "oauthClientSecret": "s3cret",
 }
+
+
+@pytest.mark.parametrize(
+    ("kind", "ours", "others"),
+    [
+        ("scram", ["User:mirror"], ["User:*", "User:mirror2", "mirro", "Group:mirror"]),
+        ("plain", ["User:mirror"], ["User:shop"]),
+        ("oauthbearer", ["User:mirror"], ["User:*", "User:mirrorless"]),
+        ("mtls", ["User:CN=mirror-7", "User:mirror-7"], ["User:CN=mirror", "User:CN=shop", "User:*", "User:r"]),
+        ("plaintext", [], ["User:ANONYMOUS", "User:*"]),
+        ("iam", [], ["User:*"]),
+    ],
+)
+def test_the_flows_own_principal_is_known_by_its_credentials(
+    kind: Any, ours: list[str], others: list[str], secrets: Any
+) -> None:
+    chain = f"a friendly name\n{Authority.new().issue('mirror-7').certificate}{Authority.new().certificate}"
+    members = {"username": "mirror", "password": "s3cret", "certificate": chain, **TOKENS}
+    store(secrets, "own", **members, privateKey=PEM)
+    authentication = Authentication(type=kind, secret="own")  # noqa: S106  a name
+    cluster = ClusterSettings(alias="eu-west", bootstrap="b-1:9096", region=REGION, authentication=authentication)
+
+    assert all(is_principal_of(cluster, each) for each in ours)
+    assert not any(is_principal_of(cluster, each) for each in others)
 
 
 def test_tokens_come_from_the_server_in_the_secret(secrets: Any) -> None:

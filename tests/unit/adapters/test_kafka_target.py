@@ -10,8 +10,8 @@ import pytest
 
 from mirrorless.adapters.kafka.target import LEAST_BATCH_BYTES, PROBE_AFTER_SECONDS, KafkaTarget
 from mirrorless.adapters.kafka.writer import BATCH_BYTES
+from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.ports.kafka import PORTION
-from mirrorless.settings import ClusterSettings, FlowSettings
 
 
 class OpenedWriter:

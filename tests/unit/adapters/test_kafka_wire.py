@@ -12,26 +12,28 @@ from struct import pack, unpack_from
 from unittest.mock import patch
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Uuid
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
+from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs, read_topic_ids
 from mirrorless.adapters.kafka.wire import cluster, raw_log
 from mirrorless.adapters.kafka.wire.authentication import TurnedAwayError, _scram
-from mirrorless.adapters.kafka.wire.committed import committed
 from mirrorless.adapters.kafka.wire.connection import BrokerConnection, ready
 from mirrorless.adapters.kafka.wire.fetch import WantedPart, fetch_request, read_fetched
-from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
+from mirrorless.adapters.kafka.wire.open_transactions import OpenProducer, open_producers
+from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog, committed
 from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
-from mirrorless.adapters.kafka.wire.requests import NEEDED, string
-from mirrorless.batch_records import packed
+from mirrorless.adapters.kafka.wire.requests import EPOCH_ENDS, NEEDED, string
+from mirrorless.clock import Deadline
 from mirrorless.errors import NotAcknowledged, Retriable
-from mirrorless.ports.kafka import Deadline
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.ports.kafka import EpochEnd
 from mirrorless.pull.log import RawArrivals
-from mirrorless.record import Record
-from mirrorless.record_batch import RecordBatch, batches, produced
-from mirrorless.settings import ClusterSettings
+from mirrorless.records.batch_records import packed
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import RecordBatch, batches, produced
 
 CONTROL, TRANSACTIONAL = 0x20, 0x10
 
@@ -68,6 +70,7 @@ class FakeBroker:
         self.fetches: deque[bytes] = deque()
         self.unanswered_metadata = 0
         self.throttle_ms = 0
+        self.transactions: dict[int, bytes] = {}
         self.accepts_any_first = False
         self.produced_at: list[float] = []
         self._next = 0
@@ -101,10 +104,11 @@ class FakeBroker:
             while head := stream.read(4):
                 request = memoryview(stream.read(int.from_bytes(head)))
                 api, _, correlation, client = unpack_from(">hhih", request)
-                answer = self.answer(api, request[10 + client :])
+                asked = request[10 + client :]
+                answer = self.transactions.get(api) if api in {61, 66} else self.answer(api, asked)
                 if answer is None:
                     return
-                answer = pack(">i", correlation) + (b"\0" if api == 1 else b"") + answer
+                answer = pack(">i", correlation) + (b"\0" if api in {1, 61, 66} else b"") + answer
                 connection.sendall(len(answer).to_bytes(4) + answer)
 
     def answer(self, api: int, body: memoryview) -> bytes | None:  # noqa: PLR0911 -- one for each request
@@ -171,6 +175,41 @@ class FakeBroker:
         self._next = batch.base_sequence + 2
         self.log.append((batch.base_sequence, bytes(batch.payload)))
         return 0, 2 * (len(self.log) - 1)
+
+
+def test_a_broker_that_is_too_old_for_epochs_or_ids_says_none_of_them() -> None:
+    """Its logs are read all the same."""
+    fake = FakeBroker()  # which serves what is needed, and nothing else
+    found = KafkaLogEpochs(fake.cluster, flow="a->b")
+
+    assert found.ends({LANE: 3}, in_seconds(10)) is None
+    assert found.current(["t"], in_seconds(10)) is None
+    assert found.topic_ids(["t"], in_seconds(10)) is None
+    found.close()
+    fake.stop()
+
+
+def test_the_end_of_an_epoch_is_asked_of_the_leader_by_its_own_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, asked = FakeBroker(), list[bytes]()
+    answer = fake.answer
+
+    def answering(api: int, body: memoryview) -> bytes | None:
+        if api == 18:
+            served = [*NEEDED, EPOCH_ENDS]
+            return pack(">hi", 0, len(served)) + b"".join(pack(">hhh", number, 0, to) for number, to in served)
+        if api == EPOCH_ENDS[0]:
+            asked.append(bytes(body))
+            return pack(">ii", 0, 1) + string("t") + pack(">ihiiq", 1, 0, 0, 2, 77)
+        return answer(api, body)
+
+    monkeypatch.setattr(fake, "answer", answering)
+    found = KafkaLogEpochs(fake.cluster, flow="a->b")
+
+    assert found.ends({LANE: 3}, in_seconds(10)) == {LANE: EpochEnd(2, 77)}
+    assert found.current(["t"], in_seconds(10)) == {LANE: 5}
+    assert asked == [pack(">ii", -1, 1) + string("t") + pack(">iiii", 1, 0, 5, 3)]
+    found.close()
+    fake.stop()
 
 
 @pytest.fixture
@@ -301,8 +340,10 @@ def test_an_answer_counts_while_that_to_the_next_request_is_late(broker: FakeBro
     broker.faults.extend([None, None, "hangs"])
     writer = writer_of(broker)
 
-    with pytest.raises(NotAcknowledged, match="2 batches"):
+    with pytest.raises(NotAcknowledged, match="2 batches") as raised:
         writer.write({LANE: some(4)}, in_seconds(1.5))
+    assert raised.value.tried == sum(batch.size for batch in some(4))
+    assert raised.value.share == pytest.approx(0.5, abs=0.05)
     writer.close()
 
 
@@ -313,6 +354,11 @@ def test_a_broker_that_asks_for_it_is_left_alone(broker: FakeBroker) -> None:
     writer.write({LANE: some(6)}, in_seconds(10))
 
     assert broker.produced_at[5] - broker.produced_at[0] >= 0.3
+    assert writer.throttled_ms == 300
+    writer.commit(in_seconds(10))
+    broker.throttle_ms = 0
+    writer.write({LANE: some(1)}, in_seconds(10))
+    assert writer.throttled_ms == 0
     writer.close()
 
 
@@ -737,3 +783,46 @@ def test_scram_goes_on_with_no_nonce_but_its_own() -> None:
     assert next(exchange) == b"n,,n=a=2Cb=3Dc,r=ours"
     with pytest.raises(TurnedAwayError):
         exchange.send(b"r=theirs,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
+
+
+def compact(text: str) -> bytes:
+    return bytes([len(text) + 1]) + text.encode()
+
+
+ACTIVE = ((4_000, 3, 0, 1, 0, 10), (4_001, 0, 7, 1, -1, -1))
+"""Producers of a partition: the second one has no transaction open."""
+DESCRIBED = (
+    pack(">i", 0) + b"\2" + compact("t") + b"\2" + pack(">ih", 0, 0) + b"\0"
+    b"\3" + b"".join(pack(">qiiqiq", *each) + b"\0" for each in ACTIVE) + b"\0\0\0"
+)
+LISTED = pack(">ih", 0, 0) + b"\1\2" + compact("billing") + pack(">q", 4_000) + compact("Ongoing") + b"\0\0"
+
+
+@pytest.mark.parametrize(
+    ("answers", "begins", "found"),
+    [
+        ({61: DESCRIBED, 66: LISTED}, 10, OpenProducer(4_000, 3, "billing")),
+        ({61: DESCRIBED}, 10, OpenProducer(4_000, 3)),
+        ({61: DESCRIBED, 66: LISTED}, 11, None),
+        ({}, 10, None),
+    ],
+)
+def test_the_producer_of_an_open_transaction_is_what_the_brokers_tell_of_it(
+    broker: FakeBroker, answers: dict[int, bytes], begins: int, found: OpenProducer | None
+) -> None:
+    """A broker that knows a request not, or refuses it, closes the connection."""
+    broker.transactions = answers
+    with contextlib.closing(cluster.WireCluster(broker.cluster, flow="a->b", client_role="operator")) as there:
+        producers = open_producers(there, {LANE: begins}, in_seconds(10))
+
+    assert producers == ({} if found is None else {LANE: found})
+
+
+@pytest.mark.parametrize("halves", [(-1, -1), (-17, 4_000_000_000), (0x4E29B369BA144B88, -7)])
+def test_an_id_is_spelled_as_the_kafka_client_spells_it(halves: tuple[int, int]) -> None:
+    """With `+` and `/`, where Kafka's own tools have `-` and `_`: half of all ids have one of them."""
+    name = b"orders"
+    topic = pack(">h", 0) + bytes([len(name) + 1]) + name + pack(">qq", *halves) + bytes(1) + b"\1" + bytes(4) + b"\0"
+    answer = pack(">i", 0) + b"\1" + b"\0" + pack(">i", 1) + b"\2" + topic
+
+    assert read_topic_ids(memoryview(answer)) == {"orders": str(Uuid(*halves))}

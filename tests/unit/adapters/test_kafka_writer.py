@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, ThrottleEvent
 
 from mirrorless.adapters.kafka.besides import Besides
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS
-from mirrorless.adapters.kafka.delivery_reports import Watch
+from mirrorless.adapters.kafka.delivery_reports import Reports, Watch
 from mirrorless.adapters.kafka.writer import (
+    NO_PARTITION,
     NO_PROGRESS_S,
     ONE_BY_ONE,
     KafkaWriter,
@@ -22,7 +24,7 @@ from mirrorless.adapters.kafka.writer import (
     unsent_at_last,
 )
 from mirrorless.errors import NotAcknowledged, Retriable
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 
 
 def records(count: int, *, size: int, key: bytes | None = None) -> list[Record]:
@@ -119,7 +121,7 @@ class AnsweringTarget:
     def __init__(self, *answers: int | KafkaError) -> None:
         self.answers, self.callbacks, self.given = answers, list[Any](), list[tuple[Any, ...]]()
         self.asked: list[tuple[str, float]] = []
-        self.full = False
+        self.full = self.spoilt = False
         self.refused: dict[int, KafkaError] = {}
         self.left = self.flushes = 0
 
@@ -134,6 +136,8 @@ class AnsweringTarget:
         if self.full:
             self.full = False
             raise BufferError
+        if arguments[3] == NO_PARTITION:
+            raise KafkaException(KafkaError(KafkaError._STATE if self.spoilt else KafkaError._UNKNOWN_PARTITION))
         if len(self.given) in self.refused:
             raise KafkaException(self.refused[len(self.given)])
         self.given.append(arguments)
@@ -143,7 +147,7 @@ class AnsweringTarget:
         """Call every callback, once all are there; how many reports are still to come."""
         self.flushes += 1
         if len(self.callbacks) < len(self.answers):
-            return 0
+            return self.left
         for callback, answer in zip(self.callbacks, self.answers, strict=True):
             error = answer if isinstance(answer, KafkaError) else None
             callback(error, SimpleNamespace(offset=lambda answer=answer: answer))
@@ -292,6 +296,43 @@ def test_a_lane_whose_ends_are_unclear_is_watched_and_its_writer_is_suspect_only
     assert (PLACE in watch, writer.suspect) == (True, suspect)
 
 
+def test_a_refusal_between_the_ends_of_a_lane_is_not_waited_for_and_the_lane_is_unclear() -> None:
+    watch, target = Watch(), AnsweringTarget(5, 6, TIMED_OUT)  # two callbacks, so that no report comes
+    target.spoilt, target.left = True, 2
+    writer = writer_to(target, watch=watch)
+
+    looks = iter([60.0] * 9 + [0.0] * 9)
+
+    assert writer.write({PLACE: records(4, size=100)}, looks.__next__)[PLACE].unclear
+    assert (PLACE in watch, target.flushes) == (True, 1)
+
+
+class ThrottledTarget(AnsweringTarget):
+    """A target that takes a part in the time that records have, and tells to pause."""
+
+    def __init__(self, writer: KafkaWriter) -> None:
+        super().__init__(5, TIMED_OUT)
+        self._writer, self._looks = writer, iter([60, 60, 0])
+
+    def flush(self, seconds: float) -> int:
+        """What is left: of 80 records 60 until all of them time out."""
+        left = next(self._looks)
+        self._writer._health.on_throttle(ThrottleEvent("b", 1, 4.2))
+        return left or super().flush(seconds)
+
+
+def test_what_was_tried_and_what_came_through_is_known_where_a_quota_holds_the_flow_back() -> None:
+    watch = Watch()
+    writer = writer_to(AnsweringTarget(), watch=watch)
+    writer._producer = ThrottledTarget(writer)  # type: ignore[assignment]  # a fake
+
+    with pytest.raises(NotAcknowledged, match=r"60 records were not.*pauses of up to 4\.2 s") as raised:
+        writer.write({PLACE: records(80, size=100)}, lambda: 60.0)
+
+    assert (raised.value.tried, raised.value.share) == (8_000, 0.25)
+    assert writer.throttled_ms == 4_200
+
+
 def test_the_partitions_of_one_topic_are_counted_without_the_metadata_of_all_others_and_in_time() -> None:
     """All others may be hundreds of thousands."""
     target = AnsweringTarget()
@@ -396,3 +437,120 @@ def test_why_a_client_was_turned_away_is_kept() -> None:
 
     with pytest.raises(Retriable, match="wrong password"):
         health.turned_away.check()
+
+
+class Acknowledged:
+    """The message of a report, as far as we look at it."""
+
+    def __init__(self, offset: int | None) -> None:
+        self._offset = offset
+
+    def offset(self) -> int | None:
+        """As the client has it."""
+        return self._offset
+
+
+def reported(
+    answers: Sequence[int | KafkaError | None],
+    *,
+    by_ends: bool = False,
+    by_record: bool = False,
+    order: Sequence[int] | None = None,
+) -> Reports:
+    """The reports of as many records as there are answers, in this order, given to their callbacks."""
+    reports = Reports(len(answers), by_ends=by_ends, by_record=by_record)
+    callbacks = list(reports.callbacks())
+    for index in order or range(len(answers)):
+        if callbacks[index] is not None:
+            failed: Any = answer if isinstance(answer := answers[index], KafkaError) else None
+            callbacks[index](failed, Acknowledged(None if failed else answer))  # type: ignore[arg-type]  # the offset, or None
+    return reports
+
+
+@pytest.mark.parametrize("offsets", [[7], [7, 8], [7, 8, 9], list(range(7, 107))])
+def test_ends_as_far_apart_as_the_records_prove_where_each_of_them_stands(offsets: list[int]) -> None:
+    reports = reported(offsets, by_ends=True)
+
+    assert not reports.unclear
+    assert list(reports.delivery().downstream) == offsets
+
+
+TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [7, 8, 10],  # another producer wrote in between
+        [7, 8, 8],
+        [9, 8, 7],
+        [-1, 0, 1],  # an offset that the client made up
+        [None, 8, 9],
+        [7, 8, TIMED_OUT],
+        [TIMED_OUT, 8, 9],
+        [7, TOO_LARGE, TOO_LARGE],
+    ],
+)
+def test_ends_that_say_anything_else_prove_nothing(answers: list[int | KafkaError | None]) -> None:
+    assert reported(answers, by_ends=True).unclear
+
+
+def test_a_lane_of_no_records_is_not_unclear() -> None:
+    reports = reported([], by_ends=True)
+
+    assert not reports.unclear
+    assert list(reports.delivery().downstream) == []
+
+
+def test_all_reports_have_each_place_and_the_first_refusal() -> None:
+    whole, refused = reported([7, 9, 12], by_ends=False), reported([7, TOO_LARGE, TIMED_OUT], by_ends=False)
+
+    assert list(whole.delivery().downstream) == [7, 9, 12]
+    assert (whole.missing, refused.missing) == (0, 2)
+    assert refused.refusal is not None
+    assert refused.refusal.index == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "order"),
+    [
+        ([7, TIMED_OUT, TOO_LARGE, TIMED_OUT], None),  # the refused record is not the one behind the acknowledged
+        ([TIMED_OUT, TIMED_OUT, TOO_LARGE], None),
+        ([7, 8, TOO_LARGE, TIMED_OUT, TIMED_OUT], [0, 1, 3, 4, 2]),  # what waits times out before the answer is there
+    ],
+)
+def test_the_refused_record_is_named_where_others_timed_out(
+    answers: list[int | KafkaError | None], order: list[int] | None
+) -> None:
+    reports = reported(answers, by_record=True, order=order)
+
+    assert reports.refusal is not None
+    assert reports.refusal.index == 2
+
+
+def test_a_watched_lane_is_trusted_again_after_as_many_events_in_one_piece() -> None:
+    watch, lane = Watch(), ("us-east.orders", 0)
+    watch.begin(lane)
+
+    for _ in range(Watch.EVENTS - 1):
+        watch.seen(lane, [7, 8])
+    watch.seen(lane, [9, 11, 12])  # another producer still writes there
+    for _ in range(Watch.EVENTS - 1):
+        watch.seen(lane, [12, 13])
+    assert lane in watch
+    watch.seen(lane, [])
+
+    assert lane not in watch
+    watch.seen(lane, [1, 3])
+    assert lane not in watch
+
+
+def test_a_record_whose_neighbour_is_refused_has_the_cause_of_that() -> None:
+    reports = Reports(2, by_ends=False)
+    first = next(iter(reports.callbacks()))
+
+    first(KafkaError(KafkaError._INVALID_DIFFERENT_RECORD), Acknowledged(None))
+
+    assert reports.refusal is not None
+    assert (reports.refusal.cause, reports.failed) == ("INVALID_RECORD", None)

@@ -9,13 +9,13 @@ from typing import Any, cast, get_args
 import pytest
 
 from mirrorless.adapters.aws.metrics import BatchMetrics, emit_progress, emit_report
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import Stop
+from mirrorless.chain.run import Run
 from mirrorless.jobs.progress import JobProgress, JobState, LaneProgress, LaneStateName, add_up
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import Stop
-from mirrorless.origin import OffsetRows
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
-from mirrorless.run import Run
+from mirrorless.records.origin import OffsetRows
 from mirrorless.scheduled.runner import TaskReport
 
 FLOW = FlowName("us-east", "eu-west")
@@ -28,6 +28,7 @@ class _Written:
         self.lane = Lane(FLOW, "orders", 0)
         self.records, self.bytes, self.passed_bytes = records, size, 0
         self.returned: OffsetRows = ()
+        self.throttled_ms = 0
         self.oldest_timestamp, self.newest_timestamp = oldest, newest
 
 
@@ -84,6 +85,19 @@ def test_batches_of_ten_seconds_are_one_line_of_sums_and_maxima_of_the_flow(
             },
         )
     ]
+
+
+def test_the_longest_pause_that_a_broker_asked_for_is_a_figure_and_none_is_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    metrics, runs = BatchMetrics(FLOW), [_Written(1, 10, 99_000, 99_500) for _ in range(3)]
+    for run, pause in zip(runs, (0, 4_200, 300), strict=True):
+        run.throttled_ms = pause
+
+    added(metrics, *runs, now=100_000)
+
+    ((_, figures),) = lines(capsys)
+    assert figures["produce-throttle-time-max"] == 4_200
 
 
 def test_records_that_return_are_counted_though_their_run_has_none(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from mirrorless.adapters.kafka.source import KafkaSource
 from mirrorless.adapters.kafka.target import KafkaTarget
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline
+from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.ports.topics import NewRemoteTopic
-from mirrorless.settings import ClusterSettings, FlowSettings
 
 SOURCE, TARGET = (ClusterSettings(alias=alias, bootstrap="b:1") for alias in ("us-east", "eu-west"))
 SETTINGS = FlowSettings(flow="us-east->eu-west", source=SOURCE, target=TARGET)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from mirrorless.reports.page import render
-from tests.benchmarks.beside_mm2.clusters import Ground
+from tests.benchmarks.beside_mm2.backlog import is_steady
 from tests.benchmarks.beside_mm2.mm2 import EXACTLY_ONCE_TUNED, MirrorMaker
-from tests.benchmarks.beside_mm2.pages import markdown, report_of
-from tests.benchmarks.beside_mm2.ratios import conclude, ratios, summary
+from tests.benchmarks.beside_mm2.pages import page, verdict
+from tests.benchmarks.beside_mm2.ratios import conclude, counted, ratios, summary
 from tests.benchmarks.beside_mm2.records import shape
-from tests.benchmarks.beside_mm2.results import Measurement, Results, open_results
-from tests.benchmarks.beside_mm2.throughput import is_steady
+from tests.benchmarks.beside_mm2.results import Measurement, Results, Run, open_results
+from tests.benchmarks.ground import REPOSITORY, Ground
 
 MM2 = "MM2 exactly once, tuned"
 
@@ -60,7 +60,7 @@ def test_a_slower_recovery_is_behind(tmp_path: Path) -> None:
         )
     results.write()
     assert results.run.summary["recovery_ratio_target_broker"] == 2.4
-    assert "a killed target broker's lag is gone" in report_of(results.run).verdict
+    assert "a killed target broker: seconds until its lag is gone" in verdict(results.run)
 
 
 def test_a_round_in_which_one_side_failed_gives_no_ratio() -> None:
@@ -111,15 +111,13 @@ def test_what_could_not_be_measured_stands_in_the_report_with_its_reason(tmp_pat
     with results.attempting("pipe"):
         raise RuntimeError("no kcat")
     results.write()
-    report = report_of(results.run)
-    assert report.tone == "bad"
-    assert "Behind MM2 in: records per CPU-second, 100 B" in report.verdict
-    page = render(report)
-    assert "RuntimeError: no kcat" in page
-    assert "&lt;nothing came&gt;" in page
-    text = markdown(report, raw="raw.json", page="page.html")
-    assert "| pipe | RuntimeError: no kcat |" in text
-    assert "| throughput | 100B-x6 | Mirrorless | MM2 exactly once, tuned | records_per_cpu_s | more | 0.5 |" in text
+    assert "Behind MM2 in: records per CPU-second, 100B-x6" in verdict(results.run)
+    assert "3 measurements, 1 of them failed" in verdict(results.run)
+    text = page(results.run, raw="raw.json")
+    assert "Not measured: pipe: RuntimeError: no kcat" in text
+    row = "| records per CPU-second | exactly once, tuned | 100B-x6 | 0.50 | 0.50 | 0.50 | 1 | behind |"
+    assert row in text
+    assert "| records per CPU-second | exactly once, tuned | 1000B-x6 | not measured |" in text
 
 
 def test_a_case_in_which_we_are_behind_is_named_at_the_head_even_if_no_first_figure_is(tmp_path: Path) -> None:
@@ -128,9 +126,9 @@ def test_a_case_in_which_we_are_behind_is_named_at_the_head_even_if_no_first_fig
         results.add(measured("Mirrorless", 1, ours, case=case))
         results.add(measured(MM2, 1, 20, case=case))
     results.write()
-    verdict = report_of(results.run).verdict
-    assert "throughput 10000B-x24, Mirrorless over MM2 exactly once, tuned, records_per_cpu_s 0.75" in verdict
-    assert "100B-x6, Mirrorless over" not in verdict.replace("10000B", "")
+    said = verdict(results.run)
+    assert "throughput 10000B-x24, Mirrorless over MM2 exactly once, tuned, records_per_cpu_s 0.75" in said
+    assert "100B-x6, Mirrorless over" not in said.replace("10000B", "")
 
 
 def test_mm2_is_given_its_settings_under_the_alias_of_its_own_source(tmp_path: Path) -> None:
@@ -147,3 +145,23 @@ def test_a_shape_has_as_many_records_on_every_partition() -> None:
     found = shape(100, 24, 400_000)
     assert (found.count % 24, found.per_partition * 24) == (0, found.count)
     assert found.name == "100B-x24"
+
+
+def test_the_page_of_the_documentation_is_what_its_raw_figures_say() -> None:
+    run = msgspec.json.decode((REPOSITORY / "docs/benchmarks/bench-report.json").read_bytes(), type=Run)
+    assert run.summary == summary(ratios(run.measurements)) | counted(run.measurements)
+    text = (REPOSITORY / "docs/reference/benchmarks.md").read_text()
+    assert text == page(run, raw="../benchmarks/bench-report.json")
+
+
+def test_a_measurement_that_raises_is_kept_for_each_pair_with_its_reason(tmp_path: Path) -> None:
+    results = opened(tmp_path / "report.json")
+
+    def dies() -> dict[str, dict[str, float]]:
+        raise TimeoutError("it stands still")
+
+    pairs = {"Mirrorless": (MM2, "MM2 exactly once"), MM2: (MM2,)}
+    assert not results.measure(dies, kind="recovery", case="killed", turn=1, sides=pairs)
+    kept = [(each.side, each.against, each.failed) for each in results.run.measurements]
+    why = "TimeoutError: it stands still"
+    assert kept == [("Mirrorless", MM2, why), ("Mirrorless", "MM2 exactly once", why), (MM2, MM2, why)]

@@ -1,4 +1,4 @@
-"""What a large run took is the sum over its processes, and its exit code is kept."""
+"""What a scenario took is the sum over its processes, its exit code is kept, and every row of the table can be run."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import scale
+from tests.benchmarks import harness
+from tests.benchmarks.harness import Scenario
+from tests.benchmarks.table import SCENARIOS
 
 WORK = "sum(range(40_000_000))"
 PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WORK!r}]); sys.exit(3)"
 
 
 def test_the_cpu_of_a_child_counts_and_the_exit_code_is_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale, "SAMPLE_SECONDS", 0.02)
+    monkeypatch.setattr(harness, "SAMPLE_SECONDS", 0.02)
 
-    code, took = scale.measured([sys.executable, "-c", PARENT])
+    code, took = harness.measured([sys.executable, "-c", PARENT])
 
     assert code == 3
     assert took["cpu_seconds"] > 0.2
@@ -25,37 +27,48 @@ def test_the_cpu_of_a_child_counts_and_the_exit_code_is_the_programs(monkeypatch
 
 
 def test_a_part_that_failed_keeps_its_last_good_entry_and_one_that_has_run_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     report = tmp_path / "report.json"
-    monkeypatch.setattr(scale, "PARTS", {"good": ("platform",), "bad": ("no_such_module",)})
-    monkeypatch.setattr(sys, "argv", ["scale", "--report", str(report)])
+    report.write_text('{"no-such-part": {"commit": "before"}}')
+    good = {"translation": SCENARIOS["translation"]}
+    small = SCENARIOS["translation"].small.split()
 
-    assert scale.main() == 1
+    assert harness.run_all({**good, "no-such-part": SCENARIOS["kills"]}, small, report, resume=False) == 1
     kept = json.loads(report.read_text())
-    assert kept.keys() == {"good"}
-    assert kept["good"].keys() == {"command", "commit", "seconds", "cpu_seconds", "resident_mb"}
-    assert "failed: bad" in capfd.readouterr().err
+    assert kept.keys() == {"no-such-part", "translation"}
+    assert kept["no-such-part"] == {"commit": "before"}
+    assert kept["translation"].keys() == {"command", "commit", "seconds", "cpu_seconds", "resident_mb"}
+    assert "failed: no-such-part" in capfd.readouterr().err
 
-    monkeypatch.setattr(sys, "argv", ["scale", "--report", str(report), "--resume", "--part", "good"])
-    assert scale.main() == 0
-    assert "good: has run on" in capfd.readouterr().out
+    assert harness.run_all(good, small, report, resume=True) == 0
+    assert "translation: has run on" in capfd.readouterr().out
 
 
 def test_a_part_that_measures_itself_has_its_own_figures_in_the_report(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    module = tmp_path / "measures_itself.py"
-    module.write_text(
-        "import sys; open(sys.argv[sys.argv.index('--figures') + 1], 'w').write('{\"cpu_seconds\": 1.5}')"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(scale, "PARTS", {"own": ("measures_itself",)})
-    monkeypatch.setattr(scale, "OWN_FIGURES", {"own"})
-    monkeypatch.setattr(sys, "argv", ["scale", "--report", str(tmp_path / "report.json")])
+    def measures_itself(command: list[str]) -> tuple[int, dict[str, float]]:
+        Path(command[command.index("--figures") + 1]).write_text('{"cpu_seconds": 1.5}')
+        return 0, {"seconds": 2.0, "cpu_seconds": 9.0, "resident_mb": 1}
 
-    assert scale.main() == 0
+    monkeypatch.setattr(harness, "measured", measures_itself)
+
+    assert harness.run_all({"own": SCENARIOS["rounds"]}, (), tmp_path / "report.json", resume=False) == 0
 
     kept = json.loads((tmp_path / "report.json").read_text())["own"]
-    assert kept.keys() == {"command", "commit", "cpu_seconds", "seconds", "resident_mb"}
-    assert kept["cpu_seconds"] == 1.5
+    assert (kept["seconds"], kept["cpu_seconds"]) == (2.0, 1.5)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_of_the_table_has_its_function_and_every_option_that_it_names(name: str) -> None:
+    scenario = SCENARIOS[name]
+    given = scenario.given(scenario.small.split())
+    assert given.keys() == {each.partition("=")[0] for each in f"{scenario.options} {scenario.small}".split()}
+    with pytest.raises(ValueError, match="no option speed"):
+        scenario.given(["speed=1"])
+
+
+def test_an_option_is_read_as_what_its_default_is() -> None:
+    row = Scenario(run="backfill:parts", group="page", about="", options="records=10 only=bare,records batch_kb=16")
+    assert row.given(()) == {"records": 10, "only": ("bare", "records"), "batch_kb": (16,)}

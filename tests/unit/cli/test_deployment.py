@@ -13,8 +13,8 @@ from moto import mock_aws
 from moto.core.botocore_stubber import BotocoreStubber
 
 from cli.deployment import DeployedFlows
+from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError
-from mirrorless.lane import FlowName
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 ACROSS = FlowName.parse("production->vault")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from cli.main import main
-from mirrorless.naming import CLIENT_LOG_VARIABLE
+from mirrorless.flow.naming import CLIENT_LOG_VARIABLE
 
 
 @pytest.mark.parametrize("offset", ["x", "-1", "1.5", "", "٣", "1_000", "9223372036854775808"])
@@ -20,6 +21,28 @@ def test_what_is_not_an_offset_is_bad_input(offset: str, capsys: pytest.CaptureF
 
     assert ended.value.code == 2
     assert "OFFSET" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_command_without_a_traceback_and_with_an_exit_code_of_its_own(
+    number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def killed(_: object) -> int:
+        os.kill(os.getpid(), number)
+        raise AssertionError("it goes on")
+
+    monkeypatch.setattr("cli.losses.run", killed)
+    monkeypatch.setattr(sys, "argv", ["mirrorless", "losses"])
+    monkeypatch.setenv(CLIENT_LOG_VARIABLE, "0")
+    monkeypatch.setenv("MIRRORLESS_LAB", "")
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what runs in its background ignore it
+    try:
+        assert main() == code
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_the_error_for_an_unknown_command_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from collections.abc import Callable
 from copy import deepcopy
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cli.main import main
-from mirrorless.lane_state import Stop
+from mirrorless.chain.lane_state import Stop
+from mirrorless.scheduled.runner import TaskReport
+from tests.support.chains import FLOW
 from tests.support.failover_world import FailoverWorld
 
 WEST, SOUTH = "us-east->eu-west", "us-east->ap-south"
@@ -92,9 +99,30 @@ def test_a_flow_that_is_unfinished_keeps_no_other_from_its_end_and_is_continued(
     assert {key: text for key, text in worlds[WEST].documents.documents.items() if "lease" not in key[1]} == {
         key: text for key, text in ended.items() if "lease" not in key[1]
     }
-    assert [step["step"] for step in south["plan"] if step["done"]] == ["check", "fence-producers", "standstill"]
+    assert not [step["step"] for step in south["plan"] if step["done"]], "what was seen before is seen again"
     assert south["totals"]["clean"]
     assert len(list((tmp_path / "reports").iterdir())) == 4
+
+
+def test_a_lost_source_has_an_exit_code_of_its_own_unless_something_is_known_to_be_missing(
+    worlds: dict[str, FailoverWorld], command: Command
+) -> None:
+    for world in worlds.values():
+        world.replicate()
+        world.lose_source()
+
+    code, flows = command("failover", "--source-lost", "--execute")
+
+    assert code == 4
+    assert [(each["totals"]["clean"], each["totals"]["missing"]) for each in flows] == [(False, [])] * 2
+    ends = {"topic-ends/0": msgspec.json.encode({"orders": [5, 5], "payments": [5]})}
+    report = TaskReport(task="topics", at=1, ms=1, ok_at=1)
+    worlds[SOUTH] = FailoverWorld()
+    worlds[SOUTH].produce(4)
+    worlds[SOUTH].replicate(1)
+    worlds[SOUTH].documents.write(FLOW, ends | {"task/topics": msgspec.json.encode(report)})
+    worlds[SOUTH].lose_source()
+    assert command("failover", "--source-lost", "--execute")[0] == 3
 
 
 def test_all_flows_fail_back_with_one_command(worlds: dict[str, FailoverWorld], command: Command) -> None:
@@ -105,3 +133,100 @@ def test_all_flows_fail_back_with_one_command(worlds: dict[str, FailoverWorld], 
     assert code == 0
     assert [each["totals"]["finished"] for each in flows] == [True, True]
     assert [world.states.fences for world in worlds.values()] == [{}, {}]
+
+
+@pytest.fixture
+def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Ctrl-C, pressed in a command's own thread, or SIGTERM; returns when the command has seen it."""
+    seen = threading.Event()
+
+    def say(text: str) -> None:
+        if text.endswith(": the command ends in its next pause, or before its next step"):
+            seen.set()
+
+    monkeypatch.setattr("cli.failover._say", say)
+
+    def press(number: int = signal.SIGINT) -> None:
+        seen.clear()
+        os.kill(os.getpid(), number)
+        assert seen.wait(20)
+
+    return press
+
+
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [
+        (("failover", "--planned"), signal.SIGINT),
+        (("failover", "--planned", "--fence", "wait"), signal.SIGTERM),
+        (("failback",), signal.SIGTERM),
+    ],
+)
+def test_ctrl_c_ends_a_command_in_any_pause_and_it_goes_on_when_it_is_run_again(
+    worlds: dict[str, FailoverWorld],
+    command: Command,
+    ctrl_c: Callable[..., None],
+    words: tuple[str, ...],
+    number: signal.Signals,
+) -> None:
+    world = worlds[WEST]
+    if words == ("failback",):
+        assert command("failover", "--planned", "--execute")[0] == 0
+    worlds[SOUTH].meanwhile = lambda: None if pressed else worlds[SOUTH].replicate()
+    pressed, at = False, 0
+    before = world.document()
+    ended_in = set()
+
+    def meanwhile() -> None:
+        nonlocal pressed
+        world.replicate()
+        assert not pressed, "it goes on"
+        if next(pauses) == at:
+            pressed = True
+            ctrl_c(number)
+
+    world.meanwhile = meanwhile
+    for at in count():  # noqa: B007 -- read where it waits
+        pressed, pauses = False, count()
+        code, flows = command(*words, "--execute")
+        if not pressed:
+            break
+        west = next(each for each in flows if each["flow"] == WEST)
+        assert code == {signal.SIGINT: 130, signal.SIGTERM: 143}[number]
+        document = world.document()
+        assert document is not None
+        done = [step for step in west["plan"] if document.result(step["step"]) is not None]
+        assert f"cancelled behind step {done[-1]['number']}/{len(west['plan'])}, {done[-1]['step']}." in west["error"]
+        ended_in.add(west["plan"][len(done)]["step"])
+        assert not world.documents.leases, "the next command need not wait"
+    assert before != world.document()
+    assert code == 0
+    assert ended_in >= ({"standstill", "reconcile"} if words == ("failback",) else {"standstill", "drain"})
+    assert all(each["totals"]["clean"] for each in flows)
+
+
+def test_ctrl_c_inside_a_step_lets_it_end_and_begins_no_other(
+    worlds: dict[str, FailoverWorld], command: Command, ctrl_c: Callable[..., None]
+) -> None:
+    world = worlds[WEST]
+    commit = world.shadows.commit
+
+    def pressed(*words: Any) -> None:
+        commit(*words)
+        ctrl_c()
+
+    world.produce(3)
+    world.replicate()
+    for lane in world.lanes:
+        world.clusters.read(world.clusters.source, "shop", lane, 2)
+    world.clusters.act()
+    world.shadows.commit = pressed  # type: ignore[method-assign,assignment]  # a key that is pressed meanwhile
+
+    code, (west, _) = command("failover", "--drill", "--execute")
+
+    assert code == 130
+    assert "cancelled behind step 3/4, shadow-groups." in west["error"]
+    assert world.shadows.offsets, "they are deleted by the next step"
+    world.shadows.commit = commit  # type: ignore[method-assign]  # theirs again
+    assert command("failover", "--drill", "--execute")[0] in {0, 3}
+    assert not world.shadows.offsets

@@ -8,8 +8,8 @@ import pytest
 
 from cli.groups import as_json, sentence, show
 from cli.groups_view import GroupPartition, GroupsView, need_operator
+from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
-from mirrorless.lane import FlowName, Lane
 
 FLOW = FlowName("us-east", "eu-west")
 NOW = 1_763_700_000_000
@@ -31,6 +31,10 @@ def view(*groups: GroupCheckpoints, **more: Any) -> GroupsView:
         (shop(), "by the checkpoints"),
         (shop("behind", reread=1), "reads 1 record again"),
         (shop("ahead_of_replication", ahead=2_000), "2,000 upstream offsets"),
+        (
+            shop("out_of_range"),
+            "beyond the end of the log on us-east, or on a partition that is not there. Its consumer",
+        ),
         (shop("before_map"), "! A position of it has expired"),
         (shop("ahead_on_target", skip=1), "skip 1 record there. Its offsets there are its own"),
         (
@@ -70,7 +74,7 @@ def test_a_group_whose_members_have_just_left_is_shown_to_wait(
 
 
 def test_only_a_group_before_the_map_needs_the_operator() -> None:
-    others = [shop("behind", reread=9), shop("ahead_of_replication"), shop("active_on_target")]
+    others = [shop("behind", reread=9), shop("ahead_of_replication"), shop("out_of_range"), shop("active_on_target")]
 
     assert need_operator(others) == []
     assert need_operator([*others, shop("before_map")]) == ["shop"]

@@ -22,11 +22,11 @@ from cli.jobs.emr import JOB_RUN_FILE, EmrRuns, state_of
 from cli.jobs.request import new_run_id
 from mirrorless.adapters.aws.emr_serverless import EmrServerless, JobRunThere
 from mirrorless.adapters.aws.job_files import S3JobFiles
+from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.progress import JobProgress, JobState
 from mirrorless.jobs.request import PROGRESS, REPORT, JobRequest, ReconcileOptions, VerifyOptions, decode_request
 from mirrorless.jobs.submission import parameter_name
-from mirrorless.lane import FlowName
 
 ACCOUNT, REGION, BUCKET = "123456789012", "eu-west-1", "mirrorless-bucket"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/mirrorless-jobs-us-east_eu-west"
@@ -132,7 +132,7 @@ def test_a_job_is_submitted_as_the_deployment_says(aws: str, runs: EmrRuns, requ
         ("QUEUED", None, "starting"),
         ("RUNNING", "running", "running"),
         ("RUNNING", "failed", "running"),  # an attempt failed, another one runs
-        ("CANCELLING", "running", "running"),
+        ("CANCELLING", "running", "cancelling"),
         ("CANCELLED", "cancelled", "cancelled"),
         ("SUCCESS", "succeeded", "succeeded"),
         ("FAILED", "succeeded", "succeeded"),  # it found something, and exited with an error code

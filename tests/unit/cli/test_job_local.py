@@ -14,18 +14,16 @@ import msgspec
 import pytest
 
 from cli.args import BadInput
-from cli.jobs.local import _STARTED, PROCESS, LocalRuns
+from cli.jobs.local import _STARTED, PROCESS, LocalRuns, bring_spark
 from cli.jobs.request import new_run_id
-from cli.jobs.runs import RunView
+from cli.jobs.runs import RunView, sentence
+from mirrorless.chain.lane import FlowName
+from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.request import JobRequest, VerifyOptions
-from mirrorless.lane import FlowName
-from mirrorless.settings import ClusterSettings, FlowSettings
+from tests.support.flows import make_flow
+from tests.support.started_jobs import end_started
 
-FLOW = FlowSettings(
-    flow="us-east->eu-west",
-    source=ClusterSettings(alias="us-east", bootstrap="127.0.0.1:1"),
-    target=ClusterSettings(alias="eu-west", bootstrap="127.0.0.1:1"),
-)
+FLOW = make_flow(source="127.0.0.1:1", target="127.0.0.1:1")
 
 DRIVER = """
 import os, signal, sys, time
@@ -60,10 +58,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalRuns]
     monkeypatch.setattr("cli.jobs.local.SCRIPTS", scripts)
     made = LocalRuns(tmp_path / "jobs", variables={"WHERE": "in the lab"})
     yield made
-    for process in _STARTED.values():
-        process.kill()
-        process.wait()
-    _STARTED.clear()
+    end_started()
 
 
 def request() -> JobRequest:
@@ -96,6 +91,22 @@ def test_a_run_is_started_watched_and_cancelled(runs: LocalRuns) -> None:
     ended = await_(runs, view.run_id, lambda view: view.over)
     assert (ended.state, ended.exit_code) == ("cancelled", 1)
     assert (Path(view.place) / "driver.log").read_text() == "local[3,4] in the lab\n"
+
+
+def test_a_run_is_being_cancelled_until_its_driver_has_let_go_and_cancelled_where_it_just_ended(
+    runs: LocalRuns,
+) -> None:
+    """A driver that is frozen hears the signal, and does nothing; one that is killed never heard of it."""
+    view = running(runs)
+    os.kill(pid_of(view), signal.SIGSTOP)
+
+    assert runs.cancel(view.run_id).state == "cancelling"
+    assert "being cancelled" in sentence(runs.inspect(view.run_id))
+    assert not runs.inspect(view.run_id).over
+
+    os.kill(pid_of(view), signal.SIGKILL)
+    ended = await_(runs, view.run_id, lambda view: view.over)
+    assert (ended.state, ended.exit_code) == ("cancelled", 1)
 
 
 def test_a_killed_driver_is_a_failed_run(runs: LocalRuns) -> None:
@@ -145,3 +156,45 @@ def test_a_process_with_the_pid_of_an_ended_driver_is_not_killed(runs: LocalRuns
 def test_an_unknown_run_is_bad_input(runs: LocalRuns) -> None:
     with pytest.raises(BadInput, match="no such run"):
         runs.inspect("verify-20261121T203355-1f3a")
+
+
+@pytest.fixture
+def without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout whose environment has no Spark."""
+    monkeypatch.setattr("cli.jobs.local.find_spec", lambda _: None)
+    monkeypatch.setattr("cli.jobs.local.CHECKOUT", tmp_path)
+    return tmp_path
+
+
+def test_the_first_job_brings_spark_by_the_checkouts_makefile_and_shows_it(
+    without_spark: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The standard output is for the answer."""
+    monkeypatch.setattr("sys.prefix", str(without_spark / ".venv"))
+    (without_spark / "Makefile").write_text("spark:\n\t@echo 400 MB; touch brought\n")
+
+    bring_spark()
+
+    assert (without_spark / "brought").exists()
+    assert capfd.readouterr() == ("", "400 MB\n")
+
+
+def test_spark_that_cannot_be_brought_is_an_error_that_says_how(
+    without_spark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.prefix", str(without_spark / ".venv"))
+    (without_spark / "Makefile").write_text("spark:\n\t@exit 1\n")
+
+    with pytest.raises(ConfigurationError, match="could not be brought") as error:
+        bring_spark()
+
+    assert error.value.hint == "try `make spark` again"
+
+
+def test_nothing_is_brought_into_another_environment_than_the_checkouts(without_spark: Path, runs: LocalRuns) -> None:
+    (without_spark / "Makefile").write_text("spark:\n\t@touch brought\n")
+
+    with pytest.raises(ConfigurationError, match="Spark is not installed here"):
+        runs.start(request(), size=None)
+
+    assert not (without_spark / "brought").exists()

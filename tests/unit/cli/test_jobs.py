@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from cli.deployment import DeployedFlows
 from cli.jobs.request import bound, is_empty, new_run_id, started_at
 from cli.main import main
 from mirrorless.jobs.request import Bound, ReconcileOptions, decode_request
+from tests.support.started_jobs import end_started
 
 CONFIGURATION = """
 clusters:
@@ -35,6 +37,7 @@ progress = add_up([], run_id=folder.name, kind="verify", flow="us-east->eu-west"
                   started_at=0, at=1)
 (folder / "report.json").write_text('{"clean": CLEAN, "report": {"verdict": "all is proved"}}')
 (folder / "progress.json").write_bytes(msgspec.json.encode(progress))
+import time; time.sleep(30)
 """
 """A driver that succeeds at once."""
 
@@ -50,13 +53,14 @@ class Topics:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A configuration, a folder for runs, and jobs that end at once."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "replication.yaml").write_text(CONFIGURATION)
     scripts(tmp_path, monkeypatch, clean=True)
     monkeypatch.setattr(SourceView, "of", lambda *_: Topics())
-    return tmp_path
+    yield tmp_path
+    end_started()
 
 
 def scripts(folder: Path, monkeypatch: pytest.MonkeyPatch, *, clean: bool) -> None:
@@ -144,7 +148,7 @@ def test_without_topics_a_job_has_all_of_the_flow_but_heartbeats(place: Path) ->
 
 def test_all_options_of_a_backfill_are_in_its_request(place: Path) -> None:
     words = "orders --partition 2 --partition 0 --from offset:7 --to 2026-11-21T20:30:00Z --archive s3://a/b --into old"
-    caps = "--max-mb-per-second 1.5 --free-gb 10 --force"
+    caps = "--max-mb-per-second 1.5 --free-gb 10 --force --beside"
 
     assert start("backfill", *words.split(), *caps.split()) == 0
 
@@ -160,6 +164,7 @@ def test_all_options_of_a_backfill_are_in_its_request(place: Path) -> None:
         "max_mb_per_second": 1.5,
         "free_gb": 10.0,
         "force": True,
+        "beside": True,
         "handover_seconds": 120,
     }
 

@@ -9,13 +9,21 @@ from typing import Any
 
 import pytest
 
+from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
+from cli.lane_record import SHOWN_BYTES, _following, as_json, described
+from cli.losses import as_line, summary_as_json, summary_as_line
 from cli.main import main
+from mirrorless.adapters.kafka.offsets import Extent
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Stop, StopReason
+from mirrorless.chain.losses import GapSummary, Loss
+from mirrorless.chain.run import Reset, Run
 from mirrorless.errors import LostRace
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Stop
-from mirrorless.run import Reset, Run
+from mirrorless.records.record import Record
+from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from tests.frozen.small_flow import FLOW, small_flow
+from tests.support.chains import LANE
 
 RESET = (
     *("lanes", "reset", str(FLOW), "orders"),
@@ -28,7 +36,8 @@ def stores(tmp_path: Path) -> Iterator[Stores]:
     """Of a flow whose lane `orders-1` is stopped as refused, lane 5 and 6 as recreated, and lane 7 is held."""
     with small_flow(tmp_path):
         found = DeployedFlows(config=Path("replication.yaml")).stores(FLOW)
-        for partition, reason in ((5, "recreated"), (6, "recreated"), (7, "held")):
+        reasons: dict[int, StopReason] = {5: "recreated", 6: "recreated", 7: "held"}
+        for partition, reason in reasons.items():
             lane = Lane(FLOW, "orders", partition)
             found.states.stop(lane, Stop(reason=reason, upstream_offset=0, detail="why", at=1))
         yield found
@@ -103,6 +112,61 @@ def test_an_offset_is_one_partitions(stores: Stores, capsys: pytest.CaptureFixtu
     assert stopped(stores) == [1, 5, 6, 7]
 
 
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_range_that_is_left_out_ends_where_the_source_ends(
+    stores: Stores, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, beyond: int
+) -> None:
+    lane = Lane(FLOW, "orders", 1)
+    stop = stores.states.stopped(FLOW)[lane].stop
+    assert stop is not None
+    end = stop.upstream_offset + 5
+    monkeypatch.setattr(SourceView, "extent", lambda *_: Extent(start=0, end=end))
+    words = ["lanes", "quarantine", str(FLOW), "orders", "1", str(stop.upstream_offset), "--to", str(end + beyond)]
+
+    code = main([*words, "--execute", "--lab", "lab.json"])
+
+    assert code == (2 if beyond else 0)
+    assert ("yet to come" in "".join(capsys.readouterr())) == bool(beyond)
+    assert (1 in stopped(stores)) == bool(beyond)
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_only_the_plan_of_a_mapped_topic_speaks_of_its_mapping(
+    stores: Stores, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, scheduled: bool
+) -> None:
+    monkeypatch.setattr(SourceView, "committed", lambda *_: 3)
+    topics = {"orders": 8} if scheduled else {}
+    write_scheduled_topics(stores.documents, FLOW, topics, stored={})
+
+    _, plan = said(capsys)
+
+    steps = " ".join(next(each["plan"] for each in plan["lanes"] if each["partition"] == 1))
+    assert ("mapping" in steps, "Group" in steps) == (not scheduled, not scheduled)
+    assert ("The schedule of orders reads from" in steps) == scheduled
+
+
+@pytest.mark.parametrize(("scheduled", "committed"), [(False, 3), (False, 10), (True, 3)])
+def test_the_plan_to_resume_after_a_contradiction_says_to_where_the_mappings_group_is_moved(
+    stores: Stores,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    scheduled: bool,
+    committed: int,
+) -> None:
+    monkeypatch.setattr(SourceView, "committed", lambda *_: committed)
+    write_scheduled_topics(stores.documents, FLOW, {"orders": 8} if scheduled else {}, stored={})
+    lane = Lane(FLOW, "orders", 1)
+    stores.states.stop(lane, Stop(reason="contradiction", upstream_offset=3, detail="why", at=1))
+
+    assert main(["lanes", "resume", str(FLOW), "orders", "1", "--lab", "lab.json"]) == 0
+
+    shown = capsys.readouterr().out
+    position = stores.chains.heads([lane])[lane].position
+    assert (f"--to-offset {position} --execute" in shown) == (not scheduled and committed != position)
+    assert ("Group" in shown) == (not scheduled)
+
+
 @pytest.mark.usefixtures("stores")
 def test_the_plan_for_several_lanes_is_a_line_each_and_says_once_what_is_true_of_all(
     capsys: pytest.CaptureFixture[str],
@@ -115,3 +179,87 @@ def test_the_plan_for_several_lanes_is_a_line_each_and_says_once_what_is_true_of
     assert shown.count("The map translates offsets of the new generation only.") == 1
     assert shown.count("created anew") == 1
     assert "Partition 7: held by an order, and stays so." in shown
+
+
+POISON = Record(
+    offset=42,
+    timestamp=1_763_700_000_000,
+    headers=[("kind", b"\xff\x00A"), ("kind", None), ("empty", b"")],
+    key=b"",
+    value=bytes(range(256)) * 4,
+)
+
+
+def test_null_and_empty_are_told_apart_and_bytes_are_not_interpreted() -> None:
+    lines = list(described(POISON))
+
+    assert lines[:5] == [
+        "key: 0 bytes",
+        "header kind: 3 bytes",
+        f"  0000  {'ff 00 41':<47}  ..A",
+        "header kind: null",
+        "header empty: 0 bytes",
+    ]
+    assert lines[5] == f"value: 1,024 bytes, the first {SHOWN_BYTES} of them"
+    assert lines[6] == "  0000  00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f  ................"
+    assert lines[10].endswith("@ABCDEFGHIJKLMNO")
+    assert len(lines) == 6 + SHOWN_BYTES // 16
+
+
+def test_programs_get_sizes_and_hexadecimal() -> None:
+    assert as_json(POISON) == {
+        "upstream_offset": 42,
+        "timestamp": 1_763_700_000_000,
+        "bytes": 1_024 + 4 + 3 + 4 + 5,
+        "headers": [
+            {"name": "kind", "bytes": 3, "hex": "ff0041"},
+            {"name": "kind", "bytes": None, "hex": None},
+            {"name": "empty", "bytes": 0, "hex": ""},
+        ],
+        "key_bytes": 0,
+        "key_hex": "",
+        "value_bytes": 1_024,
+        "value_hex": bytes(range(256)).hex(),
+    }
+    assert as_json(Record(offset=0, timestamp=-1, headers=[]))["value_hex"] is None
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [(None, "none follows"), (12, "the next record is at 12"), (0, "the log ends before it, and begins at 0")],
+)
+def test_an_offset_behind_the_end_is_not_followed_by_the_oldest_record(found: int | None, words: str) -> None:
+    assert _following(found, asked=10) == words
+
+
+SUMMARY = GapSummary(
+    lane=LANE,
+    generation=1,
+    until=5000,
+    offsets={"transaction_marker": 1200, "aborted": 3},
+    at=1_763_686_800_123,
+)
+
+
+def test_a_summary_says_how_far_gaps_are_explained_and_by_what() -> None:
+    assert summary_as_line(SUMMARY) == (
+        "2025-11-21 01:00:00Z  us-east->eu-west orders-0 below 5000 (generation 1): 3 aborted, 1,200 transaction marker"
+    )
+
+
+def test_json_has_every_count() -> None:
+    assert summary_as_json(SUMMARY) == {
+        "flow": "us-east->eu-west",
+        "topic": "orders",
+        "partition": 0,
+        "generation": 1,
+        "until": 5000,
+        "offsets": {"transaction_marker": 1200, "aborted": 3},
+        "at": 1_763_686_800_123,
+    }
+
+
+def test_a_loss_names_its_offsets_and_its_cause() -> None:
+    loss = Loss(lane=LANE, generation=0, first=4, next=9, cause="retention", detail="why", at=1_763_686_800_123)
+
+    assert as_line(loss) == "2025-11-21 01:00:00Z  us-east->eu-west orders-0 @ 4 to 8 (5 offsets, retention): why"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
-from cli.output import ago, console, duration, moment, table
+import pytest
+from rich.text import Text
+
+from cli.output import NAME_WIDTH, ago, console, duration, moment, table
 
 
 def test_a_moment_is_in_utc_or_an_age() -> None:
@@ -35,6 +38,58 @@ def test_a_duration_takes_six_characters_at_most() -> None:
         "2 h",
         "2 d",
     ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 300])
+@pytest.mark.parametrize("name", ["x" * 249, "orders." * 35, "日本" * 100])
+def test_a_long_name_is_folded_and_leaves_the_other_columns_their_room(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    made = table()
+    made.add_column("topic", no_wrap=True)
+    for heading in ("lanes", "lag", "mapping"):
+        made.add_column(heading)
+    made.add_row("short", "1", "0", "Enabled")
+    made.add_row(name, "6", "1,234", "Disabled")
+
+    console(soft_wrap=False).print(made)
+
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert lines[0].split() == ["topic", "lanes", "lag", "mapping"]
+    assert lines[3].split()[1:] == ["6", "1,234", "Disabled"]
+    assert "".join(line.split()[0] for line in lines[3:] if line.split()) == name
+
+
+@pytest.mark.parametrize("name", ["shop\x1b]0;pwned\x07\x1b[2K\x1b[1A", "shop\x9b2K", "a\x00b\x7f"])
+def test_what_a_name_has_for_the_terminal_is_shown_and_not_obeyed(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    made = table("groups")
+    made.add_column("group")
+    made.add_row(Text(name))
+
+    console().print(made)
+    console().print(f"  {name} is ready", markup=False)
+
+    shown = capsys.readouterr().out
+    assert not any(character in shown for character in "\x1b\x07\x9b\x00\x7f")
+    assert name[:1] in shown
+    assert " is ready" in shown
+
+
+def test_a_name_that_fits_is_not_folded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    made = table()
+    made.add_column("topic", no_wrap=True)
+    made.add_column("why")
+    made.add_row("x" * NAME_WIDTH, "a sentence that is too long for one line")
+
+    console(soft_wrap=False).print(made)
+
+    assert "x" * NAME_WIDTH in capsys.readouterr().out
 
 
 def test_a_table_wider_than_the_terminal_loses_no_cell(

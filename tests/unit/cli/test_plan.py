@@ -13,10 +13,10 @@ from cli.main import main
 from cli.plan import progress
 from cli.plan_tables import small_batches
 from mirrorless.config import load
+from mirrorless.flow.triggers import MAPPING, SCHEDULE, Trigger
 from mirrorless.planning.flow_plan import TopicPlan
 from mirrorless.planning.rates import COLUMNS, TopicRate
 from mirrorless.protocol.copy_choice import cpu_beside_large
-from mirrorless.triggers import MAPPING, SCHEDULE, Trigger
 
 CONFIGURATION = """\
 # Two clusters.

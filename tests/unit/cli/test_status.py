@@ -8,24 +8,26 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace as replace_struct
 
-from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, gaps_in
+from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, _with_age_of_waiting, gaps_in
 from cli.lab_state import LabMapping
 from cli.lanes import lanes_with_a_chain
 from cli.status import as_json
 from cli.status_notes import notes, summary
 from cli.tasks import TaskStatus, shards_of
 from cli.triggers import TopicTrigger
-from mirrorless.adapters.kafka.offsets import Extent
+from mirrorless.adapters.kafka.offsets import Extent, OpenTransaction
+from mirrorless.adapters.kafka.wire.open_transactions import OpenProducer
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import NEW_LANE, Lease, Stop, head_of
+from mirrorless.chain.run import Run, Span
+from mirrorless.clock import now_ms
 from mirrorless.config import load
+from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.groups.checkpoints import GroupCheckpoints
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import NEW_LANE, Lease, Stop, head_of
-from mirrorless.run import Run, Span
 from mirrorless.scheduled.functions import task_intervals
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.scheduled.standby import RegionRun, RegionRuns
-from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.topic_state import UNTIL_RESET
 from tests.support.chains import MemoryChains
 from tests.support.documents import MemoryDocuments
@@ -33,6 +35,84 @@ from tests.support.documents import MemoryDocuments
 FLOW = FlowName("us-east", "eu-west")
 LANE = Lane(FLOW, "orders", 0)
 NOW = 1_763_700_000_000
+
+
+class Source:
+    """As much of `SourceView` as tells of lanes that wait."""
+
+    def __init__(self, opened: OpenTransaction | None, written: int | None) -> None:
+        self.opened, self.written = opened, written
+
+    def open_transactions(self, ends: dict[Lane, int]) -> dict[Lane, OpenTransaction]:
+        """See `SourceView`."""
+        return {} if self.opened is None else dict.fromkeys(ends, self.opened)
+
+    def oldest_waiting(self, positions: dict[Lane, int]) -> dict[Lane, int | None]:
+        """See `SourceView`."""
+        return dict.fromkeys(positions, self.written)
+
+
+def opened(offset: int, age_ms: int | None, producer: OpenProducer | None = None) -> OpenTransaction:
+    return OpenTransaction(offset=offset, since=None if age_ms is None else now_ms() - age_ms, producer=producer)
+
+
+def waiting(position: int, end: int, transaction: OpenTransaction | None, *, written: int | None = None) -> LaneStatus:
+    """A lane of a log that has a transaction open; `written` is the time of the first record that readers see."""
+    head = head_of(run(0, position, Span(0, 0, position)))
+    status = LaneStatus(lane=LANE, head=head, source=Extent(0, end), stop=None, lost=0, gaps=0)
+    (found,) = _with_age_of_waiting([status], Source(transaction, written))  # type: ignore[arg-type]  # what it needs
+    return found
+
+
+def notes_of(status: LaneStatus) -> list[str]:
+    topic = TopicStatus(
+        topic="orders",
+        remote_topic="us-east.orders",
+        trigger=TopicTrigger("mapping", "mapping"),
+        mapping=None,
+        lanes=[status],
+    )
+    return list(notes(FlowStatus(flow=FLOW, at=now_ms(), trouble="", unlisted=(), topics=[topic])))
+
+
+def test_what_waits_behind_an_open_transaction_is_as_old_as_that_and_its_producer_is_named() -> None:
+    status = waiting(10, 61, opened(10, 62_000, OpenProducer(4_000, 3, "billing")))
+
+    assert status.lag_ms is not None
+    assert 62_000 <= status.lag_ms < 90_000
+    (said,) = notes_of(status)
+    assert said.startswith(
+        "us-east->eu-west orders-0: 51 upstream offsets from 10 on wait for a transaction of producer"
+    )
+    assert "producer 4000 (epoch 3, `billing`), open since" in said
+    assert (
+        "`kafka-transactions.sh --bootstrap-server US-EAST abort --topic orders --partition 0 --start-offset 10`"
+        in said
+    )
+
+
+def test_a_lane_that_has_not_come_to_an_open_transaction_is_behind_by_itself() -> None:
+    status = waiting(5, 61, opened(10, 62_000), written=now_ms() - 1_000)
+
+    assert status.hidden_by is None
+    assert status.lag_ms is not None
+    assert 1_000 <= status.lag_ms < 30_000
+    assert notes_of(status) == []
+
+
+def test_a_transaction_of_moments_is_no_news_and_one_of_an_hour_needs_the_operator() -> None:
+    young, old = waiting(10, 61, opened(10, 2_000)), waiting(10, 61, opened(10, 3_600_000))
+
+    assert notes_of(young) == []
+    assert (young.hangs(now_ms()), old.hangs(now_ms())) == (False, True)
+    assert notes_of(old)[0].startswith("! us-east->eu-west orders-0: 51 upstream offsets")
+
+
+def test_a_transaction_of_which_the_brokers_tell_nothing_is_named_by_its_place() -> None:
+    status = waiting(10, 61, opened(10, None))
+
+    assert status.lag_ms is None
+    assert "of a producer that the brokers do not name: no reader" in notes_of(status)[0]
 
 
 def run(position: int, after: int, *spans: Span) -> Run:
@@ -168,6 +248,9 @@ def test_tasks_that_are_switched_off_are_not_expected() -> None:
     assert "heartbeats" not in task_intervals(replace_struct(settings, heartbeats_seconds=None))
     assert "offset-syncs" not in task_intervals(settings)
     assert "offset-syncs" in task_intervals(replace_struct(settings, offset_syncs=True))
+    looks_only = replace_struct(settings, sync_topic_configs_seconds=None)
+    assert task_intervals(looks_only)["configs"] == 600
+    assert "configs" not in task_intervals(replace_struct(looks_only, refresh_topics_seconds=None))
 
 
 def test_what_waiting_does_not_cure_needs_the_operator() -> None:
@@ -175,6 +258,9 @@ def test_what_waiting_does_not_cure_needs_the_operator() -> None:
     assert not flow(tasks=[task(ok_at=NOW - 1_000, error="a hiccup")]).needs_operator
     assert flow(tasks=[task(ok_at=NOW - 999_000)]).needs_operator
     assert flow(tasks=[task(ok_at=NOW, figures={"stuck-partitions": 1})]).needs_operator
+    assert flow(tasks=[task(ok_at=NOW, figures={"topics-rewriting": 1})]).needs_operator
+    assert flow(tasks=[task(ok_at=NOW, figures={"lanes-foreign": 1})]).needs_operator
+    assert not flow(tasks=[task(ok_at=NOW, figures={"topics-altered": 1})]).needs_operator
     assert not flow(groups=[group("shop", "behind", reread=7)]).needs_operator
     assert flow(groups=[group("shop", "before_map")]).needs_operator
 
@@ -229,18 +315,21 @@ def test_groups_are_counted_and_those_that_are_not_ready_are_named() -> None:
             group("keen", "ahead_of_replication", ahead=1),
             group("lost", "before_map"),
             group("other", "independent", reread=9),
+            group("odd", "out_of_range", ahead=0),
             group("back", "ahead_on_target", skip=3, own={"orders": {0: (91,)}}),
         ]
     )
 
-    assert "1 before the map, 1 behind, 1 independent, 1 ready" in " ".join(summary(several))
+    assert "1 before the map, 1 behind, 1 independent, 1 out of range, 1 ready" in " ".join(summary(several))
     assert [note.split(" ", 3)[:3] for note in notes(several)] == [
         ["!", "group", "back"],
         ["!", "group", "lost"],  # what needs the operator comes first
         ["group", "keen", "is"],
+        ["group", "odd", "is"],
         ["group", "other", "has"],
         ["group", "slow", "would"],
     ]
+    assert "group odd is out of range on us-east" in " ".join(notes(several))
     assert "3 records" in next(iter(notes(several)))
     assert "not this flow's" in " ".join(notes(several))
     assert "9 records" not in " ".join(notes(several))

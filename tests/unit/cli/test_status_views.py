@@ -6,38 +6,31 @@ from dataclasses import replace
 
 import pytest
 
-import cli.status_tables
+import cli.status
 from cli.clusters import heartbeats_of
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
 from cli.lab_state import LabMapping
+from cli.status import looks, rates_between, show
 from cli.status_notes import notes, summary
 from cli.status_page import MOST, KnownRuns, history_of, report_of
-from cli.status_tables import show
-from cli.status_watch import looks, rates_between
 from cli.tasks import TaskStatus
 from cli.triggers import TopicTrigger
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import NEW_LANE, Head, Lease, Stop, StopReason, head_of
+from mirrorless.chain.losses import Loss
 from mirrorless.errors import Retriable
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import NEW_LANE, Head, Stop, head_of
-from mirrorless.losses import Loss
 from mirrorless.reports.page import render
 from mirrorless.reports.report import LinePlot
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.topic_state import UNTIL_RESET
 from tests.support.chains import MemoryChains, run
+from tests.support.flows import make_flow
 
 FLOW = FlowName("us-east", "eu-west")
 NOW = 1_763_700_000_000
-SETTINGS = ControlSettings(
-    flow=FlowSettings(
-        flow=str(FLOW),
-        source=ClusterSettings(alias="us-east", bootstrap="localhost:1"),
-        target=ClusterSettings(alias="eu-west", bootstrap="localhost:2"),
-    )
-)
+SETTINGS = ControlSettings(flow=make_flow(FLOW, source="localhost:1", target="localhost:2"))
 LANES = [Lane(FLOW, "orders", partition) for partition in range(4)]
 
 
@@ -191,7 +184,7 @@ def test_only_a_silent_target_is_said_not_to_answer(
     assert any(says in each for each in told), told
 
 
-def stopped(number: int, reason: str, detail: str = "as told") -> LaneStatus:
+def stopped(number: int, reason: StopReason, detail: str = "as told") -> LaneStatus:
     return lane(number, stop=Stop(reason=reason, upstream_offset=number, detail=detail, at=NOW))
 
 
@@ -201,7 +194,7 @@ def test_lanes_that_one_command_brings_back_are_told_together() -> None:
 
     assert [line[:80] for line in found] == [
         "! us-east->eu-west orders: 3 lanes are stopped (contradiction), the first since ",
-        "  What to do: check whether the source topic was re-created or truncated: then `",
+        "  What to do: wait for two minutes: where the source lost its end, the stop then",
         "! us-east->eu-west orders-3 @ 3 is stopped (recreated) since 2025-11-21 04:40:00",
         "  What to do: `mirrorless lanes reset 'us-east->eu-west' orders 3 --to earliest ",
     ]
@@ -232,6 +225,54 @@ def test_a_topic_that_was_made_anew_is_one_sentence_once_that_is_known() -> None
     found = list(notes(replace(status, tasks=[TaskStatus(task="topics", every_seconds=5.0, last=last)])))
 
     assert found == [f"! topics: {trouble}"]
+
+
+def test_a_shard_that_its_cap_holds_back_says_so_and_is_no_trouble() -> None:
+    last = TaskReport(task="pull-0", at=NOW, ok_at=NOW, ms=60_000, figures={"pull-limited-ms": 41_000})
+
+    found = list(notes(replace(flow(), shards=[TaskStatus(task="pull-0", every_seconds=60.0, last=last)])))
+
+    assert found == ["pull-0: limited, for 41 s of its last run, by `maximum.bytes.per.second` of `schedule`."]
+
+
+def test_what_kept_a_lane_from_its_schedule_is_said_until_the_lane_may_go_on() -> None:
+    """A run's report has it for some minutes more."""
+    trouble = f"{LANES[0]} @ 0: fenced by a failover, and a failback ends that"
+    last = TaskReport(task="pull-0", at=NOW, ok_at=NOW, ms=1, troubles=(trouble, "the source is slow"))
+    shard = TaskStatus(task="pull-0", every_seconds=60.0, last=last)
+    stop = Stop(reason="held", upstream_offset=0, detail="a failback ends that", at=NOW)
+
+    def said(status: FlowStatus) -> bool:
+        return f"pull-0: {trouble}" in list(notes(replace(status, shards=[shard])))
+
+    free = flow(lane(0))
+    assert not said(free)
+    assert "pull-0: the source is slow" in list(notes(replace(free, shards=[shard])))
+    assert said(flow(lane(0, stop=stop)))
+    assert said(replace(free, fence=stop))
+    assert said(flow(replace(lane(0), lease=Lease(holder="backfill-1", until=NOW + 1))))
+    assert said(flow(replace(lane(0), waiting=7)))
+    assert said(flow(lane(1))), "of a lane that is not known"
+
+
+def test_a_trouble_of_a_round_that_is_long_past_has_its_age() -> None:
+    last = TaskReport(task="configs", at=NOW - 480_000, ok_at=NOW - 480_000, ms=1, troubles=("orders: refused",))
+
+    found = list(notes(replace(flow(), tasks=[TaskStatus(task="configs", every_seconds=600.0, last=last)])))
+
+    assert found == ["configs, 8 min ago: orders: refused"]
+
+
+def test_lanes_that_a_quota_of_the_target_holds_back_are_named_until_they_have_caught_up() -> None:
+    def throttled(number: int, pause: int, *, end: int) -> LaneStatus:
+        head = head_of(replace(run(0, 7, (0, 0, 7)), throttled_ms=pause))
+        return replace(lane(number, head), source=Extent(0, end))
+
+    found = list(notes(flow(throttled(0, 4_200, end=9), throttled(1, 9_000, end=7), throttled(2, 0, end=9))))
+
+    (told,) = found
+    assert told.startswith("1 lane throttled: a quota of eu-west holds this flow back, its brokers asked for pauses of")
+    assert "of up to 4.2 s. Where the lag grows, raise the quota (`producer_byte_rate`" in told
 
 
 def test_nothing_waits_in_a_partition_that_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -278,13 +319,13 @@ def test_lanes_that_were_reset_make_their_topic_one_whose_past_is_not_known() ->
     ("result", "stop", "shown"),
     [
         ("PROBLEM: Function returned batch item failures", "refused", "Enabled"),
-        ("PROBLEM: Function returned batch item failures", "", "Enabled, last batch failed"),
+        ("PROBLEM: Function returned batch item failures", None, "Enabled, last batch failed"),
         ("PROBLEM: Gone", "refused", "Enabled (PROBLEM: Gone)"),
-        ("OK", "", "Enabled"),
+        ("OK", None, "Enabled"),
     ],
 )
 def test_a_mapping_that_fails_since_a_lane_is_stopped_has_no_trouble_of_its_own(
-    result: str, stop: str, shown: str, capsys: pytest.CaptureFixture[str]
+    result: str, stop: StopReason | None, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Three lines of each row repeated what the note on the lane says."""
     mapping = LabMapping(flow=str(FLOW), topic="orders", state="Enabled", last_processing_result=result)
@@ -304,7 +345,7 @@ def test_a_narrow_terminal_leaves_out_columns_that_say_nothing_and_cuts_no_numbe
 
     shown = {}
     for width in (80, 120):
-        monkeypatch.setattr(cli.status_tables, "width_of_terminal", lambda width=width: width)
+        monkeypatch.setattr(cli.status, "width_of_terminal", lambda width=width: width)
         show([flow(waits)], by_lane=False)
         shown[width] = capsys.readouterr().out.splitlines()[1:4]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 
-from cli.step_progress import StepProgress
+from cli.failover import StepProgress
 
 PATIENCE = 30.0
 

@@ -1,16 +1,43 @@
-"""The command `topics`: troubles, table and JSON."""
+"""`acl revoke`: what it deletes where flows share a target, on the small flow of the golden files."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from cli.deployment import DeployedFlows
+from cli.main import main
 from cli.topics import TopicRow, TopicsView, as_json, show, trouble_of
 from cli.triggers import FlowTriggers, TopicTrigger
+from mirrorless.chain.lane import FlowName
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.topics.acl_sync import AclDocument
 from mirrorless.topics.topic_state import Recreated, TopicState
+from tests.frozen.small_flow import FLOW, MOVED, small_flow
+from tests.support.flows import make_flow
+
+
+@pytest.mark.parametrize("other_failed_over", [False, True])
+def test_what_a_failover_of_another_flow_to_the_same_target_needs_is_not_revoked_and_reported(
+    *, other_failed_over: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = FlowName("silent", "eu-west")
+    document = AclDocument(staged=(MOVED,) if other_failed_over else ())
+    with small_flow(tmp_path):
+        stores = DeployedFlows(config=Path("replication.yaml")).stores(other)
+        stores.documents.write(other, {"acls/failover": msgspec.json.encode(document)})
+
+        main(["acl", "revoke", str(FLOW), "--failover", "--lab", "lab.json", "--json"])
+
+    said = json.loads(capsys.readouterr().out)
+    deleted, kept = ([acl["principal"] for acl in said[key]] for key in ("delete", "kept"))
+    assert deleted == ([] if other_failed_over else ["User:moved"])
+    assert kept == (["User:shop", "User:moved"] if other_failed_over else ["User:shop"])
+
 
 SEEN = TopicState(topic="orders", topic_id="id-1", partitions=3, first_seen=1)
 
@@ -91,11 +118,7 @@ def test_topics_are_shown_with_both_clusters(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_trigger_changes_until_the_schedule_reads_the_topic_or_has_left_it() -> None:
-    flow = FlowSettings(
-        flow="us-east->eu-west",
-        source=ClusterSettings(alias="us-east", bootstrap="s:1"),
-        target=ClusterSettings(alias="eu-west", bootstrap="t:1"),
-    )
+    flow = make_flow(source="s:1", target="t:1")
     settings = ControlSettings(flow=flow, trigger_overrides=(("logs.*", "schedule"),))
 
     triggers = FlowTriggers(settings=settings, scheduled={"logs", "orders"})

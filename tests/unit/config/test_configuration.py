@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from cli import config as config_command
+from mirrorless.chain.lane import FlowName
 from mirrorless.config import Configuration, load
 from mirrorless.config.__main__ import PAGES
 from mirrorless.config.__main__ import main as generate
 from mirrorless.config.flow import LONGEST_GROUP
 from mirrorless.errors import ConfigurationError
-from mirrorless.filters import NameFilter
-from mirrorless.lane import FlowName
+from mirrorless.flow.filters import NameFilter
+from mirrorless.flow.settings import decode_settings
 from mirrorless.scheduled.settings import ControlSettings, control_settings
-from mirrorless.settings import decode_settings
 from tests.support.yaml_text import dump_yaml, load_yaml
 
 ROOT = Path(__file__).parents[3]
@@ -451,6 +451,26 @@ def test_config_check_prices_heartbeats_below_a_minute(tmp_path: Path, capsys: p
     assert "about $14 a month more than once a minute" in often
 
 
+@pytest.mark.parametrize(
+    ("exclude", "said"), [("[min.insync.replicas]", True), ("[message.timestamp.type]", False), ("'message.*'", False)]
+)
+def test_config_check_says_that_the_type_of_times_is_never_copied(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    exclude: str,
+    said: bool,  # noqa: FBT001 -- a parameter of the test
+) -> None:
+    path = tmp_path / "replication.yaml"
+    path.write_text(
+        "clusters: {us-east: {bootstrap.servers: s:1}, eu-west: {bootstrap.servers: t:1}}\n"
+        f"flows: {{us-east->eu-west: {{topics: [orders], config.properties.exclude: {exclude}}}}}\n"
+    )
+
+    assert check(str(path), "--lab") == 0
+
+    assert ("message.timestamp.type is not copied" in capsys.readouterr().out) == said
+
+
 def test_config_check_answers_programs_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(str(EXAMPLE), "--json") == 0
 
@@ -629,7 +649,7 @@ def test_no_filter_is_made_for_each_topic_and_no_name_is_compiled(policy: str, m
         return counted
 
     monkeypatch.setattr("mirrorless.config.flow.NameFilter", counting("filters", NameFilter))
-    monkeypatch.setattr("mirrorless.filters.re.compile", counting("patterns", re.compile))
+    monkeypatch.setattr("mirrorless.flow.filters.re.compile", counting("patterns", re.compile))
     work = []
     for count in (3, 60):
         flows = {

@@ -11,8 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mirrorless.config import InvalidConfiguration, Problem, load
-from mirrorless.config.expectations import AUTHENTICATIONS, SECTIONS, keys_of
-from mirrorless.config.messages import ELSEWHERE
+from mirrorless.config.messages import AUTHENTICATIONS, ELSEWHERE, SECTIONS, keys_of
 from mirrorless.errors import ConfigurationError
 from tests.support.yaml_text import dump_yaml, load_yaml
 

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 import pytest
 
 from mirrorless.adapters.aws.metrics import GATHER_MS, BatchMetrics, emit_report
+from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.cost import replication
 from mirrorless.cost.assumptions import METRICS_PER_TOPIC, TABLE, Assumptions, MeasuredEvent, ReplicationLoad
 from mirrorless.cost.prices import PRICES, Prices
@@ -22,7 +23,6 @@ from mirrorless.cost.replication import (
     transfer,
 )
 from mirrorless.groups.round import SLICES_PER_SECOND
-from mirrorless.lane import FlowName, Lane
 from mirrorless.lanes.lane_check import FIGURES
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
@@ -51,8 +51,8 @@ def test_one_lane_at_one_megabyte_a_second_costs_what_a_hand_computes() -> None:
     Time: 7.5 ms of CPU at 1/1.769 of a core and 60 ms of waiting are 73.2675 ms, twice a second: 385,094 GB-s.
     Calls: 5.256 million. Writes: 10.512 million. Storage: 2 x 2,592,000 s x (234 + 85 + 100) bytes are 2.1721 GB at
     $0.45.
-    Metrics: 6 x $0.30; alarms: 8 x $0.10. Logs at $0.50 a GB: 262,800 lines of 480 bytes, and 43,800
-    minutes of 5,600 bytes.
+    Metrics: 6 x $0.30; alarms: 14 x $0.10, and $0.50 for the composite one. Logs at $0.50 a GB: 262,800 lines of 480
+    bytes, and 43,800 minutes of 5,600 bytes.
     """
     costs = mirrorless(ONE_LANE, "on-demand")
 
@@ -60,7 +60,7 @@ def test_one_lane_at_one_megabyte_a_second_costs_what_a_hand_computes() -> None:
     assert costs["functions: calls"] == pytest.approx(5.256 * 0.20)
     assert costs["offset map: writes"] == pytest.approx(10.512 * 0.625)
     assert costs["offset map: storage"] == pytest.approx(2.172096 * 0.45)
-    assert costs["metrics, alarms, logs"] == pytest.approx(1.8 + 1.3 + 0.5 + 0.063072 + 0.12264)
+    assert costs["metrics, alarms, logs"] == pytest.approx(1.8 + 1.4 + 0.5 + 0.063072 + 0.12264)
     assert costs["pollers"] == 0
 
 
@@ -129,6 +129,7 @@ def _batch(topic: str, *, records: int = 500, per_topic: bool = False) -> None:
             "records": records,
             "bytes": 1000 * records,
             "passed_bytes": 0,
+            "throttled_ms": 0,
             "oldest_timestamp": at - 900,
             "lane": Lane(FLOW, topic, 0),
             "returned": (),
@@ -193,7 +194,7 @@ def test_a_flow_in_which_nothing_moves_costs_five_dollars_at_most_beside_its_das
     assert sum(costs.values()) <= 5
     assert costs.pop("scheduled functions") == pytest.approx(functions)
     assert costs.pop("heartbeats") == pytest.approx(beats, rel=1e-4)
-    assert costs.pop("metrics, alarms, logs") == pytest.approx(1.2 + 1.3 + 0.5 + 0.02628)
+    assert costs.pop("metrics, alarms, logs") == pytest.approx(1.2 + 1.4 + 0.5 + 0.02628)
     assert set(costs.values()) == {0.0}
 
 

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 
 import msgspec
 import pytest
 
-from mirrorless.failover.group_verdicts import verdicts
-from mirrorless.failover.holdings import holdings_of
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Head, Stop
+from mirrorless.chain.run import Run
+from mirrorless.failover.groups import verdicts
 from mirrorless.failover.plan import plan_of
-from mirrorless.failover.proof import judge
-from mirrorless.failover.report import missing_of, report_of, summary
+from mirrorless.failover.remains import Holdings, LaneHolding, holdings_of
+from mirrorless.failover.report import is_clean, missing_of, report_of, summary
 from mirrorless.failover.standstill import Standing
 from mirrorless.failover.state import FailoverOrder
 from mirrorless.failover.work import Unfinished
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset, Readiness
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Head, Stop
-from mirrorless.protocol.digest import digest
-from mirrorless.record import Record
+from mirrorless.records.record_batch import Codec
 from mirrorless.reports.page import render
 from mirrorless.scheduled.runner import TaskReport
-from mirrorless.topics.acls import Acl
-from mirrorless.topics.write_fence import MARK, deny, mark, to_create, to_delete, unguarded, without_fences
+from mirrorless.topics.acls import MARK, Acl, deny, mark, to_create, to_delete, unguarded, without_fences
+from mirrorless.topics.topic_state import TopicState
 from tests.support.chains import FLOW, LANE, run
-from tests.support.failover_world import FailoverWorld
+from tests.support.failover_world import TOPICS, FailoverWorld
+from tests.support.group_cluster import MARKER
 
 PLANNED = FailoverOrder(mode="planned")
 LOST = FailoverOrder(mode="source-lost")
@@ -109,11 +110,114 @@ def test_a_lane_that_has_all_that_was_seen_holds_it_up_to_then() -> None:
     assert (found.missing, found.recovery_point_seconds) == (0, 4)
 
 
+HOUR = 3_600_000
+NOW = 100 * HOUR
+SEEN = NOW - 20_000
+ALL = LaneHolding(topic="orders", partition=0, position=10, copied_at=SEEN, written_at=SEEN, seen_end=10)
+SOME = LaneHolding(topic="orders", partition=1, position=900, seen_end=5_000)
+
+
+@pytest.mark.parametrize(
+    ("lane", "seconds"),
+    [
+        (msgspec.structs.replace(SOME, position=0), None),
+        (msgspec.structs.replace(SOME, seen_end=None), None),
+        (msgspec.structs.replace(SOME, written_at=NOW - 2 * HOUR), 7_200),
+        (msgspec.structs.replace(SOME, written_at=NOW - 2 * HOUR, copied_at=NOW + 48 * HOUR), 7_200),
+        (msgspec.structs.replace(SOME, written_at=NOW - 5_000, copied_at=NOW + 48 * HOUR), None),
+        (msgspec.structs.replace(SOME, written_at=NOW - 5_000, copied_at=NOW - 3 * HOUR), 10_800),
+        (msgspec.structs.replace(SOME, written_at=NOW - 2 * HOUR, in_doubt=True), None),
+        (msgspec.structs.replace(SOME, position=5_000, in_doubt=True), 20),
+    ],
+    ids=[
+        "nothing is copied",
+        "its end was never seen",
+        "its records have no time",
+        "a time of the future, and nothing since",
+        "a time of the future, while it lags",
+        "it lags",
+        "its newest run is in doubt",
+        "in doubt and complete",
+    ],
+)
+def test_a_recovery_point_is_never_too_small_and_not_known_where_nothing_shows_it(
+    lane: LaneHolding, seconds: float | None
+) -> None:
+    assert Holdings(lanes=(ALL, lane), seen_at=SEEN, lost_at=NOW).recovery_point_seconds == seconds
+    assert Holdings(lanes=(ALL,), seen_at=SEEN, lost_at=NOW).recovery_point_seconds == 20
+
+
 def test_ends_that_nobody_has_seen_are_unknown_and_not_zero() -> None:
     found = holdings_of({LANE: Head(generation=0, position=8)}, {"orders": [-1]}, seen_at=0, now=9_000)
 
     assert found.lanes[0].seen_end is None
     assert found.recovery_point_seconds is None
+
+
+def lost(ends: dict[str, list[int]] | None, *, records: int = 10, gone: str = "") -> FailoverWorld:
+    """A flow that has replicated some of 10 records of each lane, and whose source is lost 2 s after a look at it.
+
+    Args:
+        ends: that the look has stored; None: there was no look.
+        records: that were replicated of each lane.
+        gone: a topic that the source did not have any more.
+    """
+    world = FailoverWorld()
+    world.produce(10)
+    world.replicate(records)
+    if ends is not None:
+        now = world.clusters.now
+        report = TaskReport(task="topics", at=now, ms=1, ok_at=now - 1_500, ok_ms=500)
+        documents = {"topic-ends/0": msgspec.json.encode(ends), "task/topics": msgspec.json.encode(report)}
+        for topic, count_ in TOPICS.items():
+            state = TopicState(topic=topic, topic_id="1", partitions=count_, first_seen=1)
+            state = msgspec.structs.replace(state, gone_at=2) if topic == gone else state
+            documents[f"topic/{topic}"] = msgspec.json.encode(state)
+        world.documents.write(FLOW, documents)
+    world.lose_source()
+    return world
+
+
+SEEN_BY_THE_LOOK = "what was acknowledged after 1970-01-01 00:16:38 UTC is not known"
+NEVER_SEEN = "what was acknowledged is not known, for the source's ends were never seen"
+
+
+@pytest.mark.parametrize(
+    ("world", "verdict", "seconds"),
+    [
+        (
+            lambda: lost({"orders": [10, 10], "payments": [10]}),
+            f"Nothing is known to be missing; {SEEN_BY_THE_LOOK}.",
+            2,
+        ),
+        (
+            lambda: lost({"orders": [10, 10]}, gone="payments"),
+            f"Nothing is known to be missing; {SEEN_BY_THE_LOOK}.",
+            2,
+        ),
+        (lambda: lost({"orders": [10, 10]}), f"Nothing is known to be missing; {SEEN_BY_THE_LOOK}.", None),
+        (lambda: lost(None), f"Nothing is known to be missing; {NEVER_SEEN}.", None),
+        (lambda: lost({"orders": [10, 11], "payments": [10]}), f"1 thing to look at, below; {SEEN_BY_THE_LOOK}.", 998),
+    ],
+    ids=["all", "a topic was gone", "a topic was not seen", "no look", "one is missing"],
+)
+def test_without_its_source_a_failover_says_what_is_not_known(
+    world: Callable[[], FailoverWorld], verdict: str, seconds: float | None
+) -> None:
+    there = world()
+    document = there.carry_out(LOST)
+
+    report, totals = report_of(FLOW, document), summary(FLOW, document)
+    assert report.verdict.endswith(verdict)
+    assert not totals["clean"]
+    assert totals["recovery_point_seconds"] == seconds
+    assert (totals["known_until"] is None) == (NEVER_SEEN in verdict)
+    page = render(report)
+    assert "is not known" in page
+    assert ("not known</dd>" in page.replace("\n", "")) == (totals["recovery_point_seconds"] is None)
+
+    there.bring_source_back()
+    assert is_clean(there.carry_out(None)), "a failback has seen both sides"
 
 
 def test_a_lost_source_is_reported_by_the_ends_that_the_schedule_has_stored() -> None:
@@ -169,6 +273,8 @@ def test_a_drill_of_a_flow_without_lag_has_no_recovery_point_while_its_clock_goe
         ("independent", "group", "left", "left"),
         ("active_on_target", "group", "left", "left"),
         ("before_map", "checkpoint", "left", "left"),
+        ("out_of_range", "group", "moved", "moved"),
+        ("out_of_range", "checkpoint", "left", "left"),
         ("ahead_on_target", "group", "left", "left"),
     ],
 )
@@ -207,31 +313,144 @@ def test_members_that_have_just_left_the_target_are_not_waited_for() -> None:
     assert world.clusters.now - began < 60_000
 
 
-# Digests
-
-
-def records(*offsets: int) -> list[Record]:
-    return [Record(offset, 1, [], b"k", str(offset).encode()) for offset in offsets]
-
-
-def test_a_digest_holds_for_exactly_the_records_that_a_run_claims() -> None:
-    claimed = replace(run(0, 5, (0, 20, 2), (3, 23, 2)), digest=digest(records(20, 21, 23, 24)))
-
-    assert not judge(claimed, records(20, 21, 22, 23, 24))  # 22 is another's
-    assert "does not hold" in judge(replace(claimed, digest=b"x"), records(20, 21, 23, 24))
-    assert "1 records of its newest run are not there" in judge(claimed, records(20, 21, 23))
-
-
-def test_a_record_that_was_changed_on_the_target_is_in_the_report() -> None:
+def with_static_members(side: str, order: FailoverOrder, *, goes_after: int | None) -> tuple[FailoverWorld, int]:
+    """A group with static members, closed or not, on a cluster; they go after so many seconds of a failover."""
     world = FailoverWorld()
-    world.produce(3)
+    world.produce(10)
     world.replicate()
-    lane = world.lanes[0]
-    world.clusters.target_log(lane)[0] += 1_000_000
+    clusters = world.clusters
+    groups = clusters.source if side == "source" else clusters.target
+    groups.static.add("shop")
+    for lane in world.lanes:
+        clusters.read(clusters.source, "shop", lane, 6, past=False)
+    clusters.target.offsets.setdefault("shop", {})
+    groups.members.add("shop")
+    clusters.act()
+    began = clusters.now
+
+    def pass_time() -> None:
+        if goes_after is not None and clusters.now >= began + goes_after * 1000:
+            groups.members.discard("shop")
+
+    world.meanwhile = pass_time
+    if order.mode == "source-lost":
+        world.lose_source()
+    return world, began
+
+
+@pytest.mark.parametrize(
+    ("side", "order"),
+    [("source", PLANNED), ("target", PLANNED), ("target", LOST)],
+    ids=["source", "target", "target, source lost"],
+)
+def test_static_members_that_were_closed_are_waited_for(side: str, order: FailoverOrder) -> None:
+    world, began = with_static_members(side, order, goes_after=45)
+
+    document = world.carry_out(order)
+
+    assert [each["fate"] for each in document.facts("groups")["groups"]] == ["moved"]
+    assert not [each for each in missing_of(document) if "shop" in each]
+    assert 45_000 <= world.clusters.now - began < 80_000
+    assert any("stays for its session time-out" in each for each in world.said)
+
+
+@pytest.mark.parametrize(("side", "fate"), [("source", "moved"), ("target", "waits")])
+def test_static_members_that_stay_are_named_with_what_they_may_be(side: str, fate: str) -> None:
+    world, began = with_static_members(side, PLANNED, goes_after=None)
 
     document = world.carry_out(PLANNED)
 
-    assert f"{lane}: the digest of its newest run does not hold" in missing_of(document)
+    assert [each["fate"] for each in document.facts("groups")["groups"]] == [fate]
+    (sentence,) = [each for each in missing_of(document) if "shop" in each]
+    assert "stays for its session time-out" in sentence
+    assert world.clusters.now - began < 240_000
+
+
+def test_members_that_are_not_static_are_not_waited_for() -> None:
+    world, began = with_static_members("source", PLANNED, goes_after=None)
+    world.clusters.source.static.clear()
+
+    (sentence,) = [each for each in missing_of(world.carry_out(PLANNED)) if "shop" in each]
+
+    assert "stop them" in sentence
+    assert "session" not in sentence
+    assert world.clusters.now - began < 60_000
+
+
+# Digests
+
+
+CODECS: list[tuple[Codec | None, ...]] = [
+    (None, None, None),
+    ("none", "none", "none"),
+    ("zstd", "gzip", "snappy"),
+    (None, "lz4", "none"),
+]
+"""Of each lane; None: it is copied by records."""
+
+
+def copied(*codecs: Codec | None) -> FailoverWorld:
+    """Lanes whose newest run is of two rows of records, with another's record and a marker between them."""
+    world = FailoverWorld()
+    world.codecs = {lane: codec for lane, codec in zip(world.lanes, codecs, strict=True) if codec is not None}
+    world.produce(3, 2)
+    world.replicate(2)
+    world.replicate()
+    for lane in world.lanes:
+        log = world.clusters.target_log(lane)
+        (link,) = [each for each in world.clusters.chains.of(lane) if isinstance(each, Run) and each.position == 2]
+        assert [(span.downstream, span.length) for span in link.spans] == [(3, 1), (4, 2)]
+        log[4:4] = [MARKER, 1_000_000]
+        apart = replace(link, spans=(link.spans[0], replace(link.spans[1], downstream=6)))
+        world.clusters.chains.replace_link(link, world.proved(apart))
+    return world
+
+
+@pytest.mark.parametrize("codecs", CODECS, ids=lambda codecs: "-".join(map(str, codecs)))
+def test_the_digest_of_each_run_is_proved_by_what_it_is_of(codecs: tuple[Codec | None, ...]) -> None:
+    world = copied(*codecs)
+    for lane in world.lanes:
+        log = world.clusters.source_log(lane)
+        log[:] = [MARKER] * len(log)  # retention has taken the records from the source
+
+    document = world.carry_out(PLANNED)
+
+    assert missing_of(document) == []
+    assert (document.facts("prove")["proved"], document.facts("prove")["wrong"]) == (3, {})
+
+
+@pytest.mark.parametrize("codecs", CODECS, ids=lambda codecs: "-".join(map(str, codecs)))
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda log: log.__setitem__(6, log[6] + 1_000_000), "the digest of its newest run does not hold"),
+        (lambda log: log.__setitem__(6, MARKER), "1 record of its newest run is not there: retention, compaction, or"),
+        (lambda log: log.__delitem__(slice(6, None)), "2 records of its newest run are not there"),
+    ],
+    ids=["changed", "one is gone", "the end is gone"],
+)
+def test_what_was_changed_or_is_gone_on_the_target_is_in_the_report(
+    change: Callable[[list[int]], None], said: str, codecs: tuple[Codec | None, ...]
+) -> None:
+    world = copied(*codecs)
+    for lane in world.lanes[:2]:
+        change(world.clusters.target_log(lane))
+
+    missing = missing_of(world.carry_out(PLANNED))
+
+    assert [sentence.partition(": ")[0] for sentence in missing] == list(map(str, world.lanes[:2]))
+    assert all(said in sentence for sentence in missing)
+
+
+def test_a_run_in_other_batches_than_were_produced_is_proved_by_the_records_of_the_source() -> None:
+    """As a failback joins it, which packs anew what it cannot pass; and what was changed is still found."""
+    world = copied("lz4", "lz4", None)
+    world.codecs[world.lanes[0]] = world.codecs[world.lanes[1]] = "none"
+    world.clusters.target_log(world.lanes[1])[6] += 1_000_000
+
+    missing = missing_of(world.carry_out(PLANNED))
+
+    assert missing == [f"{world.lanes[1]}: the digest of its newest run does not hold"]
 
 
 # Fences
@@ -269,6 +488,59 @@ def test_a_topic_is_guarded_by_any_acl_that_applies_to_it(pattern: str, name: st
     assert unguarded(["orders"], {acl}) == without
 
 
+@pytest.mark.parametrize("order", [PLANNED, LOST, FailoverOrder(mode="drill")], ids=lambda order: order.mode)
+def test_a_remote_topic_with_more_partitions_is_warned_of_before_anything_is_changed(order: FailoverOrder) -> None:
+    world = FailoverWorld()
+    world.wider = {"orders": 3}
+    world.produce(3)
+    world.replicate()
+    world.clusters.target_topics.logs["us-east.orders", 4] = [1, 2, MARKER]
+    if order.mode == "source-lost":
+        world.lose_source()
+    command = world.command(order)
+
+    command.prepare()
+
+    (warning,) = command.warnings
+    assert warning == (
+        "us-east.orders has 5 partitions, and orders on us-east 2: what producers write to the others does not come "
+        "back; 3 offsets in them now. Give orders 5 partitions on us-east first, or let producers write to the first "
+        "2 only"
+    )
+    document = command.execute()
+    assert warning in [text for section in report_of(FLOW, document).sections for text in section.text]
+
+
+def test_a_failback_warns_of_what_stays_and_its_table_has_it() -> None:
+    world = FailoverWorld()
+    world.wider = {"payments": 1}
+    world.produce(3)
+    world.replicate()
+    world.carry_out(PLANNED)
+    left = {"topic": "payments", "partition": 1, "on_target": 14, "new": 14, "copied_back": 0, "policy": "report"}
+    left["differs"] = "14 records of us-east.payments-1 stay there"
+    world.jobs.left = [left]
+    command = world.command(None)
+    command.prepare()
+    assert [each for each in command.warnings if "what was written to the others stays there; 0 offsets" in each]
+
+    document = command.execute()
+
+    assert missing_of(document) == ["payments-1: 14 records of us-east.payments-1 stay there"]
+    tables = [each for section in report_of(FLOW, document).sections for each in section.tables]
+    (table,) = [each for each in tables if "orphans" in each.columns]
+    assert table.rows[0][: table.columns.index("orphans")] == ("payments-1", 14, 0, 14)
+    assert table.tones[0] == "bad"
+
+
+def test_topics_of_the_same_width_are_not_warned_of() -> None:
+    world = FailoverWorld()
+    world.wider = {"orders": -1}
+    command = world.command(PLANNED)
+    command.prepare()
+    assert command.warnings == []
+
+
 def test_a_plan_numbers_its_steps_and_says_which_are_done() -> None:
     world = FailoverWorld()
     world.produce(1)
@@ -277,6 +549,6 @@ def test_a_plan_numbers_its_steps_and_says_which_are_done() -> None:
 
     plan = plan_of(FLOW, PLANNED, 2, document, back=False)
 
-    assert [each.number for each in plan] == list(range(1, 9))
+    assert [each.number for each in plan] == list(range(1, 10))
     assert all(each.done for each in plan)
     assert not any(each.done for each in plan_of(FLOW, PLANNED, 2, document, back=True))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from mirrorless.chain.lane_state import Stop
+from mirrorless.failover.plan import PlannedStep
 from mirrorless.failover.report import is_clean, missing_of
-from mirrorless.failover.state import FailoverOrder
+from mirrorless.failover.state import FailoverOrder, StepName, StepResult
 from tests.support.chains import FLOW
-from tests.support.failover_world import FailoverWorld, Kill, committed
+from tests.support.clusters import MemoryTarget
+from tests.support.failover_world import TOPICS, CommandKilled, FailoverWorld, Kill, committed
 from tests.support.group_cluster import MARKER
 
 PLANNED = FailoverOrder(mode="planned")
@@ -94,6 +100,29 @@ def test_a_failover_without_the_source_brings_groups_to_the_record_wherever_it_i
     assert all(each == results[-1] for each in results)
 
 
+@pytest.mark.parametrize("noticed_by", ["the look at topics", "the failover"])
+def test_groups_are_left_where_a_remote_topic_is_not_the_one_of_the_map(
+    noticed_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = moving(LOST)
+    lane = world.lanes[0]
+    if noticed_by == "the failover":
+        world.bring_source_back()
+        world.clusters.replicate(lane, 2, prepared=True)
+        world.lose_source()
+        monkeypatch.setattr(MemoryTarget, "look", lambda *_: {world.remote(lane): "ended"})
+    else:
+        world.states.stop(lane, Stop(reason="broken", upstream_offset=0, detail="made anew", at=1, untrue_from=0))
+    world.clusters.target_log(lane).clear()
+
+    document = world.carry_out(LOST)
+
+    assert world.remote(lane) not in committed(world.clusters.target, "shop")
+    assert [each for each in missing_of(document) if "shop" in each] == [
+        "group shop: a lane of it is stopped, and the map describes records that are gone: its place is not known"
+    ]
+
+
 @pytest.mark.parametrize("order", [PLANNED, LOST], ids=["planned", "source-lost"])
 def test_an_independent_application_is_never_moved(order: FailoverOrder) -> None:
     world = moving(order)
@@ -137,3 +166,146 @@ def test_a_drill_touches_nothing_wherever_it_is_killed() -> None:
         assert untouched(world) == before
         assert not world.shadows.offsets
         assert world.document() is None
+
+
+ACL, WAIT = FailoverOrder(mode="planned"), FailoverOrder(mode="planned", fencing="wait")
+STRIDE = int(os.environ.get("MIRRORLESS_KILLS_STRIDE", "9"))
+"""One kill in so many is made; 1 makes all."""
+
+LATE = re.compile(r"^(?:us-east\.)?(\w+)-(\d+): ([\d,]+) records? from offset ")
+ORPHANED = re.compile(r"^(\w+)-(\d+): ([\d,]+) records? of the source")
+
+Counts = Counter[tuple[str, int]]
+
+
+def populated() -> FailoverWorld:
+    """Records, most of them replicated, and a group that has read some."""
+    world = FailoverWorld()
+    world.produce(10, 5)
+    world.replicate(8)
+    for lane in world.lanes:
+        world.clusters.read(world.clusters.source, "shop", lane, 6, past=False)
+    world.clusters.act()
+    world.meanwhile = lambda: world.replicate(3)
+    return world
+
+
+def failed_over(order: FailoverOrder, *, guarded: bool = True) -> FailoverWorld:
+    """The same behind a failover, with records that only the target has. Args: guarded: whether by an authorizer."""
+    world = populated()
+    if not guarded:
+        world.target_acls.there = None
+    if order == LOST:
+        world.lose_source()
+    world.carry_out(order)
+    world.bring_source_back()
+    world.produce_on_target(4)
+    return world
+
+
+def producers_go_on(world: FailoverWorld) -> None:
+    """On every side that is open to them; the flow goes on too, where it is not fenced.
+
+    Behind the end of a failback nobody is told to write on the target any more: who does is a foreign producer there.
+    """
+    document = world.document()
+    world.produce(7)
+    if document is None or not document.over:
+        world.produce_on_target(3)
+    world.replicate(3)
+
+
+def with_a_kill(world: FailoverWorld, order: FailoverOrder | None, at: int, late: StepName | None, times: int) -> bool:
+    """Carry out, killed at a call, and again while producers write behind a step; whether the kill came."""
+    killed = False
+    try:
+        world.carry_out(order, kill=Kill(at=at))
+    except CommandKilled:
+        killed = True
+        producers_go_on(world)
+    left = times
+
+    def on_step(step: PlannedStep, _: StepResult) -> None:
+        nonlocal left
+        if step.step == late and left:
+            left -= 1
+            producers_go_on(world)
+
+    command = world.command(order)
+    command.prepare()
+    command.on_step = on_step
+    command.execute()
+    return killed
+
+
+def kills(
+    make: Callable[[], FailoverWorld], order: FailoverOrder | None, late: StepName | None, times: int
+) -> Iterator[FailoverWorld]:
+    """The world after each kill; the last one was not killed."""
+    at, killed = 1, True
+    while killed:
+        world = make()
+        killed = with_a_kill(world, order, at, late, times)
+        yield world
+        at += STRIDE
+
+
+# The audit
+
+
+def only_here(world: FailoverWorld, *, on_source: bool) -> Counts:
+    """The number of records that one side has and the other has not, by partition."""
+    found = Counts()
+    for topic, count in TOPICS.items():
+        for partition in range(count):
+            source = world.clusters.source_topics.logs[topic, partition]
+            target = world.clusters.target_topics.logs[f"us-east.{topic}", partition]
+            here, there = (source, target) if on_source else (target, source)
+            assert len(set(here)) - (MARKER in here) == len([each for each in here if each != MARKER]), "twice"
+            found[topic, partition] = len(set(here) - set(there) - {MARKER})
+    return +found
+
+
+def named(world: FailoverWorld, pattern: re.Pattern[str]) -> Counts:
+    """What the report says."""
+    document = world.document()
+    assert document is not None
+    found = Counts()
+    for sentence in missing_of(document):
+        if match := pattern.match(sentence):
+            found[match[1], int(match[2])] += int(match[3].replace(",", ""))
+    assert bool(found) <= (not is_clean(document))
+    return +found
+
+
+FOR_EVER = 99
+"""Times that a producer writes behind a step: more than a command replicates what came late."""
+
+
+@pytest.mark.parametrize(("late", "times"), [(None, 0), ("drain", 1), ("prove", 1), ("fence-flow", FOR_EVER)])
+@pytest.mark.parametrize("order", [ACL, WAIT], ids=["acl", "wait"])
+def test_a_failover_names_what_is_not_on_the_target(order: FailoverOrder, late: StepName | None, times: int) -> None:
+    wrong = losing = made = 0
+    for world in kills(populated, order, late, times):
+        lost = only_here(world, on_source=True)
+        made, losing = made + 1, losing + bool(lost)
+        wrong += lost != named(world, LATE)
+    print(f"{made - 1} kills, audited: {losing} with losses, {wrong} of them unnamed")
+    assert not wrong
+    assert (losing > made / 2) == (times == FOR_EVER and order == WAIT)
+
+
+@pytest.mark.parametrize(("late", "times"), [(None, 0), ("reconcile", 1), ("revoke-acls", 1), ("reconcile", FOR_EVER)])
+@pytest.mark.parametrize("order", [ACL, WAIT, LOST], ids=["acl", "wait", "source lost"])
+def test_a_failback_names_what_is_not_on_the_source(order: FailoverOrder, late: StepName | None, times: int) -> None:
+    wrong = losing = orphaning = made = 0
+    for world in kills(lambda: failed_over(order, guarded=times < FOR_EVER), None, late, times):
+        world.replicate()
+        lost, orphaned = only_here(world, on_source=False), only_here(world, on_source=True)
+        made, losing = made + 1, losing + bool(lost)
+        wrong += lost != named(world, LATE) or orphaned != named(world, ORPHANED)
+        orphaning += bool(orphaned)
+    print(f"{made - 1} kills, audited: {losing} with losses, {wrong} of them unnamed")
+    assert not wrong
+    assert order != LOST or orphaning > made / 2, "some never left the source"
+    assert (losing > made / 2) == (times == FOR_EVER)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
 import msgspec
 import pytest
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import LaneState, Lease, Stop
 from mirrorless.failover.refusals import FailoverRefused, ObservedState, check_failover
 from mirrorless.failover.state import FailoverOrder
-from mirrorless.failover.work import Unfinished
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Lease, Stop
-from mirrorless.settings import Authentication
-from mirrorless.topics.write_fence import deny
+from mirrorless.failover.work import Interrupted, Unfinished
+from mirrorless.flow.settings import Authentication
+from mirrorless.topics.acl_sync import LEASE
+from mirrorless.topics.acls import Acl, deny
 from tests.support.chains import FLOW
 from tests.support.failover_world import APPLICATION, CommandKilled, FailoverWorld, Kill
 
@@ -139,6 +141,94 @@ def test_a_job_is_waited_for_but_not_by_a_drill() -> None:
 
     refused(world, PLANNED, "a job has us-east->eu-west orders-0")
     assert world.carry_out(REHEARSAL).ended_at
+
+
+def returning() -> FailoverWorld:
+    """A flow that has failed over, with records that only the target has."""
+    world = FailoverWorld()
+    world.produce(3)
+    world.replicate()
+    world.carry_out(PLANNED)
+    world.produce_on_target(2)
+    return world
+
+
+def cut_off(world: FailoverWorld) -> None:
+    """A failback, up to the first pause behind the start of its job."""
+    world.jobs.lasts = 3
+    command = world.command(None)
+    command.prepare()
+    command.cancelled = lambda: bool(world.jobs.started)
+    with pytest.raises(Interrupted):
+        command.execute()
+
+
+@pytest.mark.parametrize("noted", [True, False], ids=["noted", "by an earlier version"])
+def test_a_failback_that_is_cut_off_while_its_job_runs_follows_that_job(*, noted: bool) -> None:
+    world = returning()
+    cut_off(world)
+    if not noted:
+        document = world.document()
+        assert document is not None
+        assert document.back is not None
+        document = msgspec.structs.replace(document, back=msgspec.structs.replace(document.back, runs=()))
+        world.documents.write(FLOW, {"failover": msgspec.json.encode(document)})
+    assert world.states.states[LANE].lease is not None
+
+    assert world.carry_out(None).over
+    assert len(world.jobs.started) == 1
+
+
+@pytest.mark.parametrize("before", [lambda _: None, cut_off], ids=["first command", "cut off while its own job ran"])
+def test_a_failback_leaves_another_s_job_alone(before: Callable[[FailoverWorld], None]) -> None:
+    world = returning()
+    before(world)
+    other = Lane(FLOW, "payments", 0)
+    world.states.states[other] = LaneState(lease=Lease(holder="backfill-1", until=world.clusters.now + 9_000))
+
+    refused(world, None, "a job has us-east->eu-west payments-0")
+
+
+def test_a_failback_waits_for_the_leases_of_a_run_that_was_killed_and_no_longer() -> None:
+    world = returning()
+    world.jobs.failures = 1
+    with pytest.raises(Unfinished, match="a broker did not answer"):
+        world.carry_out(None)
+    lease = world.states.states[LANE].lease
+    assert lease is not None
+
+    assert world.carry_out(None).over
+    assert len(world.jobs.started) == 2
+    assert lease.until <= world.clusters.now < lease.until + 30_000
+
+
+@pytest.mark.parametrize("there", [set(), None], ids=["nothing was created", "no authorizer"])
+def test_where_there_are_no_rights_to_delete_nobody_is_waited_for(there: set[Acl] | None) -> None:
+    """The scheduled function has its lease for the most part of each minute."""
+    world = FailoverWorld()
+    world.documents.documents.clear()  # nothing is staged
+    world.target_acls.there = there
+    world.produce(3)
+    world.replicate()
+    world.carry_out(WAITED)
+    until = world.clusters.now + 60_000
+    world.documents.claim(FLOW, LEASE, holder="refresh_topics", now=world.clusters.now, until=until)
+
+    document = world.carry_out(None)
+
+    assert document.facts("revoke-acls") == {}
+    assert world.clusters.now < until
+
+
+def test_rights_that_were_created_are_deleted_once_the_schedule_is_between_two_rounds() -> None:
+    world = returning()
+    until = world.clusters.now + 60_000
+    world.documents.claim(FLOW, LEASE, holder="refresh_topics", now=world.clusters.now, until=until)
+
+    document = world.carry_out(None)
+
+    assert document.facts("revoke-acls")["deleted"]
+    assert until <= world.clusters.now < until + 10_000
 
 
 def test_a_failback_needs_a_failover_and_both_clusters() -> None:

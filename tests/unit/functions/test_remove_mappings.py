@@ -15,7 +15,7 @@ import pytest
 
 from mirrorless.adapters.aws.cloudformation import LONGEST_REASON, TRIES, answer
 from mirrorless.errors import MirrorlessError, Retriable
-from mirrorless.naming import FLOW_VARIABLE
+from mirrorless.flow.naming import FLOW_VARIABLE
 from mirrorless.topics.mapping_removal import Removal
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorless.lane import Lane
+from mirrorless.chain.lane import Lane
 from tests.support.group_cluster import MARKER, TwoClusters
 from tests.support.group_cluster import settings as flow_settings
 

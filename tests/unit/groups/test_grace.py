@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mirrorless.clock import Deadline
 from mirrorless.config import load
 from mirrorless.groups.checkpoints import Direction
 from mirrorless.groups.ownership import members_stopped
-from mirrorless.ports.kafka import Deadline, GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.kafka import GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
 from mirrorless.scheduled.settings import GROUP_GRACE_SECONDS, ControlSettings, control_settings
 from tests.support.chains import FLOW
 from tests.support.group_cluster import MemoryGroups, TwoClusters, settings

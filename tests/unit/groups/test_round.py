@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
+from mirrorless.chain.lane_state import Stop, StopReason
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.groups.checkpoints import GroupOffset
-from mirrorless.groups.move_back import claim_of, plan_move_back
+from mirrorless.flow.policy import DefaultPolicy
+from mirrorless.groups.checkpoints import GroupOffset, document_key
+from mirrorless.groups.ownership import claim_of, plan_move_back
 from mirrorless.groups.round import SLICES_PER_SECOND
-from mirrorless.mm2.internal_topics import COMPACTED
-from mirrorless.policy import DefaultPolicy
-from mirrorless.ports.kafka import Deadline, GroupState, OffsetAndMetadata, TopicPartition
+from mirrorless.mm2.internal_records import COMPACTED
+from mirrorless.ports.kafka import GroupState, OffsetAndMetadata, TopicPartition
 from mirrorless.scheduled.runner import RoundReport
 from tests.support.chains import FLOW, reset, run
 from tests.support.documents import MemoryDocuments
@@ -92,6 +94,33 @@ def test_a_group_that_has_committed_nothing_has_no_checkpoint() -> None:
 
     assert world.checkpoints() == []
     assert report.figures["groups"] == 0
+
+
+@pytest.mark.parametrize("name", ["x" * 900, "x" * 1_016, "ü" * 800, "日本" * 5_400, "x" * 32_767])
+def test_a_group_of_any_name_is_synced_and_so_are_the_others(name: str) -> None:
+    world = mirrored(5, sync=3)
+    names = [name, name[:-1] + "y", "shop"]
+    for at, each in enumerate(names):
+        world.source.put(each, ORDERS, 2 + at)
+
+    for _ in range(2):
+        world.act()
+    written = world.documents.writes
+    world.restart()
+    world.act()
+
+    assert [world.target.offsets[each][REMOTE].offset for each in names] == [2, 3, 4]
+    assert sorted(each for each, *_ in world.checkpoints()) == sorted(names)
+    assert [(world.document(each).group, world.document(each).readiness) for each in names] == [
+        (each, "ready") for each in names
+    ]
+    assert world.documents.writes == written, "nothing is new to another environment"
+
+
+def test_a_group_that_has_the_key_of_another_as_its_name_has_one_of_its_own() -> None:
+    long = document_key("forward", "x" * 2_000).removeprefix("forward/")
+
+    assert document_key("forward", long) != f"forward/{long}"
 
 
 def test_nothing_is_emitted_twice_not_even_by_another_environment() -> None:
@@ -500,6 +529,47 @@ def test_groups_still_move_to_the_target_while_the_source_is_gone() -> None:
     assert world.document("shop").readiness == "ready"
 
 
+UNANSWERED: list[tuple[str, ...]] = [(), ("ends",), ("look",), ("ends", "look")]
+"""Of a source: everything; or questions about its logs alone, as where one broker of several is deaf."""
+
+
+@pytest.mark.parametrize("calls", UNANSWERED, ids=lambda calls: "-".join(calls) or "everything")
+def test_what_the_source_does_not_answer_costs_a_round_one_time_out_and_holds_up_no_other_group(
+    calls: tuple[str, ...],
+) -> None:
+    world = mirrored(4, sync=0, reverse=True)
+    world.source.put("new", ("orders", 1), 7)  # on a partition without a map: only the source's ends say more
+    for name, offset in (("shop", 1), ("moving", 2)):
+        world.source.put(name, ORDERS, offset)
+    world.act()
+    assert {world.document(group).readiness for group in ("shop", "moving")} == {"ready"}
+    world.target.put("moving", REMOTE, 3)
+    world.source.put("shop", ORDERS, 3)
+    world.source.put("late", ORDERS, 2)
+    world.produce(world.lane(), -1)
+    world.source.put("ahead", ORDERS, 5)  # behind the last record: only the source's log says more
+    deaf = world.deafen(*calls)
+    asked, began = deaf.asked, world.now
+
+    reports = [world.act() for _ in range(4)]
+
+    assert world.now - began <= 4 * 3_000 + 5_000 * len(calls or ("names",))
+    assert len(asked) <= len(calls or ("names",))
+    assert all(report.troubles for report in reports[1:])
+    assert world.document("new").readiness == "ahead_of_replication"
+    if calls:
+        assert world.document("ahead").readiness == "ahead_of_replication"
+        assert world.target.offsets["shop"][REMOTE].offset == 3
+        assert world.target.offsets["late"][REMOTE].offset == 2
+        assert world.source.offsets["moving"][ORDERS].offset == 3, "the way back is not held up either"
+
+        deaf.but = ()  # it is back
+        world.now += 15_000
+        world.replicate(world.lane())
+        assert world.act().troubles == []
+        assert world.document("ahead").readiness == "ready"
+
+
 def test_what_the_source_missed_it_gets_when_it_is_back() -> None:
     world = mirrored(5, 5, sync=3, reverse=True)
     world.source.silent = world.source_topics.silent = True
@@ -557,6 +627,118 @@ def test_a_group_behind_the_sources_last_marker_is_not_ahead() -> None:
     world.restart()
     world.act()
     assert world.documents.writes == writes
+
+
+@pytest.mark.parametrize("offset", [5, 4 + 99_900, 2**62])
+@pytest.mark.parametrize("partition", [0, 1], ids=["with a map", "without a map"])
+def test_an_offset_beyond_the_end_of_the_log_is_out_of_range_and_not_ahead(partition: int, offset: int) -> None:
+    world = mirrored(4, sync=0)
+    place = ("orders", partition)
+    world.produce(world.lane(partition), *([-1] if partition else []))
+    world.source.put("odd", place, offset)
+    world.source.put("both", place, offset)
+    world.source.put("both", ("payments", 0), 2)
+    world.produce(world.lane(topic="payments"), -2)
+    world.replicate(world.lane(topic="payments"))
+
+    for _ in range(3):
+        world.act()
+
+    odd, both = world.document("odd"), world.document("both")
+    assert odd.offsets == {"orders": {partition: GroupOffset(offset, None, "out_of_range")}}
+    assert (odd.readiness, odd.ahead, odd.by) == ("out_of_range", 0, "checkpoint")
+    assert not odd.needs_operator
+    assert (both.readiness, both.by) == ("out_of_range", "group"), "its other partitions go on"
+    assert world.target.offsets["both"] == {("us-east.payments", 0): OffsetAndMetadata(2)}
+    assert not [each for each in world.checkpoints() if each[1] == "us-east.orders"]
+
+
+def test_an_offset_far_beyond_the_end_stays_out_of_range_while_its_lane_moves_answered_for_or_not() -> None:
+    world = mirrored(4, sync=0)
+    world.source.put("shop", ORDERS, 99_900)
+    for number in range(6):
+        world.produce(world.lane(), -1)
+        world.replicate(world.lane())
+        if number == 3:
+            world.deafen("ends")
+        world.act()
+        assert world.document("shop").readiness == "out_of_range"
+
+
+def test_an_offset_at_the_end_of_the_log_or_before_it_is_ahead_until_its_records_arrive() -> None:
+    world = mirrored(4, sync=0)
+    world.produce(world.lane(), -3)
+    for name, offset in (("end", 7), ("before", 6)):
+        world.source.put(name, ORDERS, offset)
+    for _ in range(3):
+        world.act()
+        assert {world.document(name).readiness for name in ("end", "before")} == {"ahead_of_replication"}
+
+    world.replicate(world.lane())
+    world.act()
+
+    assert {world.document(name).readiness for name in ("end", "before")} == {"ready"}
+
+
+def test_a_log_that_grows_past_an_offset_that_was_out_of_range_has_it_again_within_a_minute() -> None:
+    world = mirrored(4, sync=0)
+    world.source.put("shop", ORDERS, 6)
+    world.act()
+    assert world.document("shop").readiness == "out_of_range"
+    world.produce(world.lane(), -3)
+    world.act()
+    world.now += 60_000
+
+    world.act()
+    assert world.document("shop").readiness == "ahead_of_replication"
+    world.replicate(world.lane())
+    world.act()
+
+    assert world.document("shop").readiness == "ready"
+
+
+@pytest.mark.parametrize("offset", [0, 2, 4, 7])
+def test_a_partition_that_the_source_does_not_have_is_nowhere_exactly(offset: int) -> None:
+    """Its topic was deleted, or made anew with fewer partitions; the map has its records still."""
+    world = mirrored(4, sync=0)
+    world.source.put("shop", ORDERS, offset)
+    world.source.put("shop", ("payments", 5), 3)
+    world.source_topics.counts = {"orders": 0, "payments": 5}
+
+    world.act()
+
+    document = world.document("shop")
+    assert {at.state for offsets in document.offsets.values() for at in offsets.values()} == {"gone"}
+    assert document.readiness == "out_of_range"
+    assert not world.checkpoints()
+    assert "shop" not in world.target.offsets
+
+    world.source_topics.counts = {"orders": 1}
+    world.now += 60_000
+    world.act()
+    assert world.document("shop").offsets["orders"][0].state != "gone"
+
+
+@pytest.mark.parametrize("calls", [(), ("ends", "partitions")], ids=["everything", "logs"])
+def test_what_was_out_of_range_stays_so_while_the_source_does_not_answer(calls: tuple[str, ...]) -> None:
+    world = mirrored(4, sync=0)
+    world.source.put("beyond", ORDERS, 99)
+    world.source.put("gone", ("payments", 5), 3)
+    world.produce(world.lane(6, "payments"), -4)
+    world.replicate(world.lane(6, "payments"))
+    world.source.put("mapped", ("payments", 6), 2)
+    world.source_topics.counts = {"payments": 5}
+    world.act()
+    world.restart()  # a failover, for one
+    world.deafen(*calls)
+
+    for _ in range(2):
+        world.act()
+
+    states = {name: world.document(name).offsets for name in ("beyond", "gone", "mapped")}
+    assert states["beyond"] == {"orders": {0: GroupOffset(99, None, "out_of_range")}}
+    assert states["gone"] == {"payments": {5: GroupOffset(3, None, "gone")}}
+    assert states["mapped"] == {"payments": {6: GroupOffset(2, None, "gone")}}
 
 
 def test_a_read_that_finds_a_record_is_not_repeated_until_the_lane_moves() -> None:
@@ -755,6 +937,101 @@ def test_after_a_reset_groups_are_translated_again_within_a_minute() -> None:
     world.act()
 
     assert world.document("shop").readiness == "ahead_of_replication"
+
+
+# Maps of records that are gone
+
+
+def made_anew(world: TwoClusters) -> None:
+    """The remote topic is deleted and created again; Kafka drops the offsets that groups have there."""
+    world.target_log(world.lane()).clear()
+    for offsets in world.target.offsets.values():
+        offsets.pop(REMOTE, None)
+
+
+def stop(world: TwoClusters, untrue: int | None, reason: StopReason = "broken", partition: int = 0) -> None:
+    """As a forwarder or the look at topics stops a lane."""
+    found = Stop(reason=reason, upstream_offset=0, detail="made anew", at=1, untrue_from=untrue)
+    world.states.stop(world.lane(partition), found)
+
+
+def test_a_remote_topic_made_anew_gives_no_offset_and_what_was_committed_meanwhile_is_named() -> None:
+    world = mirrored(5, 5, sync=3)
+    for partition in (0, 1):
+        world.produce(world.lane(partition), -10)
+        world.replicate(world.lane(partition))
+        world.source.put("shop", ("orders", partition), 7)
+    world.source.put("late", ("orders", 1), 9)
+    world.act()
+    made_anew(world)
+    world.act()  # nobody has seen it yet
+    assert world.target.offsets["shop"][REMOTE].offset == 8
+    commits, checkpoints = len(world.target.commits), len(world.checkpoints())
+
+    stop(world, untrue=0)
+    world.source.put("shop", ORDERS, 9)
+    world.source.put("shop", ("orders", 1), 9)
+    report = world.act()
+
+    document = world.document("shop")
+    assert document.offsets["orders"] == {0: GroupOffset(9, None, "map_lost"), 1: GroupOffset(9, 9, "exact")}
+    assert (document.readiness, document.needs_operator) == ("map_lost", True)
+    assert report.figures["groups-need-operator"] == 1
+    assert [group for group, place, *_ in world.target.commits[commits:]] == ["shop"]
+    assert [place for _, place, *_ in world.target.commits[commits:]] == [("us-east.orders", 1)]
+    assert [partition for _, _, partition, *_ in world.checkpoints()[checkpoints:]] == [1]
+    assert ["shop at 8 of partition 0" in each for each in report.troubles] == [True]
+    assert world.document("late").readiness == "ready"
+
+
+def test_a_translation_that_was_settled_is_dropped_with_the_stop_and_found_again_after_it() -> None:
+    world = mirrored(5, sync=3)
+    world.source.put("shop", ORDERS, 3)
+    world.act()
+    made_anew(world)
+    stop(world, untrue=0)
+
+    world.act()
+    assert world.document("shop").readiness == "map_lost"
+    assert REMOTE not in world.target.offsets["shop"]
+
+    world.states.resume(world.lane())
+    world.act()
+    assert world.target.offsets["shop"][REMOTE].offset == 3
+
+
+def test_a_source_that_lost_its_end_keeps_the_places_before_it_and_no_later_one() -> None:
+    world = mirrored(10, sync=3)
+    stop(world, untrue=5, reason="truncated")
+    world.source.put("before", ORDERS, 4)
+    world.source.put("behind", ORDERS, 6)
+
+    world.act()
+
+    assert (world.document("before").readiness, world.document("behind").readiness) == ("ready", "map_lost")
+    assert list(world.target.offsets) == ["before"]
+
+
+def test_a_stop_that_says_nothing_of_the_map_changes_no_translation() -> None:
+    world = mirrored(10, sync=3)
+    stop(world, untrue=None, reason="refused")
+    world.source.put("shop", ORDERS, 6)
+
+    world.act()
+
+    assert world.document("shop").readiness == "ready"
+
+
+def test_a_group_of_a_remote_topic_made_anew_is_not_carried_back() -> None:
+    world = mirrored(10, reverse=True)
+    made_anew(world)
+    stop(world, untrue=0)
+    world.target.put("shop", REMOTE, 4)
+
+    world.act()
+
+    assert world.document("shop", "reverse").offsets["orders"][0] == GroupOffset(None, 4, "map_lost")
+    assert world.source.commits == []
 
 
 # There and back, three times

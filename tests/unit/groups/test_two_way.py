@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorless.lane import FlowName
-from mirrorless.ports.kafka import Deadline
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline
 from tests.support.two_way_groups import PLACE, TwoWayGroups
 from tests.support.two_way_world import TwoWayWorld
 
@@ -115,8 +115,10 @@ def test_records_that_arrive_between_the_reads_of_the_two_maps_are_not_skipped(f
     groups.consume(flow.source, "shop")
     groups.world.produce(flow.source, 1)  # not read by the group, and on its way
     translator = groups._rounds[THERE].translator
+    plainly = translator.at_source
 
     def with_arrivals(call: Callable[[Deadline], Any], deadline: Deadline) -> Any:
+        translator.at_source = plainly
         found = call(deadline)
         groups.world.settle()
         groups.world.produce(flow.target, 1)

@@ -126,7 +126,8 @@ def test_what_was_recorded_is_kept_by_part_and_others_are_not(tmp_path: Path, mo
 
     with recording(journal_call):
         within(
-            "functions/forward.py", partial(within, "shared/mirrorless/run.py", partial(client().scan, TableName="x"))
+            "functions/forward.py",
+            partial(within, "shared/mirrorless/chain/run.py", partial(client().scan, TableName="x")),
         )
         client().scan(TableName="mirrorless-lanes")
 

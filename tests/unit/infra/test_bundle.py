@@ -23,7 +23,7 @@ PYTHON = wheels.running_python()
 def functions(tmp_path: Path) -> Path:
     folder = tmp_path / "functions"
     folder.mkdir()
-    (folder / "forward.py").write_text("import library\nfrom mirrorless import lane\n")
+    (folder / "forward.py").write_text("import library\nfrom mirrorless.chain import lane\n")
     return folder
 
 
@@ -80,8 +80,11 @@ def test_a_bundle_holds_the_function_the_core_and_what_is_not_left_out(
         "library-1.dist-info/METADATA",
         "library/a.py",
     }
-    assert {"mirrorless/lane.py", f"mirrorless/__pycache__/lane.{sys.implementation.cache_tag}.pyc"} <= files
-    assert not [file for file in files if file.startswith(("mirrorless/config/", "mirrorless/adapters/archive/"))]
+    assert {
+        "mirrorless/chain/lane.py",
+        f"mirrorless/chain/__pycache__/lane.{sys.implementation.cache_tag}.pyc",
+    } <= files
+    assert not [file for file in files if file.startswith(("mirrorless/config/", "mirrorless/adapters/archive"))]
 
 
 @pytest.mark.usefixtures("dependencies")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mirrorless.errors import ArchiveBroken
 from mirrorless.jobs.archive import ArchivePiece, LaneSurvey, in_chunks, merged
 from mirrorless.jobs.copy_task import CHUNK_RECORDS, OffsetRange
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 
 
 def record(offset: int, value: bytes = b"v") -> Record:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import cast
+from zipfile import ZipFile
 
 import pytest
 from pyspark import SparkContext
@@ -12,19 +15,15 @@ from pyspark import SparkContext
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.jobs.progress import LaneProgress, LaneStateName, add_up, write_progress
 from mirrorless.jobs.request import BackfillOptions, JobRequest, lane_file
-from mirrorless.settings import ClusterSettings, FlowSettings
 from spark.jobs import driver
 from spark.jobs.driver import JobRun
+from tests.support.flows import make_flow
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> JobRun:
     """A run that has just begun."""
-    flow = FlowSettings(
-        flow="us-east->eu-west",
-        source=ClusterSettings(alias="us-east", bootstrap="source:9092"),
-        target=ClusterSettings(alias="eu-west", bootstrap="target:9092"),
-    )
+    flow = make_flow(source="source:9092", target="target:9092")
     request = JobRequest("backfill-1", flow, ("orders",), BackfillOptions())
     return JobRun(request, open_job_files(str(tmp_path)), 1)
 
@@ -87,11 +86,41 @@ def test_spark_starts_beside_the_plan_and_only_once(run: JobRun, monkeypatch: py
 def test_a_start_that_failed_beside_the_plan_is_tried_where_spark_is_needed(
     run: JobRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    tries = list[bool]()
+
     def spark_context(_: str, *, quick_java: bool) -> SparkContext:
-        raise RuntimeError(f"no Java, {quick_java}")
+        tries.append(quick_java)
+        raise RuntimeError("no Java")
 
     monkeypatch.setattr(driver, "spark_context", spark_context)
     run.start_spark()
     with pytest.raises(RuntimeError, match="no Java"):
         _ = run.context
+    assert tries == [True, True]
     assert "no Java" in capsys.readouterr().err
+
+
+_IN_A_WORKER = """
+import gc, importlib, sys
+from zipimport import zipimporter
+from spark.jobs.lane_tasks import make_worker_light
+sys.path.insert(0, sys.argv[1])
+import inside
+assert any(isinstance(each, zipimporter) for each in sys.path_importer_cache.values())
+make_worker_light()
+assert not any(isinstance(each, zipimporter) for each in sys.path_importer_cache.values())
+import later
+first = gc.get_freeze_count()
+assert first > 10_000
+made = [[] for _ in range(1_000)]
+make_worker_light()
+assert gc.get_freeze_count() <= first
+"""
+
+
+def test_a_worker_reads_no_archive_anew_and_collects_only_what_its_tasks_made(tmp_path: Path) -> None:
+    archive = tmp_path / "modules.zip"
+    with ZipFile(archive, "w") as modules:
+        modules.writestr("inside.py", "")
+        modules.writestr("later.py", "")
+    subprocess.run([sys.executable, "-c", _IN_A_WORKER, str(archive)], check=True)

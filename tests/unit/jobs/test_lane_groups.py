@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from mirrorless.errors import Retriable
+from mirrorless.adapters.aws.job_files import open_job_files
+from mirrorless.errors import RecordsGone, Retriable
+from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
+from mirrorless.jobs.progress import LaneProgress, write_progress
 from mirrorless.jobs.shared_transactions import SharedTransactions
-from mirrorless.settings import ClusterSettings, FlowSettings
-from spark.jobs import lane_copies, lane_groups
-from spark.jobs.lane_copies import Beside, shared_transactions
-from spark.jobs.lane_groups import MOST_ATTEMPTS, TOGETHER, copy_together, dealt_out
-from spark.jobs.lane_tasks import TaskAttempt
+from spark.jobs import lane_copies
+from spark.jobs.lane_copies import MOST_ATTEMPTS, TOGETHER, Beside, copy_together, dealt_out, shared_transactions
+from spark.jobs.lane_tasks import (
+    BYTES_OF_A_TASK,
+    LANES_OF_A_TASK,
+    TaskAttempt,
+    gathered,
+    groups_of,
+    result_of,
+    run_lanes,
+)
 
 HERE, THERE = ClusterSettings(alias="us-east", bootstrap="a:9092"), ClusterSettings(alias="eu-west", bootstrap="b:9092")
 SETTINGS = FlowSettings(flow="us-east->eu-west", source=HERE, target=THERE)
@@ -92,9 +105,9 @@ def test_a_lane_that_fails_is_tried_again_while_the_others_go_on_and_fails_for_g
         state = "failed" if attempt.number < failing else "done"
         return CopyResult(lane=str(task.lane), partition=task.partition, state=state)  # type: ignore[arg-type]  # one of them
 
-    monkeypatch.setattr(lane_groups, "copied", copied)
-    monkeypatch.setattr(lane_groups, "share_one_heap", lambda: None)  # it is this process's
-    monkeypatch.setattr(lane_groups, "shared_transactions", lambda tasks: [None] * len(tasks))
+    monkeypatch.setattr(lane_copies, "copied", copied)
+    monkeypatch.setattr(lane_copies, "share_one_heap", lambda: None)  # it is this process's
+    monkeypatch.setattr(lane_copies, "shared_transactions", lambda tasks: [None] * len(tasks))
 
     answer = copy_together(
         msgspec.json.encode([task_of(partition) for partition in range(3)]), TaskAttempt(0, last=False)
@@ -103,3 +116,125 @@ def test_a_lane_that_fails_is_tried_again_while_the_others_go_on_and_fails_for_g
     results = msgspec.json.decode(answer, type=list[CopyResult])
     assert [each.state for each in results] == ["done", "done", "failed"]
     assert tries == {0: 1, 1: 2, 2: MOST_ATTEMPTS}
+
+
+def test_every_lane_has_one_group_and_no_slot_is_idle_while_a_group_has_several() -> None:
+    for count in range(40):
+        for slots in range(1, 9):
+            groups = groups_of(count, least=slots, most=4)
+            assert sorted(number for group in groups for number in group) == list(range(count))
+            assert all(1 <= len(group) <= 4 for group in groups)
+            assert len(groups) >= min(count, slots)
+
+
+@given(sizes=st.lists(st.integers(0, 50), max_size=100), most=st.integers(1, 100))
+def test_small_lanes_are_gathered_in_their_order_and_none_is_left_out(sizes: list[int], most: int) -> None:
+    groups = gathered(enumerate(sizes), most=most)
+
+    assert [number for group in groups for number in group] == list(range(len(sizes)))
+    for group in groups:
+        assert 0 < len(group) <= LANES_OF_A_TASK
+        assert len(group) == 1 or sum(sizes[each] for each in group) <= most
+
+
+class InThisProcess:
+    """As much of Spark as sends tasks out; the tasks of each stage are kept."""
+
+    def __init__(self, slots: int) -> None:
+        self.stages: list[list[list[bytes]]] = []
+        self.master = f"local[{slots},4]"
+        self.defaultParallelism = slots
+
+    def getConf(self) -> dict[str, str]:  # noqa: N802 -- Spark's
+        """None."""
+        return {}
+
+    def parallelize(self, tasks: list[list[bytes]], partitions: int) -> Any:
+        """Do what is mapped, in order."""
+        assert partitions == len(tasks)
+        self.stages.append(tasks)
+
+        def mapped(do: Callable[[list[bytes]], object]) -> Any:
+            return SimpleNamespace(collect=lambda: [do(each) for each in tasks])
+
+        return SimpleNamespace(map=mapped)
+
+
+def test_a_lane_that_fails_among_others_is_done_again_alone_and_they_are_not() -> None:
+    spark, done = InThisProcess(slots=1), list[bytes]()
+
+    def work(piece: bytes, _: TaskAttempt) -> bytes:
+        done.append(piece)
+        if piece == b"7" and done.count(piece) == 1:
+            raise Retriable("no answer")
+        return b"result of " + piece
+
+    pieces = [b"%d" % number for number in range(100)]
+    found = run_lanes(spark, work, pieces)  # type: ignore[arg-type]  # as much of a context as is used
+
+    assert found == [b"result of " + piece for piece in pieces]
+    assert max(map(len, spark.stages[0])) > 1
+    assert spark.stages[1:] == [[[b"7"]]]
+    assert len(done) == 101
+
+
+def test_a_lane_that_fails_alone_is_left_to_spark() -> None:
+    def work(*_: object) -> bytes:
+        raise Retriable("no answer")
+
+    with pytest.raises(Retriable):
+        run_lanes(InThisProcess(slots=1), work, [b"1"])  # type: ignore[arg-type]  # as above
+
+
+@pytest.mark.parametrize("slots", [2, 100])
+def test_a_long_lane_shares_its_task_with_no_other_and_small_ones_leave_no_slot_idle(slots: int) -> None:
+    spark = InThisProcess(slots)
+    pieces = [b"%d" % number for number in range(10_000)]
+
+    run_lanes(spark, lambda piece, _: piece, pieces, sizes=[BYTES_OF_A_TASK] * 3 + [0] * 9_997)  # type: ignore[arg-type]  # as above
+
+    (tasks,) = spark.stages
+    assert tasks[:3] == [[b"0"], [b"1"], [b"2"]]
+    assert 8 * slots <= len(tasks) < 10_000
+
+
+FIRST, LAST = TaskAttempt(number=0, last=False), TaskAttempt(number=3, last=True)
+
+
+def outcome(failure: Exception, attempt: TaskAttempt) -> tuple[str, list[str]]:
+    """The result of a lane that fails, and what was noted before another attempt."""
+    notes: list[str] = []
+
+    def work() -> str:
+        raise failure
+
+    return result_of(work, attempt, failed=lambda error: error, again=notes.append), notes
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (Retriable("slow", where="orders-0"), "slow"),
+        (SystemError("a client's own"), "SystemError"),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_what_another_attempt_may_mend_is_left_to_spark_and_at_the_last_one_is_the_lanes_result(
+    failure: Exception, words: str
+) -> None:
+    with pytest.raises(type(failure)):
+        outcome(failure, FIRST)
+
+    assert words in outcome(failure, LAST)[0]
+
+
+def test_what_no_attempt_mends_is_the_lanes_result_at_once() -> None:
+    assert "retention" in outcome(RecordsGone("retention was faster"), FIRST)[0]
+
+
+def test_a_lane_whose_progress_is_not_taken_goes_on(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "lanes").write_text("in the way of the folder of notes")
+
+    write_progress(open_job_files(str(tmp_path)), "orders", 0, LaneProgress(lane="us-east->eu-west orders-0"))
+
+    assert "us-east->eu-west orders-0 is not written" in capsys.readouterr().out

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import LaneState, Lease, Stop
 from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseHeld, Retriable
 from mirrorless.jobs.copy_task import CopyTask
 from mirrorless.jobs.lane_copy import LaneCopy
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import LaneState, Lease, Stop
-from mirrorless.settings import ClusterSettings, FlowSettings
 from spark.jobs.lane_copies import finished
 from spark.jobs.lane_tasks import TaskAttempt
 from spark.jobs.leases import AT_ONCE, HeldLanes, KeptLeases
 from tests.support.chains import MemoryLaneStates
+from tests.support.flows import make_flow
 
 if TYPE_CHECKING:
     from mirrorless.jobs.copy_task import LaneLog
@@ -142,11 +142,7 @@ def test_a_lease_that_was_ended_is_not_taken_again(states: MemoryLaneStates, *, 
         assert holder(states, LANES[1]) == "run-1"
 
 
-SETTINGS = FlowSettings(
-    flow="us-east->eu-west",
-    source=ClusterSettings(alias="us-east", bootstrap="source:9092"),
-    target=ClusterSettings(alias="eu-west", bootstrap="target:9092"),
-)
+SETTINGS = make_flow(source="source:9092", target="target:9092")
 
 
 def test_a_task_renews_its_lease_although_the_clock_was_set_back(states: MemoryLaneStates) -> None:
@@ -287,6 +283,37 @@ def test_a_job_does_not_wait_for_lanes_that_were_held_long_ago() -> None:
     operator.reconcile(now=NOW + 11 * 60_000)
 
     assert operator.slept == []
+
+
+@pytest.mark.parametrize(
+    ("age", "waits"), [(0, 62.0), (45_000, 17.0), (61_999, 0.001), (62_000, None), (10 * 60_000, None), (-5_000, 62.0)]
+)
+@pytest.mark.parametrize("skew", [-9 * 60_000, 0, 9 * 60_000])
+def test_a_fence_whose_age_the_store_tells_is_waited_for_no_longer_than_it_must(
+    age: int, waits: float | None, skew: int
+) -> None:
+    operator = Operator()
+    operator.states.store_now = lambda: NOW + age
+    fence = Stop(reason="held", upstream_offset=0, detail="failover", at=NOW, by_store=True)
+    operator.states.fence(LANES[0].flow, fence)
+
+    operator.reconcile(now=NOW + skew)
+    operator.reconcile(now=NOW + skew)
+
+    assert operator.slept == [waits, waits] if waits else not operator.slept
+    stops = [operator.states.states[lane].stop for lane in LANES]
+    assert [(each.at, each.by_store) for each in stops if each is not None] == [(NOW, True)] * 2, "as old as the fence"
+
+
+def test_one_hold_without_the_store_s_time_is_waited_for_in_full() -> None:
+    operator = Operator()
+    operator.states.store_now = lambda: NOW + 5 * 60_000
+    operator.hold(at=NOW)
+    operator.states.stop(LANES[0], Stop(reason="held", upstream_offset=0, detail="fence", at=NOW, by_store=True))
+
+    operator.reconcile(now=NOW + 5 * 60_000)
+
+    assert operator.slept == [60.0]
 
 
 def test_lanes_without_a_hold_are_held_and_waited_for() -> None:

@@ -12,12 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrorless.reports.format import cell, number, short
-from mirrorless.reports.lane_plot import draw_lanes
-from mirrorless.reports.line_plot import draw_lines
-from mirrorless.reports.page import render
+from mirrorless.reports.page import draw_lanes, draw_lines, render
 from mirrorless.reports.report import (
-    Bar,
-    BarPlot,
     Figure,
     LanePlot,
     Line,
@@ -32,11 +28,6 @@ from mirrorless.reports.svg import LETTER, NARROW, WIDTH, scale
 
 NASTY = "<script>alert('x')</script> & \"quoted\" \x00\x1b[31m \x85 \ud800 \uffff ]]> --> ünï"
 
-BARS = BarPlot(
-    title="CPU",
-    unit="s per million records",
-    bars=(Bar(label="ours", value=6.7, low=6.1, high=7.2, tone="good"), Bar(label="theirs", value=20.5)),
-)
 LINES = LinePlot(
     title="Throughput",
     x_unit="s",
@@ -108,19 +99,18 @@ def drawings(page: str) -> list[ET.Element]:
 def test_a_page_has_its_parts_in_order() -> None:
     table = Table(title="Lanes", columns=("lane", "records"), rows=(("orders-0", 1_000_000),), tones=("bad",))
 
-    tags = [tag for tag, _ in read(render(report(BARS, LINES, LANES, tables=(table,)))).tags]
+    tags = [tag for tag, _ in read(render(report(LINES, LANES, tables=(table,)))).tags]
 
     outline = [tag for tag in tags if tag in {"h1", "dl", "h2", "figure", "svg", "h3", "table"}]
     figure = ["figure", "svg", "table"]
-    assert outline == ["h1", "dl", "h2", *figure, *figure, *figure, "h3", "table"]
+    assert outline == ["h1", "dl", "h2", *figure, *figure, "h3", "table"]
 
 
 def test_every_drawing_is_sound_and_has_a_description() -> None:
-    found = drawings(render(report(BARS, LINES, LANES)))
+    found = drawings(render(report(LINES, LANES)))
 
-    assert [drawing.findtext("title") for drawing in found] == ["CPU", "Throughput", "Proved"]
+    assert [drawing.findtext("title") for drawing in found] == ["Throughput", "Proved"]
     assert [drawing.findtext("desc") for drawing in found] == [
-        "s per million records: ours 6.7, from 6.1 to 7.2; theirs 20.5.",
         "records/s by s: orders from 0 at 0 to 149,032 at 2, at most 149,032.",
         "Offsets of 1 lanes by kind: proved: 999,998 records, missing: 1 record.",
     ]
@@ -130,14 +120,14 @@ def test_every_drawing_is_sound_and_has_a_description() -> None:
 
 
 def test_ids_are_unique() -> None:
-    ids = [attributes["id"] for _, attributes in read(render(report(BARS, BARS, LANES))).tags if "id" in attributes]
+    ids = [attributes["id"] for _, attributes in read(render(report(LINES, LINES, LANES))).tags if "id" in attributes]
 
     assert len(ids) == len(set(ids))
 
 
 def test_a_page_fetches_nothing_and_runs_nothing() -> None:
     """It is opened years later, offline, out of a bucket."""
-    page = render(report(BARS, LINES, LANES, text="see http://example.com"))
+    page = render(report(LINES, LANES, text="see http://example.com"))
     reader = read(page)
 
     assert not {tag for tag, _ in reader.tags} & {"script", "link", "img", "iframe", "object", "a", "image", "use"}
@@ -150,15 +140,14 @@ def test_a_page_fetches_nothing_and_runs_nothing() -> None:
 
 def test_whatever_a_record_or_a_topic_is_called_is_shown_and_not_obeyed() -> None:
     table = Table(title=NASTY, columns=(NASTY,), rows=((NASTY,),), note=NASTY)
-    bars = BarPlot(title=NASTY, unit=NASTY, bars=(Bar(label=NASTY, value=1),), note=NASTY)
     lines = LinePlot(title=NASTY, x_unit=NASTY, y_unit=NASTY, lines=(Line(label=NASTY, points=((1, 1),)),), note=NASTY)
     lanes = LanePlot(title=NASTY, lanes=((NASTY, (Segment(first=0, next=1, kind=NASTY),)),), note=NASTY)
 
-    page = render(report(bars, lines, lanes, text=NASTY, tables=(table,)))
+    page = render(report(lines, lanes, text=NASTY, tables=(table,)))
 
     page.encode()
     assert "script" not in {tag for tag, _ in read(page).tags}
-    assert len(drawings(page)) == 3
+    assert len(drawings(page)) == 2
     assert "␀␛[31m" in page
     assert "\x00" not in page
 

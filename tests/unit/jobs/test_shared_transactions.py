@@ -6,29 +6,30 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Stop
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.jobs import shared_transactions
+from mirrorless.jobs.batch_copy import REQUEST_BYTES, EngineChoice
 from mirrorless.jobs.copy_task import CopyResult
-from mirrorless.jobs.engine_choice import REQUEST_BYTES, EngineChoice
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.shared_transactions import APART_SECONDS, CLIENTS, SharedTransactions
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Stop
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import Step
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 from tests.support.batches import in_batches
 from tests.support.chains import FLOW, run
 from tests.support.protocol_world import World, records
@@ -241,14 +242,22 @@ def test_lanes_that_share_their_requests_are_counted() -> None:
         replicator=there.environment(job="backfill-1"), request="backfill-1", deadline=lambda: deadline_in(60)
     )
     counted, together = set[int](), threading.Barrier(3)
+    sharing, here = shared.sharing, threading.local()
+
+    @contextmanager
+    def sharing_all() -> Iterator[None]:
+        with sharing():
+            if not hasattr(here, "waited"):  # however slow a thread is, none copies before all share
+                here.waited = together.wait(SECONDS)
+            yield
 
     def copy(partition: int) -> CopyResult:
-        together.wait(SECONDS)
         logs = MemoryLogs(there, random.Random(partition))  # noqa: S311  no secret
         return copy_of(logs, (0, 40), choice=choices[partition], partition=partition, shared=shared).run()
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(3) as pool:
         patch.setattr(EngineChoice, "copied", lambda choice, *_: counted.add(choice.lanes))
+        patch.setattr(SharedTransactions, "sharing", lambda _: sharing_all())
         results = list(pool.map(copy, range(3), timeout=SECONDS))
 
     assert [each.records for each in results] == [40] * 3

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lab.servers import kafka_broker
 from lab.servers.artifacts import (
     ArtifactsUnavailable,
     MissingTool,
@@ -102,3 +103,14 @@ def test_jars_are_fetched_once(machine: Path, capsys: pytest.CaptureFixture[str]
 def test_a_version_that_the_lab_cannot_run_is_refused(version: str) -> None:
     with pytest.raises(ValueError, match=r"not a Kafka version for the lab: give 3\.9\.0 or newer"):
         kafka_jars(version)
+
+
+def test_the_client_that_warms_a_broker_up_writes_nothing_between_the_lines_of_the_lab(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kafka_broker, "ARCHIVED_WITHIN_S", 1.0)
+
+    with pytest.raises(TimeoutError):
+        kafka_broker._use("127.0.0.1:1")
+
+    assert capfd.readouterr().err == ""

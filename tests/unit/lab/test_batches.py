@@ -1,20 +1,14 @@
 """What a mapping decides after each invocation."""
 
+from __future__ import annotations
+
 import json
 
 import pytest
 
-from lab.esm.batches import (
-    RECORD_TOO_OLD,
-    RETRIES_EXHAUSTED,
-    BatchPart,
-    Flight,
-    RetryPolicy,
-    failed_records,
-    judge,
-    too_old,
-)
+from lab.esm.batches import BatchPart, Flight, failed_records, judge
 from lab.esm.event import EncodedRecord
+from lab.esm.membership import Throughput, wanted_pollers
 from lab.functions.invocation import Invocation, Status
 
 TOPIC = "orders"
@@ -65,63 +59,29 @@ def test_an_answer_that_names_anything_unknown_means_the_whole_batch(answer: byt
 
 
 def test_only_the_named_records_are_delivered_again() -> None:
-    policy = RetryPolicy(partial_response=True)
+    answer = ended(payload=failures(("orders-1", 5)))
 
-    verdict = judge(BatchPart(records=RECORDS), ended(payload=failures(("orders-1", 5))), policy, topic=TOPIC)
+    verdict = judge(BatchPart(records=RECORDS), answer, partial_response=True, topic=TOPIC)
 
     assert [(it.partition, it.offset) for it in verdict.again[0].records] == [(1, 5)]
     assert len(verdict.resolved) == 5
 
 
 def test_without_the_setting_a_partial_response_is_plain_success() -> None:
-    verdict = judge(BatchPart(records=RECORDS), ended(payload=failures(("orders-1", 5))), RetryPolicy(), topic=TOPIC)
+    answer = ended(payload=failures(("orders-1", 5)))
+
+    verdict = judge(BatchPart(records=RECORDS), answer, partial_response=False, topic=TOPIC)
 
     assert verdict.resolved == RECORDS
 
 
 @pytest.mark.parametrize("status", ["function_error", "timeout", "exited", "throttled"])
-def test_every_failure_is_retried_for_ever_by_default(status: Status) -> None:
-    verdict = judge(BatchPart(records=RECORDS, failures=9_999), ended(status), RetryPolicy(), topic=TOPIC)
+def test_every_failure_has_the_whole_batch_delivered_again(status: Status) -> None:
+    verdict = judge(BatchPart(records=RECORDS), ended(status), partial_response=True, topic=TOPIC)
 
     assert verdict.resolved == ()
-    assert verdict.again == (BatchPart(records=RECORDS, failures=10_000),)
+    assert verdict.again == (BatchPart(records=RECORDS),)
     assert verdict.problem.startswith("PROBLEM: ")
-
-
-@pytest.mark.parametrize(("failed_before", "given_up"), [(0, False), (1, False), (2, True)])
-def test_retries_do_not_count_the_first_attempt(failed_before: int, given_up: bool) -> None:  # noqa: FBT001  a table's column
-    policy = RetryPolicy(maximum_retries=2)
-
-    verdict = judge(BatchPart(records=RECORDS, failures=failed_before), ended("timeout"), policy, topic=TOPIC)
-
-    assert bool(verdict.given_up) is given_up
-    assert verdict.condition == (RETRIES_EXHAUSTED if given_up else "")
-
-
-def test_a_partial_failure_that_ran_out_of_retries_gives_up_only_the_failed() -> None:
-    policy = RetryPolicy(maximum_retries=0, partial_response=True)
-
-    verdict = judge(BatchPart(records=RECORDS), ended(payload=failures(("orders-0", 5))), policy, topic=TOPIC)
-
-    assert [it.offset for it in verdict.given_up] == [5]
-    assert verdict.resolved == RECORDS
-
-
-@pytest.mark.parametrize(("consumes", "counted"), [(False, 0), (True, 1)])
-def test_a_failed_batch_is_split_in_two(consumes: bool, counted: int) -> None:  # noqa: FBT001  a table's column
-    policy = RetryPolicy(maximum_retries=0, bisect=True, bisect_consumes_retry=consumes)
-
-    verdict = judge(BatchPart(records=RECORDS), ended("function_error"), policy, topic=TOPIC)
-
-    assert [it.records for it in verdict.again] == [RECORDS[:3], RECORDS[3:]]
-    assert {it.failures for it in verdict.again} == {counted}
-
-
-def test_a_throttled_batch_is_not_split() -> None:
-    """Throttling says nothing about the records."""
-    verdict = judge(BatchPart(records=RECORDS), ended("throttled"), RetryPolicy(bisect=True), topic=TOPIC)
-
-    assert [it.records for it in verdict.again] == [RECORDS]
 
 
 def test_the_committed_position_is_the_lowest_unresolved_offset() -> None:
@@ -150,11 +110,38 @@ def test_a_lost_partition_is_neither_retried_nor_committed() -> None:
     assert not flight.pieces
 
 
-def test_old_records_are_given_up_and_young_ones_delivered() -> None:
-    piece = BatchPart(records=(record(0, 1, 1_000), record(0, 2, 99_000)), failures=3)
+@pytest.mark.parametrize(
+    ("pollers", "lag", "lag_before", "wanted"),
+    [
+        (1, 0, 0, 1),
+        (1, 9, 0, 2),
+        (2, 9, 9, 4),
+        (4, 9, 9, 5),
+        (2, 8, 9, 2),
+        (4, 0, 8, 3),
+    ],
+    ids=["idle", "a lag", "it stays", "at most five", "it falls", "it is gone"],
+)
+def test_pollers_double_while_the_lag_does_not_fall_and_go_one_by_one(
+    pollers: int, lag: int, lag_before: int, wanted: int
+) -> None:
+    assert wanted_pollers(pollers, lag=lag, lag_before=lag_before, minimum=1, maximum=5) == wanted
 
-    old, young = too_old(piece, now_ms=100_000, maximum_age_s=60)
 
-    assert old == BatchPart(records=piece.records[:1], failures=3, condition=RECORD_TOO_OLD)
-    assert young == BatchPart(records=piece.records[1:], failures=3)
-    assert too_old(piece, now_ms=100_000, maximum_age_s=-1) == (None, piece)
+def test_a_poller_pays_for_each_payload_before_the_next_one_and_saves_nothing_up() -> None:
+    pace = Throughput(bytes_per_second=5_000_000)
+
+    pace.spend(6_000_000, now=100.0)
+    assert pace.ready_at == pytest.approx(101.2)
+    pace.spend(1_000_000, now=200.0)
+    assert pace.ready_at == pytest.approx(200.2)
+    pace.spend(1_000_000, now=200.1)
+    assert pace.ready_at == pytest.approx(200.4), "the one before is still being paid for"
+
+
+def test_a_poller_without_a_limit_is_always_ready() -> None:
+    pace = Throughput(bytes_per_second=0)
+
+    pace.spend(6_000_000, now=100.0)
+
+    assert pace.ready_at == 0

@@ -6,17 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lab.functions.environment import own_bytes
-from lab.servers.process import ChildProcess, first_ephemeral_port, free_port, reserve, tail
+from lab.servers.process import ChildProcess, Server, first_ephemeral_port, free_port, reserve, tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).parents[3]
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
@@ -202,3 +204,37 @@ def test_the_memory_of_a_child_that_ended_while_it_was_read_is_nothing(start: Ca
         statm.seek(0)
         child.kill()
         assert own_bytes(statm) == 0
+
+
+class SlowToStart(Server):
+    """A server whose command takes until `go` to be made."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(title="slow", folder=folder, log="slow.log")
+        self.go, self.begun = threading.Event(), threading.Semaphore(0)
+
+    def _command(self) -> Sequence[str]:
+        self.begun.release()
+        self.go.wait(60)
+        return [sys.executable, "-c", "import sys; sys.stdin.read()"]
+
+    def _probe(self) -> Callable[[], str]:
+        return str
+
+
+def test_a_server_that_a_supervisor_and_another_thread_start_at_once_is_one_process(tmp_path: Path) -> None:
+    server = SlowToStart(tmp_path)
+    starts = [threading.Thread(target=server.begin_start) for _ in range(2)]
+    try:
+        for start in starts:
+            start.start()
+        assert server.begun.acquire(timeout=60)
+        assert not server.begun.acquire(timeout=0.5), "the other thread made a command as well"
+        server.go.set()
+        for start in starts:
+            start.join(60)
+        assert server.alive
+        assert not server.begun.acquire(blocking=False)
+    finally:
+        server.go.set()
+        server.kill()

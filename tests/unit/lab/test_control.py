@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import threading
 from collections.abc import Iterator
@@ -12,12 +13,16 @@ from typing import Any
 
 import pytest
 
-from lab.cloud import Lab
-from lab.functions.control import ControlPlane, Timer
+from cli.main import main
+from lab.cloud import Lab, function_name
+from lab.esm.mapping_api import settings_of_create
+from lab.functions.control import ControlPlane, Timer, control_name
 from lab.functions.function import LambdaFunction
 from lab.functions.invocation import Invocation, Status
 from mirrorless.config.loading import load
 from mirrorless.errors import ConfigurationError
+from mirrorless.flow.settings import decode_settings
+from mirrorless.scheduled.functions import SCHEDULED
 from mirrorless.scheduled.settings import control_settings, pull_settings
 from tests.support.flow_stage import eventually
 
@@ -28,6 +33,8 @@ clusters:
 flows:
   a->b: {topics: [TOPIC]}
 """
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "docs" / "examples").glob("*.yaml"))
 
 
 def configuration(topic: str = "orders") -> Any:
@@ -230,3 +237,21 @@ def test_a_schedule_may_start_its_function_twice(tmp_path: Path) -> None:
         eventually(lambda: len(function.events) > 1, "it is invoked once more")
 
     assert len(lines(timer)) == len(function.events)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_lab_takes_every_example(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever a start would refuse: the file, a flow's settings, and the mapping of a topic."""
+    assert main(["config", "check", "--lab", str(path)]) == 0, capsys.readouterr().err
+    lab = Lab(configuration=load(path), folder=tmp_path)
+    plane = ControlPlane(folder=tmp_path)
+
+    functions = plane.deploy(lab.flows, variables={}, forwarder=function_name)
+
+    for flow in lab.flows:
+        assert {control_name(flow, function.name) for function in SCHEDULED} <= functions.keys()
+        assert decode_settings(flow.function_settings_json()).flow == str(flow.name)
+        for topic in flow.template_topics:
+            request = flow.mapping_request(topic) | {"FunctionName": function_name(flow)}
+            assert settings_of_create(request, now=dt.datetime.now(dt.UTC))["Topics"] == [topic]
+    plane.stop()

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lab.esm.batches import PAYLOAD_TOO_LARGE
-from lab.esm.buffers import Buffers
+from lab.esm.batches import PAYLOAD_TOO_LARGE, Buffers
 from lab.esm.event import PAYLOAD_LIMIT, EncodedRecord, EventDraft, EventSource, encode_event, encode_record
 
 CREATE_TIME, LOG_APPEND_TIME = 1, 2

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from pathlib import Path
+from struct import pack
+from types import SimpleNamespace
+
 import pytest
+from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from lab.audit.log_changes import LogChanges, ResetPoint, compare_lane
+from lab.audit.topic_reader import ends, stable_ends
+from lab.faults.topic_changes import _closed
+from mirrorless.errors import Retriable
 from mirrorless.verify.comparison import RecordAt
 
 FAULTS = ("lost", "duplicated", "reordered", "different")
@@ -39,6 +48,14 @@ def test_a_lane_that_has_every_record_from_its_reset_on_has_no_fault(
     point: ResetPoint | None, target: list[RecordAt]
 ) -> None:
     assert found(target, point) == {}
+
+
+def test_what_another_producer_wrote_counts_for_nothing_and_hides_nothing() -> None:
+    target = log(0, 90, 1, 2, 91, 5, 7, 7, 8)
+    changes = LogChanges(removed={0: log(0)}, foreign=frozenset({b"90", b"91"}))
+
+    assert found(changes.arrived(0, target[1:]), None) == {"lost": 1, "duplicated": 1}
+    assert found(changes.arrived(1, target), None) == {"lost": 1, "duplicated": 1}
 
 
 @pytest.mark.parametrize("point", [None, RECREATED])
@@ -102,3 +119,85 @@ def test_records_that_a_truncation_removed_count_as_arrived_once() -> None:
     assert changes.arrived(0, log(2, 5, 6, first=2)) == log(0, 1, 2, 5, 6)
     assert changes.arrived(0, []) == log(0, 1, 2)
     assert changes.arrived(1, log(0)) == log(0)
+
+
+LOST = [RecordAt(offset, b"old %d" % offset) for offset in (5, 6, 7)]
+"""What the source had before it lost its end at 5, and was written on."""
+AFTER_LOSS = ResetPoint(upstream=5, downstream=5, kept=True)
+
+
+def after_loss(*contents: bytes) -> dict[str, int]:
+    target = [RecordAt(place, each) for place, each in enumerate((b"0", b"1", b"2", *contents))]
+    comparison = compare_lane(SOURCE, target, AFTER_LOSS, LOST)
+    return {fault: getattr(comparison, fault) for fault in FAULTS if getattr(comparison, fault)}
+
+
+def test_what_the_source_lost_stays_on_the_target_once_and_each_new_record_follows_once() -> None:
+    assert after_loss(b"old 5", b"old 6", b"5", b"6", b"7", b"8") == {}
+    assert after_loss(b"old 5", b"old 5", b"5", b"6", b"7", b"8") == {"duplicated": 1}
+    assert after_loss(b"old 6", b"old 5", b"5", b"6", b"7", b"8") == {"reordered": 1}
+    assert after_loss(b"old 5", b"old 6", b"6", b"7", b"8") == {"lost": 1}
+    assert after_loss(b"old 5", b"old 6", b"5", b"6", b"6", b"7", b"8") == {"duplicated": 1}
+
+
+TWICE = [RecordAt(offset, b"%d" % offset) for offset in range(8)]
+"""A log that lost 3 and 4, and grew past 5: its mapping had brought 5 and 6 before the stop."""
+AFTER_TWO = ResetPoint(upstream=7, downstream=9, kept=True, earlier=(7,))
+BROUGHT = (b"0", b"1", b"2", b"old 3", b"old 4", b"5", b"6")
+
+
+def after_two(*contents: bytes) -> dict[str, int]:
+    lost = [RecordAt(offset, b"old %d" % offset) for offset in (3, 4)]
+    target = [RecordAt(place, each) for place, each in enumerate(contents)]
+    comparison = compare_lane(TWICE, target, AFTER_TWO, lost)
+    return {fault: getattr(comparison, fault) for fault in FAULTS if getattr(comparison, fault)}
+
+
+def test_what_two_resets_brought_is_each_record_once_over_all_generations() -> None:
+    assert after_two(*BROUGHT, b"3", b"4", b"7") == {}
+    assert after_two(*BROUGHT, b"4", b"3", b"7") == {"reordered": 1}
+    assert after_two(*BROUGHT, b"3", b"5", b"7") == {"lost": 1, "duplicated": 1}
+    assert after_two(*BROUGHT, b"4", b"old 4", b"7") == {"lost": 1, "duplicated": 1}
+    assert after_two(*BROUGHT, b"3", b"4", b"6", b"7") == {"different": 1}
+    assert after_two(*BROUGHT, b"3", b"9", b"7") == {"different": 1}
+
+
+PLAIN, OPEN, MARKER = 0, 0x10, 0x30
+
+
+def batch(base: int, count: int, attributes: int, producer: int) -> bytes:
+    body = pack(">ibIHiqqq", 0, 2, 0, attributes, count - 1, 0, 0, producer) + b"\0" * 30
+    return pack(">qi", base, len(body)) + body
+
+
+def test_a_log_is_cut_between_batches_and_where_no_transaction_is_open(tmp_path: Path) -> None:
+    batches = [
+        batch(0, 5, PLAIN, -1),
+        batch(5, 2, OPEN, 7),
+        batch(7, 2, OPEN, 8),
+        batch(9, 1, MARKER, 7),
+        batch(10, 3, PLAIN, -1),
+        batch(13, 1, MARKER, 8),
+        batch(14, 2, PLAIN, -1),
+    ]
+    (log := tmp_path / "0.log").write_bytes(b"".join(batches) + b"\0" * 200)
+
+    closed = _closed(log)
+
+    size = len(batches[0])
+    assert closed == {0: 0, 5: size, 14: 6 * size, 16: 7 * size}
+
+
+def test_a_leader_that_says_no_offset_and_no_error_has_no_end_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen while leaders moved: taken for an end, it would count all of a remote partition as written since."""
+    future: Future[SimpleNamespace] = Future()
+    future.set_result(SimpleNamespace(offset=OFFSET_INVALID, timestamp=-1))
+    described = SimpleNamespace(topics={"orders": SimpleNamespace(partitions={0: None}, error=None)})
+    admin = SimpleNamespace(
+        list_topics=lambda *_, **__: described, list_offsets=lambda *_, **__: {TopicPartition("orders", 0): future}
+    )
+    monkeypatch.setattr("lab.audit.topic_reader.AdminClient", lambda _: admin)
+
+    for ask in (ends, stable_ends):
+        with pytest.raises(Retriable, match="did not return its ends"):
+            ask("127.0.0.1:9092", "orders")

@@ -1,20 +1,25 @@
 """Which mappings the lab accepts: the API's own constraints, and the rules between fields."""
 
 import datetime as dt
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lab.esm.access import SecretRefusedError, check_access, client_access, required_actions
 from lab.esm.behaviour import LabBehaviour
 from lab.esm.mapping_api import (
     InvalidParameterValueError,
     PollingOptions,
+    ResourceNotFoundError,
     ValidationError,
     check_poller_group,
     consumer_group,
     settings_of_create,
     settings_of_update,
 )
+from lab.esm.mappings import EventSourceMappings
 
 NOW = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 ARN = "arn:aws:kafka:us-east-1:123456789012:cluster/src/abcd1234"
@@ -89,7 +94,10 @@ def test_a_field_that_breaks_the_apis_model_is_refused_by_name(changes: dict[str
         ({"FunctionResponseTypes": ["ReportBatchItemFailures"]}, "functionResponseTypes"),
         ({"MetricsConfig": {"Metrics": ["EventCount"]}}, "metricsConfig"),
         ({"LoggingConfig": {"SystemLogLevel": "DEBUG"}}, "loggingConfig"),
-        (on_failure("kafka://orders-dlt"), "ProvisionedPollerConfig"),
+        (on_failure(QUEUE), "DestinationConfig"),
+        ({**PROVISIONED, **on_failure("kafka://orders-dlt")}, "DestinationConfig"),
+        ({**PROVISIONED, "MaximumRetryAttempts": 3}, "MaximumRetryAttempts"),
+        ({**PROVISIONED, "BisectBatchOnFunctionError": True}, "BisectBatchOnFunctionError"),
         ({"ParallelizationFactor": 2}, "ParallelizationFactor"),
         ({"TumblingWindowInSeconds": 2}, "TumblingWindowInSeconds"),
         ({"Topics": None}, "Topics"),
@@ -101,8 +109,7 @@ def test_a_field_that_breaks_the_apis_model_is_refused_by_name(changes: dict[str
         ({"EventSourceArn": ARN}, "not both"),
         ({"SelfManagedEventSource": {}}, "EventSourceArn"),
         ({"AmazonManagedKafkaEventSourceConfig": {"ConsumerGroupId": "g"}}, "AmazonManagedKafkaEventSourceConfig"),
-        ({**PROVISIONED, "MaximumRecordAgeInSeconds": 59}, "MaximumRecordAgeInSeconds"),
-        ({**PROVISIONED, **on_failure("kafka://orders")}, "source topic"),
+        ({**PROVISIONED, "MaximumRecordAgeInSeconds": 60}, "MaximumRecordAgeInSeconds"),
         ({"ProvisionedPollerConfig": {"MaximumPollers": 2_001}}, "MaximumPollers"),
         ({"ProvisionedPollerConfig": {"MinimumPollers": 3, "MaximumPollers": 2}}, "MinimumPollers"),
         ({"FilterCriteria": {"Filters": [{"Pattern": "{}"}]}}, "FilterCriteria"),
@@ -125,20 +132,11 @@ def test_the_defaults_are_awss() -> None:
     options = polling(settings_of_create(request(), now=NOW))
 
     assert (options.batch_size, options.window_s, options.pollers) == (100, 0.5, 1)
-    assert options.retries.maximum_retries == -1
+    assert not options.partial_response
 
 
 def test_a_window_of_zero_is_zero() -> None:
     assert polling(settings_of_create(request(MaximumBatchingWindowInSeconds=0), now=NOW)).window_s == 0.0
-
-
-def test_endless_retries_with_a_destination_become_ten() -> None:
-    """A replicator that configures both gives records up after ten retries, without being configured so."""
-    with_destination = settings_of_create(request(**PROVISIONED, **on_failure(QUEUE)), now=NOW)
-    without = settings_of_create(request(**PROVISIONED), now=NOW)
-
-    assert polling(with_destination).retries.maximum_retries == 10
-    assert polling(without).retries.maximum_retries == -1
 
 
 def test_timestamps_are_unix_seconds_or_moments() -> None:
@@ -203,11 +201,191 @@ def test_mappings_with_an_empty_groups_name_share_nothing() -> None:
 
 
 def test_an_empty_poller_configuration_leaves_provisioned_mode() -> None:
-    current = settings_of_create(request(**PROVISIONED, MaximumRetryAttempts=3), now=NOW)
+    current = settings_of_create(request(**PROVISIONED, FunctionResponseTypes=["ReportBatchItemFailures"]), now=NOW)
 
-    with pytest.raises(InvalidParameterValueError, match="maximumRetryAttempts"):
+    with pytest.raises(InvalidParameterValueError, match="functionResponseTypes"):
         settings_of_update(current, {"UUID": UUID, "ProvisionedPollerConfig": {}})
-    updated = settings_of_update(current, {"UUID": UUID, "ProvisionedPollerConfig": {}, "MaximumRetryAttempts": -1})
+    updated = settings_of_update(current, {"UUID": UUID, "ProvisionedPollerConfig": {}, "FunctionResponseTypes": []})
 
     assert "ProvisionedPollerConfig" not in updated
-    assert "MaximumRetryAttempts" not in updated
+    assert "FunctionResponseTypes" not in updated
+
+
+REQUEST = {
+    "FunctionName": "forward",
+    "Topics": ["orders"],
+    "StartingPosition": "TRIM_HORIZON",
+    "SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["127.0.0.1:1"]}},
+}
+
+
+def test_an_unknown_function_and_an_unknown_cluster_are_not_found(tmp_path: Path) -> None:
+    mappings = EventSourceMappings(functions={}, folder=tmp_path)
+    managed = {name: value for name, value in REQUEST.items() if name != "SelfManagedEventSource"}
+
+    with pytest.raises(ResourceNotFoundError, match="forward"):
+        mappings.create(**REQUEST)
+    with pytest.raises(ResourceNotFoundError, match="no cluster"):
+        mappings.create(**managed, EventSourceArn="arn:aws:kafka:us-east-1:123456789012:cluster/src/1")
+
+
+TOKENS = {
+    "oauthTokenEndpointUrl": "https://idp.example.com/token",
+    "oauthClientId": "mirror",
+    "oauthClientSecret": "s3cret",
+}
+
+
+def given(*kinds: str, arn: str = "", **literal: str) -> dict[str, Any]:
+    """A mapping's settings with access of these types; those by the role have no URI."""
+    access = [{"Type": kind} if kind.startswith("IAM") else {"Type": kind, "URI": "secret"} for kind in kinds]
+    access += [{"Type": kind, "URI": value} for kind, value in literal.items()]
+    return {"SourceAccessConfigurations": access, **({"EventSourceArn": arn} if arn else {})}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        given("BASIC_AUTH", "SERVER_ROOT_CA_CERTIFICATE", "VPC_SUBNET", "VPC_SUBNET", "VPC_SECURITY_GROUP"),
+        given("OAUTHBEARER_AUTH", "OAUTHBEARER_SCOPE", "OAUTHBEARER_LOGICAL_CLUSTER", "OAUTHBEARER_IDENTITY_POOL"),
+        given("SERVER_ROOT_CA_CERTIFICATE", "VPC_SUBNET", "VPC_SECURITY_GROUP"),
+        given("IAM_AUTH"),
+        given("IAM_OAUTHBEARER_AUTH", "OAUTHBEARER_AUDIENCE"),
+        given("SASL_SCRAM_512_AUTH", arn=ARN),
+        given("CLIENT_CERTIFICATE_TLS_AUTH", arn=ARN),
+    ],
+)
+def test_access_that_aws_documents_is_taken(settings: dict[str, Any]) -> None:
+    check_access(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (given("BASIC_AUTH", arn=ARN), "BASIC_AUTH is not for Amazon MSK"),
+        (given("OAUTHBEARER_AUTH", arn=ARN), "OAUTHBEARER_AUTH is not for Amazon MSK"),
+        (given("SERVER_ROOT_CA_CERTIFICATE", arn=ARN), "not for Amazon MSK"),
+        (given("OAUTHBEARER_SCOPE"), "requires OAUTHBEARER_AUTH"),
+        (given("IAM_OAUTHBEARER_AUTH", "OAUTHBEARER_AUDIENCE", "OAUTHBEARER_SCOPE"), "requires OAUTHBEARER_AUTH"),
+        (given("IAM_OAUTHBEARER_AUTH"), "requires OAUTHBEARER_AUDIENCE"),
+        (given("BASIC_AUTH", "SASL_SCRAM_512_AUTH"), "One authentication at most"),
+        (given("BASIC_AUTH", "BASIC_AUTH"), "there twice"),
+        (given(IAM_AUTH="secret"), "IAM_AUTH takes no URI"),
+        ({"SourceAccessConfigurations": [{"Type": "BASIC_AUTH"}]}, "BASIC_AUTH takes a URI"),
+        (given("VIRTUAL_HOST"), "RabbitMQ"),
+        (given("VPC_SUBNET"), "given together"),
+        (given("VPC_SECURITY_GROUP", "VPC_SECURITY_GROUP"), "given together"),
+    ],
+)
+def test_access_that_aws_refuses_is_refused(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidParameterValueError, match=named):
+        check_access(settings)
+
+
+def test_pollers_request_tokens_with_all_that_the_mapping_gives() -> None:
+    literal = {"OAUTHBEARER_SCOPE": "kafka", "OAUTHBEARER_LOGICAL_CLUSTER": "lkc-1", "OAUTHBEARER_IDENTITY_POOL": "p"}
+
+    client = client_access(given("OAUTHBEARER_AUTH", **literal), lambda _: json.dumps(TOKENS))
+
+    assert client["security.protocol"] == "SASL_SSL"
+    assert client["sasl.oauthbearer.token.endpoint.url"] == TOKENS["oauthTokenEndpointUrl"]
+    assert client["sasl.oauthbearer.scope"] == "kafka"
+    assert client["sasl.oauthbearer.extensions"] == "logicalCluster=lkc-1,identityPoolId=p"
+
+
+@pytest.mark.parametrize(
+    ("kind", "secret", "named"),
+    [
+        ("BASIC_AUTH", "{}", 'expected format of: {"username": "…", "password": "…"}'),
+        ("BASIC_AUTH", "just a password", "expected format"),
+        ("SERVER_ROOT_CA_CERTIFICATE", "{}", "certificate"),
+        ("OAUTHBEARER_AUTH", '{"oauthClientId": "mirror"}', "oauthTokenEndpointUrl"),
+        ("OAUTHBEARER_AUTH", json.dumps(TOKENS | {"oauthTokenEndpointUrl": "http://idp/token"}), "HTTPS"),
+        ("OAUTHBEARER_AUTH", json.dumps(TOKENS | {"oauthPrivateKey": "-----BEGIN"}), "two grants"),
+        ("IAM_AUTH", "", "has no IAM_AUTH"),
+    ],
+)
+def test_a_mapping_is_not_made_with_a_secret_of_another_form(
+    tmp_path: Path, kind: str, secret: str, named: str
+) -> None:
+    mappings = EventSourceMappings(functions={"forward": Nobody()}, folder=tmp_path, read_secret=lambda _: secret)
+
+    with pytest.raises(InvalidParameterValueError) as refused:
+        mappings.create(
+            FunctionName="forward",
+            Topics=["orders"],
+            StartingPosition="LATEST",
+            SelfManagedEventSource={"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["localhost:9092"]}},
+            **given(kind),
+        )
+
+    assert named in str(refused.value)
+    assert mappings.list() == []
+
+
+@pytest.mark.parametrize("action", ["secretsmanager:GetSecretValue", "kms:Decrypt"])
+@pytest.mark.parametrize("unreadable", ["not made", "disabled"])
+def test_a_mapping_whose_role_cannot_read_its_secret_never_polls(tmp_path: Path, action: str, unreadable: Any) -> None:
+    def refuse(secret: str) -> str:
+        raise SecretRefusedError(secret, action)
+
+    behaviour = LabBehaviour(unreadable=unreadable)
+    mappings = EventSourceMappings(
+        functions={"forward": Nobody()}, folder=tmp_path, read_secret=refuse, behaviour=behaviour
+    )
+    request = {
+        "FunctionName": "forward",
+        "Topics": ["orders"],
+        "StartingPosition": "LATEST",
+        "SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["localhost:9092"]}},
+        **given("SASL_SCRAM_512_AUTH"),
+    }
+
+    if unreadable == "not made":
+        with pytest.raises(SecretRefusedError, match=action):
+            mappings.create(**request)
+        assert mappings.list() == []
+        return
+    mapping = mappings._mappings[mappings.create(**request)["UUID"]]
+    assert mapping._work is not None
+    mapping._work.join(10)
+    found = mapping.configuration()
+    assert (found["State"], found["StateTransitionReason"]) == ("Disabled", "EVENT_SOURCE_AUTHN_ERROR")
+    assert "Cannot access secret manager value" in found["LastProcessingResult"]
+    mappings.stop()
+
+
+class Nobody:
+    """A function that is never invoked."""
+
+    def invoke(self, event: bytes) -> Any:
+        """See `Invoker`."""
+        raise AssertionError(event)
+
+
+CONNECTION = "arn:aws:kafka:us-east-1:123456789012:vpc-connection/999988887777/src/abcd1234"
+
+
+@pytest.mark.parametrize(
+    ("settings", "interfaces", "actions"),
+    [
+        (given("BASIC_AUTH"), False, set()),
+        (given("BASIC_AUTH", "VPC_SUBNET", "VPC_SECURITY_GROUP"), True, set()),
+        (given(arn=ARN), True, {"kafka:DescribeClusterV2", "kafka:GetBootstrapBrokers"}),
+        (
+            given(arn=CONNECTION),
+            True,
+            {"kafka:DescribeClusterV2", "kafka:DescribeVpcConnection", "kafka:GetBootstrapBrokers"},
+        ),
+    ],
+)
+def test_a_role_needs_what_aws_lists_for_the_source(
+    settings: dict[str, Any],
+    interfaces: bool,  # noqa: FBT001  a table's column
+    actions: set[str],
+) -> None:
+    needed = required_actions(settings)
+
+    assert {each for each in needed if each.startswith("kafka:")} == actions
+    assert {f"ec2:{verb}NetworkInterface" for verb in ("Create", "Delete")} <= needed if interfaces else not needed

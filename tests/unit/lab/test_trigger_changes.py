@@ -9,9 +9,9 @@ import pytest
 
 from lab.cloud import FlowMapping, Lab, function_name
 from lab.faults.trigger_changes import change_triggers
+from mirrorless.chain.lane import FlowName
 from mirrorless.config.loading import load
 from mirrorless.errors import ConfigurationError
-from mirrorless.lane import FlowName
 from mirrorless.scheduled.settings import control_settings
 
 FLOW = FlowName("a", "b")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrorless.chain.losses import LOSSES, ExplainedGap, GapCause
 from mirrorless.lanes.gaps import (
     EVENT_BYTES,
     UNREAD,
@@ -21,8 +22,7 @@ from mirrorless.lanes.gaps import (
     gaps_of,
     to_confirm,
 )
-from mirrorless.losses import LOSSES, ExplainedGap, GapCause
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 from tests.support.chains import run
 
 EXPIRES = Cleanup(compacts=False, expires=True)

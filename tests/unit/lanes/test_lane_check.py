@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Head, Lease, Stop, StopReason
+from mirrorless.chain.losses import GapSummary
+from mirrorless.chain.run import Link, Run
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Head, Lease, Stop
 from mirrorless.lanes.chain_scan import LINKS, scan_chain
 from mirrorless.lanes.check_state import UNCLEAN, LaneNotes, TopicNotes, read_notes
+from mirrorless.lanes.foreign import LOOK_AGAIN_MS, ForeignCheck
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.gaps import Cleanup, GapRange, Look
 from mirrorless.lanes.lane_check import ROUND_MS, LaneCheck
-from mirrorless.losses import GapSummary
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.lanes.log_comparison import LogComparison
+from mirrorless.ports.kafka import EpochEnd, RangesRead, TopicPartition
 from mirrorless.protocol.digest import fingerprint
-from mirrorless.record import Record
-from mirrorless.run import Link, Run
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import BatchUnreadable
 from mirrorless.scheduled.runner import RoundReport
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
 from tests.support.clusters import Entry, MemoryCluster, MemoryTarget, stable_offset
@@ -80,6 +84,64 @@ class MemorySource:
 
 
 @dataclass(slots=True)
+class SourceLogs:
+    """The source's logs: whose leader has which epoch, where the epochs before ended, and the records at offsets."""
+
+    current_epochs: dict[TopicPartition, int] = field(default_factory=lambda: {("orders", 0): 4, ("orders", 1): 4})
+    ended_at: dict[TopicPartition, int] = field(default_factory=dict)
+    records: dict[int, Record] = field(default_factory=dict)
+    asked: int = 0
+    down: bool = False
+    damaged: set[TopicPartition] = field(default_factory=set)
+    while_reading: Callable[[], None] = lambda: None
+    """Called when one partition is read alone."""
+
+    def current(self, topics: Iterable[str], deadline: Deadline) -> dict[TopicPartition, int]:  # noqa: ARG002 -- the port's
+        """See `LogEpochs.current`."""
+        if self.down:
+            raise Retriable("the source does not answer")
+        return {place: epoch for place, epoch in self.current_epochs.items() if place[0] in set(topics)}
+
+    def ends(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> dict[TopicPartition, EpochEnd]:  # noqa: ARG002 -- same
+        """See `LogEpochs.ends`."""
+        self.asked += 1
+        return {place: EpochEnd(epoch, self.ended_at.get(place, 0)) for place, epoch in epochs.items()}
+
+    def topic_ids(self, topics: Iterable[str], deadline: Deadline) -> dict[str, str]:
+        """See `LogEpochs.topic_ids`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """See `LogEpochs.close`."""
+
+    def read(
+        self,
+        ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]],
+        deadline: Deadline,  # noqa: ARG002 -- same
+        *,
+        near: int,  # noqa: ARG002 -- same
+        size: int,  # noqa: ARG002 -- same
+    ) -> dict[TopicPartition, RangesRead]:
+        """See `CommittedLog.read`."""
+        if len(ranges) == 1:
+            self.while_reading()
+        return {
+            place: RangesRead(
+                until=wanted[-1][1],
+                records=[self.records[o] for first, after in wanted for o in range(first, after) if o in self.records],
+                damage=BatchUnreadable("damaged", offset=9) if place in self.damaged else None,
+            )
+            for place, wanted in ranges.items()
+        }
+
+    def elect(self, *, ended_at: int, record: Record) -> None:
+        """Another leader of the first lane, where the epoch before ended; and the last record that a reader finds."""
+        self.current_epochs["orders", 0] += 2
+        self.ended_at["orders", 0] = ended_at
+        self.records = {record.offset: record}
+
+
+@dataclass(slots=True)
 class Stage:
     """A flow whose only topic has two partitions; the target's log is made of entries."""
 
@@ -90,6 +152,33 @@ class Stage:
     documents: MemoryDocuments = field(default_factory=MemoryDocuments)
     cluster: MemoryCluster = field(default_factory=lambda: MemoryCluster(topics={REMOTE: [[], []]}))
     source: MemorySource = field(default_factory=MemorySource)
+    logs: SourceLogs = field(default_factory=SourceLogs)
+    shared: set[str] = field(default_factory=set)
+    """Topics to whose remote topics others are to write as well."""
+    target_looks: list[dict[TopicPartition, list[GapRange]]] = field(default_factory=list)
+    target_silent: bool = False
+    most_read: int = 1_000
+    """Offsets that one look at the target reads."""
+
+    def look(
+        self,
+        ranges: Mapping[TopicPartition, Sequence[GapRange]],
+        *,
+        committed: bool,
+        deadline: Deadline,  # noqa: ARG002 -- the port's
+    ) -> Mapping[TopicPartition, Look]:
+        """See `TargetReader.look`."""
+        assert committed
+        if self.target_silent:
+            raise Retriable("the target does not answer")
+        self.target_looks.append({place: list(wanted) for place, wanted in ranges.items()})
+        found = {}
+        for (topic, partition), wanted in ranges.items():
+            log = self.cluster.topics[topic][partition]
+            until = min(wanted[-1][1], stable_offset(log), wanted[0][0] + self.most_read)
+            seen = [at for first, end in wanted for at in range(first, min(end, until)) if log[at].state == "committed"]
+            found[topic, partition] = Look(until=until, visible=dict.fromkeys(seen, 1))
+        return found
 
     def ends(
         self,
@@ -108,10 +197,17 @@ class Stage:
             topics=lambda _deadline: {"orders": 2},
             ends=self,
             gaps=GapCheck(source=self.source, ledger=self.ledger, states=self.states, clock=lambda: self.now),
+            logs=LogComparison(chains=self.chains, epochs=self.logs, log=self.logs),
             chains=self.chains,
             states=self.states,
             target=MemoryTarget(self.cluster, "check"),
             documents=self.documents,
+            foreign=ForeignCheck(
+                remote_topic=lambda topic: f"us-east.{topic}",
+                target=self,
+                states=self.states,
+                alone=lambda topics: {topic for topic in topics if topic not in self.shared},
+            ),
             clock=lambda: self.now,
             transaction_timeout_ms=TIMEOUT,
             map_retention_days=30,
@@ -192,7 +288,7 @@ def test_a_lane_that_moved_costs_one_read_of_the_chain_and_the_source_none() -> 
 
     assert stage.chains.reads == reads + 1
     assert stage.source.looks == 0
-    assert stage.notes() == LaneNotes(clean_at=22, generation=0, checked=20)
+    assert stage.notes() == LaneNotes(clean_at=22, generation=0, checked=20, epoch=4, claimed=21)
 
 
 def test_a_run_in_doubt_that_was_given_up_by_a_reset_is_not_taken_up_again() -> None:
@@ -313,7 +409,7 @@ def test_gaps_of_a_generation_that_was_closed_are_not_read_from_another_topic() 
     assert losses(stage) == [(3, 4, "unexplained")]
     assert [loss.generation for loss in stage.ledger.read(LANE)] == [1]
     assert (harmless(stage, 0), harmless(stage, 1)) == ({"superseded": 1}, {"transaction_marker": 1})
-    assert stage.notes() == LaneNotes(clean_at=14, generation=1, checked=5)
+    assert stage.notes() == LaneNotes(clean_at=14, generation=1, checked=5, epoch=4, claimed=13)
     assert [report.figures["lanes-waiting"] for report in reports] == [1, 0]
 
 
@@ -448,7 +544,7 @@ def test_a_stable_offset_that_stands_still_for_longer_than_any_transaction_is_re
 
 def test_a_stable_offset_that_moves_is_not_stuck() -> None:
     """Under load there is an open transaction at almost every read, each time another one."""
-    stage = Stage()
+    stage = Stage(shared={"orders"})
     log = stage.cluster.topics[REMOTE][1]
     record = _record(run(0, 1, (0, 0, 1)))
     for _ in range(5):
@@ -515,7 +611,8 @@ def test_notes_are_small_and_read_back() -> None:
 
     assert len(document) < 100
     assert read_notes(stage.documents, FLOW)["orders"] == TopicNotes(
-        lanes={0: LaneNotes(clean_at=11, checked=10), 1: LaneNotes()}, renewed_at=T
+        lanes={0: LaneNotes(clean_at=11, checked=10, epoch=4, claimed=10), 1: LaneNotes(epoch=4, claimed=0)},
+        renewed_at=T,
     )
     assert stage.ledger.summary(LANE, 0) == GapSummary(lane=LANE, generation=0)
 
@@ -545,3 +642,416 @@ def test_a_jobs_long_transaction_is_no_stuck_partition() -> None:
     assert {report.figures["stuck-partitions"] for report in reports} == {0}
     stage.states.let_go(LANE, "backfill-1")
     assert stage.round().figures["stuck-partitions"] == 1
+
+
+# Logs that have another leader
+
+
+SAME, OTHER = (Record(9, 1_500, [], b"k", value) for value in (b"as it was copied", b"another"))
+
+
+def copied(stage: Stage) -> None:
+    """Ten records of the first lane, the last of which is known, and a round that notes the leader."""
+    stage.committed(replace(run(0, 10, (0, 0, 10)), fingerprint=fingerprint(SAME)))
+    stage.round()
+
+
+def stop_of(stage: Stage) -> Stop | None:
+    state = stage.states.states.get(LANE)
+    return None if state is None else state.stop
+
+
+def test_as_long_as_no_leader_changes_no_log_is_compared() -> None:
+    stage = Stage()
+    copied(stage)
+
+    stage.round()
+
+    assert (stage.logs.asked, stage.notes().epoch) == (0, 4)
+
+
+def test_a_new_leader_that_has_what_was_copied_is_noted() -> None:
+    stage = Stage()
+    copied(stage)
+    stage.logs.elect(ended_at=6, record=SAME)
+
+    report = stage.round()
+    asked = stage.logs.asked
+    stage.round()
+
+    assert quiet(report)
+    assert (stage.notes().epoch, stop_of(stage), stage.logs.asked) == (6, None, asked)
+
+
+@pytest.mark.parametrize("standing", [None, "contradiction", "truncated"])
+def test_a_log_that_parts_from_the_copy_stops_its_lane_there_until_it_is_reset(standing: StopReason | None) -> None:
+    stage = Stage()
+    copied(stage)
+    if standing is not None:
+        stage.states.stop(LANE, Stop(reason=standing, upstream_offset=0, detail="", at=T))
+    stage.logs.elect(ended_at=6, record=OTHER)
+
+    report = stage.round()
+
+    stop = stop_of(stage)
+    assert stop is not None
+    assert (stop.reason, stop.upstream_offset) == ("truncated", 6)
+    assert (report.figures["logs-parted"], stage.notes().epoch) == (1, 4)
+    assert "--to 6 " in report.troubles[0]
+
+    stage.states.states.clear()  # resumed, without a reset
+    stage.round()
+    assert stop_of(stage) is not None
+
+    stage.states.states.clear()
+    stage.chains.reset(reset(10, 6))
+    stage.round()
+    assert (stop_of(stage), stage.notes().epoch) == (None, 6)
+
+
+def test_a_lane_that_is_held_stays_so_where_its_log_parts() -> None:
+    stage = Stage()
+    copied(stage)
+    held = Stop(reason="held", upstream_offset=10, detail="as ordered", at=T)
+    stage.states.stop(LANE, held)
+    stage.logs.elect(ended_at=6, record=OTHER)
+
+    assert stage.round().figures["logs-parted"] == 1
+    assert stop_of(stage) == replace(held, untrue_from=6), "and its map answers nothing as exact"
+
+
+def test_a_lane_in_doubt_is_compared_once_it_is_settled() -> None:
+    stage = Stage()
+    copied(stage)
+    stage.prepared(run(10, 13, (10, 0, 3)), "committed")
+    stage.logs.elect(ended_at=6, record=OTHER)
+
+    stage.round()
+    assert stop_of(stage) is None
+    stage.now += TIMEOUT * 10
+    stage.round()
+    stage.round()
+
+    assert stop_of(stage) is not None
+
+
+def test_a_source_that_does_not_answer_leaves_everything_else_to_be_checked() -> None:
+    stage = Stage()
+    copied(stage)
+    stage.logs.elect(ended_at=6, record=OTHER)
+    stage.logs.down = True
+    stage.committed(run(10, 20, (10, 11, 10)))
+
+    report = stage.round()
+
+    assert [trouble for trouble in report.troubles if "logs wait" in trouble]
+    assert report.figures["lanes-checked"] == 1
+    stage.logs.down = False
+    assert stage.round().figures["logs-parted"] == 1
+
+
+def both_parted(stage: Stage) -> Lane:
+    """Both lanes with ten records of which their logs have another last one; the second lane."""
+    second = replace(LANE, partition=1)
+    copied(stage)
+    stage.chains.prepare([replace(run(0, 10, (0, 0, 10)), lane=second, fingerprint=fingerprint(SAME))])
+    stage.logs.elect(ended_at=6, record=OTHER)
+    stage.logs.current_epochs["orders", 1], stage.logs.ended_at["orders", 1] = 6, 6
+    return second
+
+
+def test_logs_for_which_a_round_has_no_time_come_first_in_the_next_one() -> None:
+    stage = Stage()
+    second = both_parted(stage)
+
+    def slow() -> None:
+        stage.now += ROUND_MS
+
+    stage.logs.while_reading = slow
+
+    first_round = stage.round()
+    assert len(stage.states.states) == 1
+    assert [trouble for trouble in first_round.troubles if trouble.startswith("1 logs wait to be compared")]
+    stage.round()
+
+    assert set(stage.states.states) == {LANE, second}
+
+
+def test_a_log_that_takes_all_of_each_round_and_is_not_read_even_so_is_not_always_the_first() -> None:
+    stage = Stage()
+    second = both_parted(stage)
+    stage.logs.damaged = {("orders", 0)}
+
+    def slow() -> None:
+        stage.now += ROUND_MS
+
+    stage.logs.while_reading = slow
+    stage.round()
+    stage.now += 60_000 - stage.now % 60_000
+    stage.round()
+
+    assert set(stage.states.states) == {second}
+
+
+def test_a_log_that_cannot_be_read_holds_up_no_other_one() -> None:
+    stage = Stage()
+    second = both_parted(stage)
+    stage.logs.damaged = {("orders", 0)}
+
+    report = stage.round()
+
+    assert set(stage.states.states) == {second}
+    assert [trouble for trouble in report.troubles if trouble.startswith(f"{LANE}: its log waits")]
+
+
+def test_of_a_lane_that_is_seen_for_the_first_time_the_leader_is_noted() -> None:
+    stage = Stage()
+    stage.logs.elect(ended_at=6, record=OTHER)
+    stage.committed(replace(run(0, 10, (0, 0, 10)), fingerprint=fingerprint(SAME)))
+
+    assert quiet(stage.round())
+    assert stage.notes().epoch == 6
+
+
+# Records of other producers
+
+
+def foreign(stage: Stage, count: int = 3, state: str = "committed", partition: int = 0) -> int:
+    """Records of another producer at the end of a remote partition; the first one's offset."""
+    log = stage.cluster.topics[REMOTE][partition]
+    at, record = len(log), _record(run(900, 901, (900, 0, 1)))
+    log += [Entry(record, state, "another")] * count  # type: ignore[arg-type]  # a literal by way of str
+    return at
+
+
+def ran(stage: Stage, position: int, *lengths: int) -> None:
+    """One run of the first lane, whose records another producer's stand between where there is more than one length."""
+    spans: list[tuple[int, int, int]] = []
+    upstream = position
+    log = stage.cluster.topics[REMOTE][0]
+    for length in lengths:
+        if spans:
+            foreign(stage, 1)
+        spans.append((upstream, len(log), length))
+        log += [Entry(_record(run(upstream, upstream + 1, spans[-1])), "committed", WRITER)] * length
+        upstream += length
+    log.append(Entry(None, "marker", WRITER))
+    stage.chains.prepare([run(position, upstream, *spans)])
+
+
+def said(report: RoundReport) -> list[str]:
+    return [each for each in report.troubles if "this flow has not written" in each]
+
+
+@pytest.mark.parametrize("where", ["before", "between", "within", "behind", "alone"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_record_that_the_flow_has_not_written_is_said_wherever_it_stands(where: str, count: int) -> None:
+    stage = Stage()
+    at = foreign(stage, count) if where in {"before", "alone"} else 0
+    if where != "alone":
+        ran(stage, 0, *((4, 4) if where == "within" else (8,)))
+        at = 4 if where == "within" else at
+    if where == "between":
+        at = foreign(stage, count)
+        ran(stage, 8, 2)
+    if where == "behind":
+        at = foreign(stage, count)
+
+    report = stage.round()
+
+    assert report.figures["lanes-foreign"] == 1
+    (sentence,) = said(report)
+    assert (
+        f"us-east.orders has records that this flow has not written, from partition and downstream offset 0 @ {at}"
+        in sentence
+    )
+    assert "`mirrorless verify start 'us-east->eu-west' orders`" in sentence
+
+
+def test_what_comes_to_a_lane_at_rest_is_said_in_the_next_round() -> None:
+    stage = Stage()
+    ran(stage, 0, 8)
+    assert quiet(stage.round())
+
+    foreign(stage)
+
+    assert [len(said(stage.round())) for _ in range(2)] == [1, 1]
+
+
+def test_markers_and_aborted_records_are_not_foreign_and_only_the_latter_cost_a_look() -> None:
+    stage = Stage()
+    ran(stage, 0, 8)
+    ran(stage, 8, 4)
+    assert quiet(stage.round())
+    assert stage.target_looks == []
+
+    foreign(stage, 5, state="aborted")
+    stage.cluster.topics[REMOTE][0].append(Entry(None, "marker", "another"))
+    ran(stage, 12, 4)
+    reports = [stage.round() for _ in range(3)]
+
+    assert all(map(quiet, reports))
+    assert [report.figures["lanes-foreign"] for report in reports] == [0, 0, 0]
+    assert stage.target_looks == [{(REMOTE, 0): [(13, 20)]}]
+
+
+def test_a_run_in_doubt_is_not_foreign_and_what_stands_behind_it_is_found_once_it_is_settled() -> None:
+    stage = Stage()
+    ran(stage, 0, 8)
+    stage.prepared(run(8, 9, (8, 0, 1)), "committed")
+    foreign(stage)
+
+    reports = [stage.round() for _ in range(3)]
+
+    assert [report.figures["lanes-foreign"] for report in reports] == [0, 1, 1]
+    assert reports[1].figures["doubts-settled"] == 1
+
+
+@pytest.mark.parametrize("why", ["fenced", "held", "shared"])
+def test_where_others_are_to_write_nothing_is_looked_for(why: str) -> None:
+    """After a failover producers write to the remote topic; a failback's job joins what it has brought back."""
+    stage = Stage(shared={"orders"} if why == "shared" else set())
+    ran(stage, 0, 8)
+    order = Stop(reason="held", upstream_offset=0, detail="", at=T)
+    if why == "fenced":
+        stage.states.fence(FLOW, order)
+    if why == "held":
+        stage.states.stop(LANE, order)
+    first = foreign(stage)
+
+    assert [said(stage.round()) for _ in range(3)] == [[], [], []]
+    assert stage.target_looks == []
+
+    if why != "shared":  # what was joined meanwhile is claimed, and what was not is found
+        stage.states.lift(FLOW)
+        stage.states.resume(LANE)
+        stage.chains.prepare([run(8, 11, (8, first, 3))])
+        assert said(stage.round()) == []
+        foreign(stage)
+        assert len(said(stage.round())) == 1
+
+
+def test_a_target_that_does_not_answer_is_looked_at_in_the_next_round() -> None:
+    stage = Stage()
+    foreign(stage)
+    ran(stage, 0, 8)
+    stage.target_silent = True
+
+    assert "looked for in the next round" in stage.round().troubles[0]
+    assert stage.notes().checked == 0
+    stage.target_silent = False
+
+    assert len(said(stage.round())) == 1
+    assert stage.notes().checked == 8
+
+
+def test_a_look_that_was_cut_short_goes_on_from_where_it_was() -> None:
+    stage = Stage(most_read=4)
+    ran(stage, 0, 8)
+    foreign(stage, 10, state="aborted")
+    at = foreign(stage)
+    ran(stage, 8, 2)
+
+    reports = [stage.round() for _ in range(5)]
+
+    assert [report.figures["lanes-foreign"] for report in reports] == [0, 0, 1, 1, 1]
+    assert f"0 @ {at}" in said(reports[2])[0]
+    assert stage.notes().checked == 10
+
+
+def test_a_producer_that_goes_on_is_looked_at_twice_an_hour_and_one_that_stopped_needs_nobody_after_an_hour() -> None:
+    stage = Stage()
+    ran(stage, 0, 8)
+    for position in range(8, 108):
+        foreign(stage)
+        ran(stage, position, 1)
+        assert stage.round().figures["lanes-foreign"] == 1
+    assert len(stage.target_looks) == 1 + 100 * 60_000 // LOOK_AGAIN_MS
+
+    reports = []
+    for position in range(108, 208):
+        ran(stage, position, 1)
+        reports.append(stage.round())
+    assert (reports[-1].figures["lanes-foreign"], len(said(reports[-1]))) == (0, 1)
+
+
+def test_a_reset_ends_what_was_said_and_the_next_generation_may_begin_anywhere() -> None:
+    stage = Stage()
+    foreign(stage)
+    ran(stage, 0, 8)
+    assert len(said(stage.round())) == 1
+
+    stage.chains.reset(reset(8, 0))
+    foreign(stage)
+    stage.chains.prepare([run(0, 2, (0, 15, 2), generation=1)])
+    log = stage.cluster.topics[REMOTE][0]
+    log += [Entry(_record(run(0, 1, (0, 0, 1))), "committed", WRITER)] * 2 + [Entry(None, "marker", WRITER)]
+
+    assert [said(stage.round()) for _ in range(2)] == [[], []]
+    foreign(stage)
+    assert len(said(stage.round())) == 1
+
+
+def test_records_of_links_that_have_expired_are_not_foreign() -> None:
+    stage = Stage()
+    ran(stage, 0, 10)
+    stage.round()
+    for position in range(10, 50, 10):
+        ran(stage, position, 10)
+    for link in stage.chains.of(LANE):
+        if link.position in (10, 20):
+            stage.chains.replace_link(link, None)
+
+    assert quiet(stage.round())
+    assert stage.target_looks == []
+
+
+def test_what_stands_behind_an_end_of_the_map_that_may_have_expired_may_be_the_flows() -> None:
+    stage = Stage()
+    ran(stage, 0, 10)
+
+    class Expired(MemoryChains):
+        def heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
+            """See `Chains.heads`."""
+            return {lane: replace(head, expired=True) for lane, head in super().heads(lanes).items()}
+
+    stage.chains = Expired(stage.chains.memory)
+    foreign(stage)
+
+    assert said(stage.round()) == []
+
+
+def test_runs_that_a_scan_has_not_come_to_are_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirrorless.lanes.chain_scan.LINKS", 1)
+    stage = Stage()
+    for position in range(0, 60, 10):
+        ran(stage, position, 10)
+
+    reports = [stage.round() for _ in range(4)]
+
+    assert [report.figures["lanes-waiting"] for report in reports] == [1, 1, 1, 0]
+    assert not any(map(said, reports))
+
+
+def test_a_new_generation_may_begin_anywhere() -> None:
+    """Behind what was written at a failover, or what another chain has written."""
+    stage = Stage()
+    ran(stage, 0, 8)
+    stage.round()
+    stage.chains.reset(reset(8, 0))
+    foreign(stage)
+    log = stage.cluster.topics[REMOTE][0]
+    stage.chains.prepare([run(0, 2, (0, len(log), 2), generation=1)])
+    log += [Entry(_record(run(0, 1, (0, 0, 1))), "committed", WRITER)] * 2 + [Entry(None, "marker", WRITER)]
+
+    assert [said(stage.round()) for _ in range(2)] == [[], []]
+
+
+def test_partitions_are_named_together_by_topic() -> None:
+    stage = Stage()
+    for partition in (0, 1):
+        foreign(stage, partition=partition)
+
+    (sentence,) = said(stage.round())
+
+    assert "0 @ 0, 1 @ 0 on" in sentence

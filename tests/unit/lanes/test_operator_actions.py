@@ -5,23 +5,25 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
 from cli.main import build_parser
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, Stop, head_of
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, LeftOut, Stop, StopReason, head_of
+from mirrorless.chain.run import Run, Span
 from mirrorless.lanes.operator_actions import (
     NotAllowed,
     ResetPlan,
     advice,
-    check_quarantine,
     given_up,
     plan_hold,
+    plan_quarantine,
     plan_reset,
     resumption,
 )
-from mirrorless.run import Run, Span
+from mirrorless.protocol.log_parting import until_stop
 
 LANE = Lane(FlowName("us-east", "eu-west"), "orders", 3)
 NOW = 1_763_686_800_000
@@ -45,7 +47,7 @@ AT_100 = head_of(RUN)
 IN_DOUBT = head_of(replace(RUN, state="prepared"))
 
 
-def stopped(reason: str, upstream_offset: int) -> LaneState:
+def stopped(reason: StopReason, upstream_offset: int) -> LaneState:
     return LaneState(stop=Stop(reason=reason, upstream_offset=upstream_offset, detail="why", at=1))
 
 
@@ -54,7 +56,9 @@ def reset(head: Head, state: LaneState, to: int) -> ResetPlan:
 
 
 def test_a_refused_record_may_be_left_out() -> None:
-    check_quarantine(LANE, stopped("refused", 100), 100)
+    (order,) = plan_quarantine(LANE, AT_100, stopped("refused", 100), 100)
+
+    assert order == LeftOut(first=100, next=101, why="why")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +73,7 @@ def test_a_refused_record_may_be_left_out() -> None:
 def test_nothing_else_may_be_left_out(state: LaneState, complaint: str) -> None:
     """Leaving out a record that was not refused would lose it by a typing error."""
     with pytest.raises(NotAllowed, match=complaint):
-        check_quarantine(LANE, state, 100)
+        plan_quarantine(LANE, AT_100, state, 100)
 
 
 def test_a_reset_closes_the_chain_where_its_next_run_would_stand() -> None:
@@ -228,10 +232,8 @@ def test_a_lane_that_a_job_has_is_not_reset() -> None:
         reset(AT_100, state, 140)
 
 
-@pytest.mark.parametrize(
-    "reason", ["refused", "contradiction", "broken", "recreated", "truncated", "held", "backfilled", "other"]
-)
-def test_the_advice_of_every_stop_has_commands_that_run_as_printed(reason: str) -> None:
+@pytest.mark.parametrize("reason", [*get_args(StopReason), "of a later version"])
+def test_the_advice_of_every_stop_has_commands_that_run_as_printed(reason: StopReason) -> None:
     said = advice(LANE, Stop(reason=reason, upstream_offset=7, detail="", at=NOW))
 
     commands = [shlex.split(code) for code in re.findall(r"`([^`]+)`", said)]
@@ -239,3 +241,59 @@ def test_the_advice_of_every_stop_has_commands_that_run_as_printed(reason: str) 
     for program, *words in commands:
         assert program == "mirrorless"
         build_parser(words[:1]).parse_args(words)  # ends the test with the parser's own words if it does not
+
+
+def refused(offset: int, cause: str = "INVALID_RECORD") -> Stop:
+    return Stop(reason="refused", upstream_offset=offset, detail="w" * 900, at=1, cause=cause)
+
+
+def test_a_range_is_one_small_order_and_those_that_are_passed_are_dropped() -> None:
+    known = (LeftOut(first=90, next=100), LeftOut(first=95, next=101, why="other"))
+    orders = plan_quarantine(LANE, AT_100, LaneState(stop=refused(100), quarantine=known), 100, to=10_100, alike=True)
+
+    assert orders == (known[1], LeftOut(first=100, next=10_100, cause="INVALID_RECORD", why="w" * 200))
+    assert orders[1].covers(10_099, "INVALID_RECORD")
+    assert not orders[1].covers(10_099, "MSG_SIZE_TOO_LARGE"), "another reason is another decision"
+    assert not orders[1].covers(10_099), "what the target takes is not left out"
+    assert not orders[1].covers(10_100, "INVALID_RECORD")
+    again = plan_quarantine(LANE, AT_100, LaneState(stop=refused(100), quarantine=orders), 100, to=10_100, alike=True)
+    assert again == orders
+
+
+@pytest.mark.parametrize(
+    ("state", "to", "alike", "complaint"),
+    [
+        (LaneState(stop=refused(100)), 100, False, "before this record"),
+        (LaneState(stop=refused(100, cause="")), 200, True, "earlier version"),
+        (LaneState(stop=refused(100), quarantine=LeftOut.each(*range(101, 301))), None, False, "200 orders"),
+    ],
+)
+def test_a_range_that_cannot_be_is_refused(state: LaneState, to: int | None, complaint: str, *, alike: bool) -> None:
+    with pytest.raises(NotAllowed, match=complaint):
+        plan_quarantine(LANE, AT_100, state, 100, to=to, alike=alike)
+
+
+@pytest.mark.parametrize(
+    ("cause", "remedy"),
+    [("INVALID_TIMESTAMP", "message.timestamp.before.max.ms"), ("", "max.message.bytes"), ("DAMAGED", "replicas")],
+)
+def test_the_advice_for_a_refused_record_is_that_of_its_cause(cause: str, remedy: str) -> None:
+    said = advice(LANE, refused(100, cause))
+
+    assert remedy in said
+    assert ("max.message.bytes" in said) is (remedy == "max.message.bytes")
+    assert ("--alike" in said) is bool(cause)
+
+
+def test_a_lane_that_is_on_its_way_to_what_was_replicated_is_not_reset_beyond_it() -> None:
+    """Carried out too early, the next order would leave out what lies before it."""
+    stop = until_stop(LANE, ((RUN.next + 5, RUN.next + 9),), now=NOW)
+    head = Head(generation=1, position=RUN.next, run=RUN)
+
+    with pytest.raises(NotAllowed, match=f"on its way to {RUN.next + 5}") as found:
+        plan_reset(LANE, head, LaneState(stop=stop), RUN.next + 9, reason="", now=NOW)
+
+    assert f"--to {RUN.next} " in found.value.hint
+    assert plan_reset(LANE, head, LaneState(stop=stop), RUN.next, reason="", now=NOW).loss is None
+    there = replace(head, position=RUN.next + 5)
+    assert plan_reset(LANE, there, LaneState(stop=stop), RUN.next + 9, reason="", now=NOW).loss is None

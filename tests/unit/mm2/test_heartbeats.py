@@ -8,8 +8,7 @@ import pytest
 
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.mm2.heartbeats import Heartbeats
-from mirrorless.mm2.internal_records import Heartbeat
-from mirrorless.mm2.internal_topics import COMPACTED, OPEN_MS, CircuitBreaker, within
+from mirrorless.mm2.internal_records import COMPACTED, OPEN_MS, CircuitBreaker, Heartbeat, within
 from mirrorless.scheduled.runner import RoundReport
 from tests.support.chains import FLOW
 from tests.support.group_cluster import MemoryTopics

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.benchmarks.mm2_store import SLOTS, Sync, SyncSender, SyncStore, SyncWriter
+from tests.support.mm2_store import SLOTS, Sync, SyncSender, SyncStore, SyncWriter
 
 LAG_50 = (
     (0, 100, True),

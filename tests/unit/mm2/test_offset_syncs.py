@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from mirrorless.chain.lane_state import Stop
+from mirrorless.chain.run import Run
 from mirrorless.errors import Retriable
 from mirrorless.mm2.internal_records import OffsetSync
 from mirrorless.mm2.offset_syncs import OffsetSyncs
-from mirrorless.run import Run
+from mirrorless.protocol.map_reads import MapReads
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
+from tests.support.chains import reset, run
 from tests.support.group_cluster import TwoClusters, settings
 
 
@@ -32,7 +35,7 @@ class Syncing:
             scope=FlowScope.of(self.world.settings),
             partitions=lambda _deadline: self.partitions,
             target=self.world.target_topics,
-            chains=self.world.chains,
+            chains=MapReads(chains=self.world.chains, stops=self.world.states.read),
             documents=self.world.documents,
             replication_factor=2,
             clock=lambda: self.world.now,
@@ -104,6 +107,24 @@ def test_a_run_in_doubt_gets_its_offset_sync_once_it_is_confirmed() -> None:
 
     world.chains.confirm([link for link in world.chains.of(world.lane()) if isinstance(link, Run)])
 
+    assert syncing.act() == 1
+
+
+def test_a_lane_whose_map_is_not_true_gets_no_offset_sync_until_it_is_reset() -> None:
+    syncing = Syncing()
+    world = syncing.world
+    for lane in (world.lane(0), world.lane(1)):
+        world.produce(lane, -3)
+        world.replicate(lane)
+    world.states.stop(world.lane(), Stop(reason="broken", upstream_offset=0, detail="", at=1, untrue_from=0))
+
+    assert syncing.act() == 1
+    assert [partition for _, partition, *_ in syncing.found()] == [1]
+
+    world.chains.reset(reset(3, 0))
+    world.states.resume(world.lane())
+    world.target_log(world.lane()).extend([0, 1, 2])
+    world.chains.prepare([run(0, 3, (0, 4, 3), generation=1)])
     assert syncing.act() == 1
 
 

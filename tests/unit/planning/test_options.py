@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
-from mirrorless.cost.pull import ShardSettings, fits, pull_p99
+from mirrorless.cost.pull import ShardSettings, fits, pull_p99, pulled
 from mirrorless.cost.replication import event_seconds, mirrorless
-from mirrorless.cost.scheduled_topics import pulled
+from mirrorless.flow.triggers import LONGEST_WINDOW_SECONDS
 from mirrorless.planning.options import (
     MEMORIES,
     SHARDS,
@@ -26,7 +26,6 @@ from mirrorless.planning.options import (
     option,
     pull_settings,
 )
-from mirrorless.triggers import LONGEST_WINDOW_SECONDS
 
 USUAL = ReplicationLoad(mb_per_second=1.0)
 HUNDRED = replace(USUAL, topics=100)

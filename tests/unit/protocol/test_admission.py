@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, head_of
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, head_of
 from mirrorless.protocol.admission import waits_for_history, waits_for_lease, waits_for_rest
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 from tests.support.chains import reset, run
 
 COPIED = head_of(replace(run(0, 100, (0, 0, 100)), examined=True))

@@ -20,7 +20,7 @@ from mirrorless.protocol.copy_choice import (
     cpu_beside_large,
     engine_of,
 )
-from mirrorless.record_batch import RecordBatch
+from mirrorless.records.record_batch import RecordBatch
 from tests.support.batches import batch_of
 from tests.support.protocol_world import records
 

@@ -6,18 +6,18 @@ import json
 
 import pytest
 
+from mirrorless.chain.lane import FlowName
+from mirrorless.chain.lane_state import NEW_LANE, Head, Stop, StopReason, head_of
 from mirrorless.errors import ConfigurationError
-from mirrorless.lane import FlowName
-from mirrorless.lane_state import NEW_LANE, Head, Stop, head_of
-from mirrorless.naming import FLOW_VARIABLE
+from mirrorless.flow.naming import FLOW_VARIABLE
+from mirrorless.flow.settings import decode_settings
 from mirrorless.ports.topics import ConfigEntry
 from mirrorless.protocol.admission import Waiting
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import StageProfile
 from mirrorless.protocol.lambda_response import lanes_stopped, lanes_wait, partial_batch_response
 from mirrorless.protocol.replicate import BatchOutcome
-from mirrorless.record import Record
-from mirrorless.settings import decode_settings
+from mirrorless.records.record import Record
 from mirrorless.topics.configs import configs_to_copy
 from tests.support.chains import FLOW, reset, run
 
@@ -50,7 +50,7 @@ def test_a_reset_opens_the_next_generation_where_the_operator_said() -> None:
 # The response to Lambda
 
 
-def stop(upstream_offset: int, reason: str = "refused") -> Stop:
+def stop(upstream_offset: int, reason: StopReason = "refused") -> Stop:
     return Stop(reason=reason, upstream_offset=upstream_offset, detail="too large", at=1)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mirrorless.protocol.digest import digest, fingerprint
-from mirrorless.record import Headers, Record
+from mirrorless.records.record import Headers, Record
 
 contents = st.none() | st.binary(max_size=6)
 headers = st.lists(st.tuples(st.text(max_size=3), contents), max_size=3)

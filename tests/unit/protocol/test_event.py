@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 from mirrorless.errors import EventError
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.event import Batch, decode_event
-from mirrorless.record import Headers, Record
+from mirrorless.records.record import Headers, Record
 
 EVENTS = Path(__file__).parents[2] / "events"
 AT = 1763686800123

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from mirrorless.chain.lane_state import NEW_LANE, Head, LaneState, LeftOut, Stop
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.lane_state import NEW_LANE, Head, LaneState, Stop
-from mirrorless.ports.kafka import Deadline, RangesRead, TopicPartition
+from mirrorless.ports.kafka import RangesRead, TopicPartition
 from mirrorless.protocol.admission import Waiting
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.gap_merge import NEAR_BYTES, Portion, gaps_of_batch, merged, near_offsets
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from mirrorless.record import Record
-from tests.support.protocol_world import TOPIC, T, World, records, replicate
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import BatchUnreadable
+from tests.support.protocol_world import TOPIC, T, World, lane, records, replicate
 
 AT_3 = Head(generation=0, position=3)
 PLACE = (TOPIC, 0)
@@ -75,7 +77,7 @@ def test_gaps_are_near_each_other_by_the_size_of_the_first_records(
 
 def portion(offsets: list[int], gaps: list[tuple[int, int]], read: RangesRead | None) -> Portion:
     batch = Batch.of_topic(TOPIC, {0: records(*offsets), 1: records(8)})
-    return merged(batch, {PLACE: gaps}, {} if read is None else {PLACE: read})
+    return merged(batch, {PLACE: gaps}, {} if read is None else {PLACE: read}, ordered=lambda *_: False)
 
 
 def offsets_of(batch: Batch | None) -> list[int]:
@@ -126,6 +128,7 @@ class StoredLog:
 
     records: dict[int, list[Record]]
     silent: Collection[int] = ()
+    damaged: Mapping[int, BatchUnreadable] = field(default_factory=dict)
     reads: int = 0
 
     def read(
@@ -139,11 +142,20 @@ class StoredLog:
         """See `CommittedLog.read`."""
         self.reads += 1
         shown = {place: gaps for place, gaps in ranges.items() if place[1] not in self.silent}
-        return {place: self._first(self.records[place[1]], gaps) for place, gaps in shown.items()}
+        return {place: self._first(place[1], gaps) for place, gaps in shown.items()}
 
-    def _first(self, stored: Sequence[Record], gaps: Sequence[tuple[int, int]]) -> RangesRead:
-        found = [each for each in stored if any(first <= each.offset < following for first, following in gaps)]
+    def _first(self, partition: int, gaps: Sequence[tuple[int, int]]) -> RangesRead:
+        found = [
+            each
+            for each in self.records[partition]
+            if any(first <= each.offset < following for first, following in gaps)
+        ]
         until = found[0].offset + 1 if len(found) > 1 else gaps[-1][1]
+        bad = self.damaged.get(partition)
+        if bad is not None and gaps[0][0] < (bad.next or bad.offset + 1) and bad.offset < until:
+            return RangesRead(
+                until=bad.offset, records=[each for each in found[:1] if each.offset < bad.offset], damage=bad
+            )
         return RangesRead(until=until, records=found[:1])
 
 
@@ -152,6 +164,31 @@ def reading(there: World, **options: Any) -> tuple[Replicator, StoredLog]:
     replicator, log = there.environment(), StoredLog(there.source, **options)
     replicator.from_log_start, replicator.gap_log = True, log
     return replicator, log
+
+
+@pytest.mark.parametrize("cause", ["", "DAMAGED"])
+@pytest.mark.parametrize("first", [0, 2])
+def test_a_damaged_batch_in_a_gap_stops_its_lane_and_an_order_leaves_it_out(first: int, cause: str) -> None:
+    """At the beginning of the gap, and behind a record of it; the other lane goes on."""
+    there = World({0: records(*range(first), 5, 6, 8), 1: records(*range(9))})
+    bad = BatchUnreadable("its checksum is another one", offset=first, following=5)
+    environment, _ = reading(there, damaged={0: bad})
+    event = there.batch(p0=[8], p1=[0, 8])
+
+    for _ in range(2):  # it stays where it is
+        outcome = environment.replicate(event, request="r", deadline=lambda: 60.0)
+        stop = outcome.stopped[PLACE]
+        assert (stop.reason, stop.upstream_offset, stop.cause) == ("refused", first, "DAMAGED")
+        assert (there.visible(0), there.visible(1)) == (list(range(first)), list(range(9)))
+        there.now += 61_000
+
+    there.states.quarantine(lane(), LeftOut(first=first, next=first + 1, cause=cause, why=stop.detail))
+    assert not reading(there, damaged={0: bad})[0].replicate(event, request="r", deadline=lambda: 60.0).stopped
+
+    assert there.visible(0) == [*range(first), 5, 6, 8]
+    (loss,) = there.ledger.read(lane())
+    assert (loss.first, loss.next, loss.cause) == (first, 5, "quarantined")
+    assert there.chains.beside().heads([lane()])[lane()].position == 9
 
 
 def test_a_batch_whose_gaps_are_large_goes_in_portions_to_its_end_but_for_a_lane_that_stops() -> None:

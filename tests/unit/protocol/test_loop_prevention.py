@@ -6,11 +6,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mirrorless.lane import FlowName
-from mirrorless.lane_state import RUNNING, Head, LaneState, Stop
-from mirrorless.origin import ORIGIN_HEADER, OriginRule
+from mirrorless.chain.lane import FlowName
+from mirrorless.chain.lane_state import RUNNING, Head, LaneState, Stop
 from mirrorless.protocol.plan import plan_lane
-from mirrorless.record import Headers, Record
+from mirrorless.records.origin import ORIGIN_HEADER, OriginRule
+from mirrorless.records.record import Headers, Record
 from tests.support.chains import LANE
 from tests.support.two_way_world import TOPIC, T, TwoWayWorld
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from mirrorless.chain.lane_state import RUNNING, LeftOut, Stop
+from mirrorless.chain.run import Run
 from mirrorless.errors import Retriable
 from mirrorless.lanes.gaps import gaps_of
 from mirrorless.protocol.event import Batch
-from mirrorless.run import Run
 from tests.support.oversize_world import Kind, OversizeWorld, bytes_in_event
 from tests.support.protocol_world import lane
 from tests.support.schedule import Attempt, Killed, lost_answer, watch_steps
@@ -164,3 +165,26 @@ def test_any_schedule_copies_records_that_no_event_can_carry_in_order_and_once( 
             assert not {"record", "oversize"} & set(found[first:following])
     counted.update(counts)
     counted["schedules"] += 1
+
+
+def test_a_mapping_that_stands_at_a_damaged_batch_is_a_stop_and_an_order_leaves_it_out() -> None:
+    world = OversizeWorld({0: ["record"] * 10}, random.Random(4), skips=False)  # noqa: S311  no secret
+    there, bad = world.there, (5, 8)
+    world.written, world.group = {0: 10}, {0: 5}
+    world.environment().replicate(there.batch(p0=[*range(5)]), request="r", deadline=lambda: 30.0)
+    there.damaged[0] = bad
+
+    def minutes() -> Stop | None:
+        for _ in range(20):  # some reads end early
+            there.now += 61_000
+            world.round(world.environment(writer="oversize"))
+        return there.states.read([lane()]).get(lane(), RUNNING).stop
+
+    stop = minutes()
+    assert stop is not None
+    assert (stop.reason, stop.upstream_offset, stop.cause) == ("refused", 5, "DAMAGED")
+
+    there.states.quarantine(lane(), LeftOut(first=5, next=6, cause="DAMAGED", why=stop.detail))
+    assert minutes() is None
+    assert there.visible() == [*range(5), 8, 9]
+    assert [(loss.first, loss.next, loss.cause) for loss in there.ledger.read(lane())] == [(5, 8, "quarantined")]

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from mirrorless.chain.lane_state import RUNNING, Head, LaneState, LeftOut, Stop
+from mirrorless.chain.run import Span
 from mirrorless.errors import ChainBroken
-from mirrorless.lane_state import RUNNING, Head, LaneState, Stop
 from mirrorless.protocol.digest import digest, fingerprint
 from mirrorless.protocol.outgoing import Element
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.settle import Attempt, settle_lane
-from mirrorless.record import Headers, Record
-from mirrorless.run import Span
+from mirrorless.records.record import Headers, Record
 from tests.support.chains import LANE, run
 
 NOW = 1_763_686_800_999
@@ -59,28 +59,28 @@ def test_records_below_the_position_are_held_back_and_the_rest_is_written(
 
 
 def test_a_quarantined_offset_is_left_out_and_passed() -> None:
-    found = plan(records(100, 101, 102), state=LaneState(quarantine=frozenset({101, 102, 7})))
+    found = plan(records(100, 101, 102), state=LaneState(quarantine=LeftOut.each(101, 102, 7)))
 
     assert (offsets(found.write), found.quarantined, found.next) == ([100], (101, 102), 103)
 
 
 def test_a_lane_with_nothing_but_a_quarantined_record_moves() -> None:
     """Otherwise the mapping would deliver it for ever."""
-    found = plan(records(100), state=LaneState(quarantine=frozenset({100})))
+    found = plan(records(100), state=LaneState(quarantine=LeftOut.each(100)))
 
     assert found.moves
     assert found.write == []
 
 
 def test_a_quarantined_record_that_the_client_cannot_write_stops_nothing() -> None:
-    found = plan([record(100, timestamp=0), record(101)], state=LaneState(quarantine=frozenset({100})))
+    found = plan([record(100, timestamp=0), record(101)], state=LaneState(quarantine=LeftOut.each(100)))
 
     assert found.stop is None
     assert offsets(found.write) == [101]
 
 
 def test_a_standing_stop_lets_pass_what_lies_before_it() -> None:
-    found = plan(records(101, 102, 103, 104), state=LaneState(stop=STANDING, quarantine=frozenset({104})))
+    found = plan(records(101, 102, 103, 104), state=LaneState(stop=STANDING, quarantine=LeftOut.each(104)))
 
     assert (offsets(found.write), found.quarantined, found.stop) == ([101, 102], (), STANDING)
 
@@ -140,7 +140,7 @@ def test_a_settled_run_says_what_stands_where() -> None:
 
 
 def test_a_settled_run_without_records_covers_what_was_quarantined() -> None:
-    run = settle_lane(plan(records(100), state=LaneState(quarantine=frozenset({100}))), [], ATTEMPT)
+    run = settle_lane(plan(records(100), state=LaneState(quarantine=LeftOut.each(100))), [], ATTEMPT)
 
     assert (run.position, run.next, run.spans, run.quarantined) == (100, 101, (), (100,))
     assert (run.fingerprint, run.digest, run.records) == (b"", b"", 0)
@@ -194,7 +194,7 @@ def test_a_job_that_is_stopped_covers_nothing_beyond_the_stop() -> None:
     assert (offsets(found.write), found.next) == ([102], 103)
 
 
-ORDERED = LaneState(quarantine=frozenset({101, 103, 105}))
+ORDERED = LaneState(quarantine=LeftOut.each(101, 103, 105))
 
 
 def test_the_first_part_of_a_plan_has_the_orders_before_its_end_and_covers_nothing_else() -> None:
@@ -219,6 +219,6 @@ def test_what_is_left_of_a_plan_begins_behind_the_run_of_its_first_part() -> Non
 
 
 def test_a_record_that_is_ordered_out_is_not_passed_while_the_stop_stands_before_it() -> None:
-    found = plan(records(102, 103), state=LaneState(stop=STANDING, quarantine=frozenset({103})))
+    found = plan(records(102, 103), state=LaneState(stop=STANDING, quarantine=LeftOut.each(103)))
 
     assert (offsets(found.write), found.quarantined, found.next) == ([102], (), 103)

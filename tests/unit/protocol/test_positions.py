@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from mirrorless.lane import Lane
-from mirrorless.lane_state import RUNNING, LaneState, Lease, Stop
-from mirrorless.ports.kafka import Deadline
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import RUNNING, LaneState, Lease, Stop
+from mirrorless.chain.run import Link, Reset
+from mirrorless.clock import Deadline
 from mirrorless.protocol.positions import Positions
-from mirrorless.run import Link, Reset
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
 from tests.support.clusters import MemoryCluster, MemoryTarget
 
@@ -202,3 +202,15 @@ def test_the_newest_run_is_no_read() -> None:
 
     assert warm.positions.links_over(LANE, 3, 4) == [run(3, 5, (3, 4, 2))]
     assert warm.chains.reads == before
+
+
+def test_a_lane_whose_chain_is_older_than_the_note_that_it_has_begun_gets_that_once() -> None:
+    warm = Warm()
+    warm.chains.prepare([run(0, 10, (0, 0, 10))])
+    warm.load(LANE, OTHER)
+
+    assert {lane: state.begun for lane, state in warm.states.states.items()} == {LANE: 0}, "a new lane has not begun"
+
+    warm.states.states[LANE] = replace(warm.states.states[LANE], begun=7)
+    warm.load(LANE, after_ms=1)
+    assert warm.states.states[LANE].begun == 7, "it is not written again while the environment remembers it"

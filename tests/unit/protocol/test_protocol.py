@@ -18,12 +18,14 @@ from dataclasses import replace
 
 import pytest
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import RUNNING, LaneState, LeftOut, Stop
+from mirrorless.chain.run import Run
+from mirrorless.chain.store import Journals
+from mirrorless.clock import Deadline
 from mirrorless.errors import ChainBroken, InDoubt, LeaseHeld, LostRace, Retriable
-from mirrorless.journal.store import Journals
-from mirrorless.lane import Lane
-from mirrorless.lane_state import RUNNING, LaneState, Stop
 from mirrorless.lanes.operator_actions import plan_reset
-from mirrorless.ports.kafka import Deadline, LookResult
+from mirrorless.ports.kafka import LookResult
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
@@ -31,9 +33,9 @@ from mirrorless.protocol.outgoing import first_offset, following_offset
 from mirrorless.protocol.positions import STATES_MS
 from mirrorless.protocol.recovery import settle_doubt, settle_doubts
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
+from mirrorless.protocol.transaction import SMALLER
 from mirrorless.protocol.translate import OffsetMap, Translation
-from mirrorless.record import Record, size_of
-from mirrorless.run import Run
+from mirrorless.records.record import Record, size_of
 from tests.support.batches import in_batches
 from tests.support.chains import MemoryChains, MemoryLaneStates, reset
 from tests.support.clusters import MemoryTarget, MemoryWriter
@@ -417,10 +419,15 @@ def settle(there: World, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "why"), [("expired", "no longer holds its witness"), (records(9)[0], "another record than this run's")]
+    ("seen", "why", "untrue"),
+    [
+        ("expired", "no longer holds its witness", None),
+        ("ended", "log ends before its witness", 0),
+        (records(9)[0], "another record than this run's", 0),
+    ],
 )
 def test_a_lane_is_stopped_with_what_became_of_its_witness(
-    seen: Record | LookResult, why: str, monkeypatch: pytest.MonkeyPatch
+    seen: Record | LookResult, why: str, untrue: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = world([1, 2])
     died = attempt(there.environment(), there.whole())
@@ -428,7 +435,9 @@ def test_a_lane_is_stopped_with_what_became_of_its_witness(
     died.resume(Killed())
     monkeypatch.setattr(MemoryTarget, "look", lambda _, offsets, deadline: dict.fromkeys(offsets, seen))  # noqa: ARG005 -- the port's
 
-    assert why in replicate(there.environment(), there.whole()).stopped[TOPIC, 0].detail
+    stop = replicate(there.environment(), there.whole()).stopped[TOPIC, 0]
+    assert why in stop.detail
+    assert stop.untrue_from == untrue, "whether the map below the run in doubt still holds"
 
 
 def two_crashes(step: Step) -> tuple[World, list[Run]]:
@@ -655,12 +664,64 @@ def test_a_refused_record_stops_its_lane_and_no_other() -> None:
 
     outcome = replicate(there.environment(), there.whole())
 
-    stop = Stop(reason="refused", upstream_offset=5, detail="too large", at=T)
+    stop = Stop(reason="refused", upstream_offset=5, detail="too large", at=T, cause="MSG_SIZE_TOO_LARGE")
     assert outcome.stopped == {(TOPIC, 0): stop}
     assert sorted((run.lane.partition, run.next) for run in outcome.runs) == [(0, 3), (1, 4)]
     assert there.states.states[lane()].stop == stop
     assert (there.visible(0), there.visible(1)) == ([1, 2], [0, 3])
     assert there.chains.heads([lane()])[lane()].position == 3
+
+
+def fits_only_by(there: World, codec: str, *offsets: int) -> None:
+    there.cluster.fits = lambda by, record: record.offset not in offsets or by == codec
+
+
+@pytest.mark.parametrize("codec", SMALLER)
+@pytest.mark.parametrize("indexes", [(0,), (1,), (299, 300), (3_000,), (3_999,), (0, 17, 3_999)])
+def test_a_record_that_fits_by_its_producers_codec_is_packed_by_the_one_by_which_it_fits(
+    indexes: tuple[int, ...], codec: str
+) -> None:
+    there = world([*range(4_000)], [0, 3])
+    fits_only_by(there, codec, *indexes)
+
+    assert replicate(there.environment(), there.whole()).stopped == {}
+
+    assert (there.visible(0), there.visible(1)) == ([*range(4_000)], [0, 3])
+    there.assert_invariants()
+
+
+def test_the_codec_by_which_a_record_fitted_is_used_from_then_on() -> None:
+    there = world([*range(10)])
+    fits_only_by(there, SMALLER[-1], 2, 7)
+    environment = there.environment()
+    replicate(environment, there.batch(p0=[0, 1, 2]))
+    there.cluster.requests.clear()
+
+    replicate(environment, there.batch(p0=[3, 4, 5, 6, 7, 8, 9]))
+
+    assert there.visible() == [*range(10)]
+    assert there.cluster.requests == [7]
+
+
+@pytest.mark.parametrize("index", [0, 5])
+def test_a_record_that_fits_by_no_codec_stops_its_lane(index: int) -> None:
+    there = world([*range(8)], [10, 13])
+    fits_only_by(there, "a codec of a later Kafka", index)
+
+    stop = replicate(there.environment(), there.whole()).stopped[TOPIC, 0]
+
+    assert (stop.reason, stop.upstream_offset) == ("refused", index)
+    assert (there.visible(0), there.visible(1)) == ([*range(index)], [10, 13])
+    there.assert_invariants()
+
+
+def test_a_record_that_is_refused_for_another_reason_is_not_tried_by_other_codecs() -> None:
+    there = world([1])
+    refuse(there, 1)
+
+    replicate(there.environment(), there.whole())
+
+    assert there.cluster.requests == [1, 1]
 
 
 @pytest.mark.parametrize("index", [0, 1, 299, 3_000, 3_999])
@@ -735,7 +796,7 @@ def test_a_quarantined_record_is_passed_and_stands_in_the_loss_ledger(*, warm: b
     environment = there.environment()
     replicate(environment, there.whole())
 
-    there.states.quarantine(lane(), 5)
+    there.states.quarantine(lane(), *LeftOut.each(5))
     outcome = replicate(environment if warm else there.environment(), there.batch(p0=[2, 5, 6]))
 
     assert outcome.stopped == {}
@@ -751,9 +812,9 @@ def test_each_of_several_refused_records_stops_the_lane_in_turn() -> None:
     refuse(there, 1, 5)
 
     assert replicate(there.environment(), there.whole()).stopped[TOPIC, 0].upstream_offset == 1
-    there.states.quarantine(lane(), 1)
+    there.states.quarantine(lane(), *LeftOut.each(1))
     assert replicate(there.environment(), there.whole()).stopped[TOPIC, 0].upstream_offset == 5
-    there.states.quarantine(lane(), 5)
+    there.states.quarantine(lane(), *LeftOut.each(5))
     assert replicate(there.environment(), there.whole()).stopped == {}
     assert there.visible() == [2, 6]
 
@@ -887,7 +948,7 @@ def test_a_quarantine_order_of_the_old_generation_leaves_out_nothing_of_the_new_
     """It named a record of another topic; a warm environment remembers orders for a minute."""
     there = world([*range(12)])
     warm = there.environment()
-    there.states.states[lane()] = LaneState(quarantine=frozenset({2, 8}))
+    there.states.states[lane()] = LaneState(quarantine=LeftOut.each(2, 8))
     replicate(warm, there.batch(p0=[0, 1, 2, 3, 4]))
     there.chains.reset(reset(5, to, lane=lane()))
     there.states.states[lane()] = LaneState()
@@ -1242,7 +1303,7 @@ def rivals(there: World, chance: random.Random, monkeypatch: pytest.MonkeyPatch,
         monkeypatch: of the test.
         raw: the share of deliveries by whole batches.
     """
-    monkeypatch.setattr("mirrorless.journal.entry.SLICE_LANES", chance.choice([2, 16]))
+    monkeypatch.setattr("mirrorless.chain.entry.SLICE_LANES", chance.choice([2, 16]))
     share = chance.choice([0.3, 0.8])
     there.topics = chance.choice([1, 2])
     acknowledged = dict.fromkeys(there.source, 0)
@@ -1372,3 +1433,83 @@ def test_any_schedule_of_jobs_that_take_leases_beside_forwarders_keeps_the_invar
     for partition, offsets in enumerate(partitions):
         assert there.visible(partition) == offsets
     there.assert_invariants()
+
+
+# Orders for many records
+
+
+@pytest.mark.parametrize("names_records", [True, False])
+def test_ten_thousand_refused_records_are_left_out_by_one_small_order(*, names_records: bool) -> None:
+    """A topic that became compact: three of four records have no key."""
+    count = 10_000 if names_records else 400
+    there = world(list(range(count)))
+    there.cluster.refuses = lambda _topic, _partition, record: record.offset % 4 != 3
+    there.cluster.names_records, there.cluster.cause = names_records, "INVALID_RECORD"
+    environment = there.environment()
+    assert replicate(environment, there.whole()).stopped[TOPIC, 0].cause == "INVALID_RECORD"
+    order = LeftOut(first=0, next=count, cause="INVALID_RECORD", why="without a key")
+    there.states.quarantine(lane(), order)
+
+    assert replicate(environment, there.whole()).stopped == {}
+
+    assert there.visible() == list(range(3, count, 4))
+    losses = there.ledger.read(lane())
+    assert [(loss.first, loss.next) for loss in losses] == [(at, at + 3) for at in range(0, count, 4)]
+    assert {(loss.cause, loss.detail) for loss in losses} == {
+        ("quarantined", "left out on the operator's order: without a key")
+    }
+    assert there.states.states[lane()].quarantine == (order,), "whatever it left out"
+    if names_records:
+        assert len(there.cluster.requests) < 50
+
+
+def test_an_order_for_one_cause_leaves_out_nothing_that_is_refused_for_another() -> None:
+    there = world([1, 2, 5, 6, 7])
+    refuse(there, 2, 6)
+    there.states.quarantine(lane(), LeftOut(first=0, next=99, cause="INVALID_RECORD"))
+
+    stop = replicate(there.environment(), there.whole()).stopped[TOPIC, 0]
+
+    assert (stop.upstream_offset, stop.cause) == (2, "MSG_SIZE_TOO_LARGE")
+    assert there.visible() == [1]
+    assert there.ledger.read(lane()) == []
+
+
+def test_a_range_without_a_cause_leaves_out_what_the_target_would_take_and_goes_on_behind_it() -> None:
+    there = world([1, 2, 5, 6, 7, 8], [0])
+    refuse(there, 2, 6, 8)
+    there.states.quarantine(lane(), LeftOut(first=2, next=7, why="too old"))
+
+    stop = replicate(there.environment(), there.whole()).stopped[TOPIC, 0]
+
+    assert stop.upstream_offset == 8
+    assert (there.visible(0), there.visible(1)) == ([1, 7], [0])
+    losses = [(loss.first, loss.next) for loss in there.ledger.read(lane())]
+    assert losses == [(2, 3), (5, 7)], "only offsets that had a record are losses"
+
+
+def test_a_named_record_behind_which_others_are_left_out_stops_where_no_order_covers_it() -> None:
+    there = world([1, 2, 5, 6, 7])
+    refuse(there, 1, 2, 6)
+    there.cluster.names_records, there.cluster.cause = True, "INVALID_RECORD"
+    there.states.quarantine(lane(), LeftOut(first=1, next=6, cause="INVALID_RECORD"))
+
+    stop = replicate(there.environment(), there.whole()).stopped[TOPIC, 0]
+
+    assert (stop.upstream_offset, there.visible()) == (6, [5])
+    assert [loss.first for loss in there.ledger.read(lane())] == [1]
+
+
+def test_a_batch_that_nobody_can_read_is_not_passed_in_a_generation_in_which_it_was_not_met() -> None:
+    """Its lane was reset meanwhile, to below it: what lies between would be passed too."""
+    there = world(list(range(10)))
+    environment = there.environment()
+    replicate(environment, there.batch(p0=[0, 1, 2]))
+    there.chains.beside().reset(reset(3, 0))
+    passed = Batch(records={(TOPIC, 0): []}, covered={(TOPIC, 0): 6}, left_out={(TOPIC, 0): (3, 6)})
+
+    with pytest.raises(Retriable, match="was reset while"):
+        there.environment().replicate(passed, request="r", deadline=lambda: 30.0, generations={lane(): 0})
+
+    assert there.ledger.read(lane()) == []
+    assert there.chains.beside().heads([lane()])[lane()].position == 0

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from mirrorless.lane_state import Head, LaneState
+from mirrorless.chain.lane_state import Head, LaneState, LeftOut
+from mirrorless.chain.run import Run
 from mirrorless.protocol.plan import plan_lane
 from mirrorless.protocol.replay_check import contradiction, hold_against
 from mirrorless.protocol.settle import Attempt, settle_lane
-from mirrorless.record import Record
-from mirrorless.run import Run
+from mirrorless.records.record import Record
 from tests.support.chains import LANE
 
 T = 1_763_686_800_000
@@ -24,7 +24,7 @@ SECOND = [Record(offset=o, timestamp=T + o, headers=[], key=b"k", value=b"%d" % 
 
 
 def replicated(position: int, batch: list[Record], *quarantined: int) -> Run:
-    head, state = Head(generation=0, position=position), LaneState(quarantine=frozenset(quarantined))
+    head, state = Head(generation=0, position=position), LaneState(quarantine=LeftOut.each(*quarantined))
     plan = plan_lane(LANE, head, state, batch, now=T)
     downstream = [500 + record.offset for record in plan.write]
     return settle_lane(plan, downstream, Attempt(writer="w", attempt="a", request="r", now=T)).committed()
@@ -130,7 +130,7 @@ def test_a_record_in_a_gap_that_a_job_has_examined_is_passed_and_its_neighbours_
 
 def test_nothing_of_a_batch_that_contradicts_the_chain_is_written_or_passed() -> None:
     batch = [replace(FIRST[2], value=b"other"), *SECOND]
-    plan = plan_lane(LANE, Head(generation=0, position=104), LaneState(quarantine=frozenset({106})), batch, now=T)
+    plan = plan_lane(LANE, Head(generation=0, position=104), LaneState(quarantine=LeftOut.each(106)), batch, now=T)
     assert (len(plan.write), plan.quarantined) == (3, (106,))
 
     held = hold_against(dataclasses.replace(plan, returned=(108,)), RUNS, now=T)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mirrorless.run import Span, pack_spans, spans_of, unpack_spans
+from mirrorless.chain.run import Span, pack_spans, spans_of, unpack_spans
 from tests.support.chains import run
 
 steps = st.integers(min_value=1, max_value=5) | st.integers(min_value=1, max_value=2**40)

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import LaneState, Stop
 from mirrorless.ports.stores import Chains
+from mirrorless.protocol.map_reads import MapReads, StopMemory
 from mirrorless.protocol.translate import OffsetMap, Side, Translation
-from tests.support.chains import LANE, MemoryChains, reset, run
+from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
 
 SEEDS = range(150)
 
@@ -184,6 +187,56 @@ def test_an_offset_whose_run_has_expired_is_never_said_to_be_exact() -> None:
         Translation(offset=20, state="exact"),
         Translation(offset=30, state="next_record"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("untrue", "downstream", "upstream"),
+    [
+        (0, ["map_lost"] * 4, ["map_lost"] * 3),  # the remote topic was made anew
+        (
+            5,
+            ["exact", "map_lost", "map_lost", "map_lost"],
+            ["exact", "map_lost", "map_lost"],
+        ),  # the source lost it
+        (None, ["exact", "exact", "exact", "ahead_of_replication"], ["exact", "exact", "exact"]),  # any other stop
+    ],
+)
+def test_a_lane_whose_stop_says_that_records_are_gone_answers_nothing_from_there_on(
+    untrue: int | None, downstream: list[str], upstream: list[str]
+) -> None:
+    chains, states, beside = MemoryChains(), MemoryLaneStates(), Lane(FLOW, "orders", 1)
+    chains.prepare([run(0, 10, (0, 50, 10))])
+    chains.prepare([run(0, 10, (0, 50, 10), lane=beside)])
+    states.stop(LANE, Stop(reason="broken", upstream_offset=0, detail="", at=1, untrue_from=untrue))
+    offset_map = OffsetMap(MapReads(chains=chains, stops=states.read))
+
+    assert [offset_map.downstream(LANE, at).state for at in (4, 5, 10, 12)] == downstream
+    assert [offset_map.upstream(LANE, at).state for at in (54, 55, 60)] == upstream
+    assert all(offset_map.downstream(LANE, at).offset is None for at in (5, 10) if untrue is not None)
+    assert offset_map.downstream(beside, 5).state == "exact"
+
+    chains.reset(reset(10, 0))
+    states.resume(LANE)
+    assert offset_map.downstream(LANE, 5).state == "no_map"
+
+
+def test_a_flows_stops_are_read_together_and_again_after_ten_seconds() -> None:
+    now, stopped = [100.0], dict[Lane, LaneState]()
+    asked: list[FlowName] = []
+
+    class Listing:
+        def stopped(self, flow: FlowName) -> dict[Lane, LaneState]:
+            asked.append(flow)
+            return dict(stopped)
+
+    memory = StopMemory(flow=FLOW, lanes=Listing(), monotonic=lambda: now[0])
+    assert [memory.read([LANE]) for _ in range(3)] == [{}] * 3
+    stopped[LANE] = LaneState(stop=Stop(reason="broken", upstream_offset=0, detail="", at=1, untrue_from=0))
+    now[0] += 9
+    assert memory.read([LANE]) == {}
+    now[0] += 1
+    assert memory.read([LANE, Lane(FLOW, "orders", 1)]) == stopped
+    assert asked == [FLOW, FLOW]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

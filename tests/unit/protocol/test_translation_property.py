@@ -16,19 +16,19 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirrorless.chain.lane_state import Head
+from mirrorless.chain.run import Reset
 from mirrorless.errors import Retriable
-from mirrorless.lane_state import Head
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
-from mirrorless.record import Record
-from mirrorless.run import Reset
-from tests.benchmarks.mm2_store import Sync, SyncStore, SyncWriter
+from mirrorless.records.record import Record
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger
 from tests.support.clusters import Entry, MemoryCluster, MemorySource, MemoryTarget
+from tests.support.mm2_store import Sync, SyncStore, SyncWriter
 from tests.support.tries import tries
 
 REMOTE = f"us-east.{LANE.topic}"

@@ -6,14 +6,15 @@ Capitals are records that were produced on that side, small letters their copies
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import Head
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import Head
+from mirrorless.chain.run import Run
 from mirrorless.protocol.translate import Translation, TranslationState
 from mirrorless.protocol.two_way import NOWHERE, OneWay, TwoWayPlace, place_there
-from mirrorless.run import Run
 from tests.support.chains import MemoryChains, run
 
 OUT = Lane(FlowName("us-east", "eu-west"), "orders", 0)
@@ -102,6 +103,17 @@ def test_a_group_goes_on_at_the_first_record_there_that_it_has_not_read(
     runs: tuple[Run, ...], offset: int, stable_end: int | None, expected: TwoWayPlace
 ) -> None:
     assert place(chains_of(*runs), offset, stable_end) == expected
+
+
+@pytest.mark.parametrize("side", [OUT, BACK])
+def test_a_stopped_lane_of_either_flow_whose_map_is_not_true_gives_no_place(side: Lane) -> None:
+    chains = chains_of(A_B, C, X, Y, C_IS_KNOWN)
+    heads = chains.heads([OUT, BACK])
+
+    lost = place(chains, 3, heads=heads | {side: replace(heads[side], untrue_from=0)})
+
+    assert lost == TwoWayPlace(found=Translation(offset=None, state="map_lost"))
+    assert place(chains, 3, heads=heads).found.offset == 3
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from dataclasses import replace as changed
 import pytest
 from msgspec.structs import replace
 
-from mirrorless.batch_records import records as records_of
+from mirrorless.chain.lane_state import Head, LaneState, LeftOut, Stop
+from mirrorless.chain.run import Run, Span
 from mirrorless.errors import ChainBroken, Retriable
-from mirrorless.lane_state import Head, LaneState, Stop
 from mirrorless.protocol.digest import fingerprint
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
@@ -20,9 +20,9 @@ from mirrorless.protocol.replay_check import contradiction
 from mirrorless.protocol.settle import Attempt as Writing
 from mirrorless.protocol.settle import settle_lane
 from mirrorless.protocol.translate import OffsetMap
-from mirrorless.record import Record
-from mirrorless.record_batch import PassTerms, RecordBatch, batch_digest
-from mirrorless.run import Run, Span
+from mirrorless.records.batch_records import records as records_of
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import PassTerms, RecordBatch, batch_digest
 from tests.support.batches import batch_of
 from tests.support.chains import LANE
 from tests.support.protocol_world import TOPIC, T, World, lane, records, replicate
@@ -101,7 +101,7 @@ def test_a_header_name_that_is_no_text_passes_inside_a_batch_and_stops_its_lane_
     assert written(found) == [([0, 1, 2], True), ([3], False)]
     assert found.stop is not None
     assert (found.stop.reason, found.stop.upstream_offset, found.next) == ("refused", 4, 4)
-    left_out = plan(FIRST, at_the_end, SECOND_AT_5, state=LaneState(quarantine=frozenset({4})))
+    left_out = plan(FIRST, at_the_end, SECOND_AT_5, state=LaneState(quarantine=LeftOut.each(4)))
     assert (written(left_out)[1:], left_out.stop) == ([([3], False), ([5, 6], True)], None)
 
 
@@ -164,7 +164,7 @@ def test_what_lies_in_a_batch_below_the_offset_that_was_read_from_is_no_part_of_
 
 
 def test_a_quarantined_offset_is_left_out_of_its_batch() -> None:
-    found = plan(FIRST, SECOND, THIRD, state=LaneState(quarantine=frozenset({4, 5})))
+    found = plan(FIRST, SECOND, THIRD, state=LaneState(quarantine=LeftOut.each(4, 5)))
 
     assert written(found) == [([0, 1, 2], True), ([3, 6, 7], False)]
     assert (found.quarantined, found.next) == ((4, 5), 8)
@@ -376,10 +376,21 @@ def test_a_refused_record_inside_a_batch_stops_its_lane_at_the_record(refused: i
     passed = [run for run in runs_of(there) if run.passed_bytes]
     assert bool(passed) == (refused > 2), "what lies before the refused batch passes"
 
-    there.states.quarantine(lane(), refused)
+    there.states.quarantine(lane(), *LeftOut.each(refused))
     assert replicate(there.environment(), there.raw(there.whole())).stopped == {}
     assert there.visible() == [each for each in range(8) if each != refused]
     assert [loss.first for loss in there.ledger.read(lane())] == [refused]
+
+
+@pytest.mark.parametrize("large", [0, 2, 4, 7])
+def test_a_record_of_a_batch_that_is_opened_is_packed_by_the_codec_by_which_it_fits(large: int) -> None:
+    there = world(FIRST, SECOND, THIRD, others=(0, 1))
+    there.cluster.fits = lambda by, each: each.value != b"%d" % large or by == "gzip"
+
+    assert replicate(there.environment(), there.raw(there.whole())).stopped == {}
+
+    assert (there.visible(0), there.visible(1)) == ([*range(8)], [0, 1])
+    there.assert_invariants()
 
 
 def test_batches_that_are_only_too_large_are_written_in_smaller_ones_and_the_next_are_packed_anew_at_once() -> None:

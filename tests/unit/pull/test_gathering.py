@@ -8,11 +8,12 @@ from math import inf
 import pytest
 
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.pull.gathering import BATCH_BYTES, BATCH_RECORDS, EARLY, Gathering
+from mirrorless.protocol.portions import BATCH_BYTES
+from mirrorless.pull.gathering import BATCH_RECORDS, EARLY, Gathering
 from mirrorless.pull.log import Arrivals
 from mirrorless.pull.shards import LANES_OF_TRANSACTION
-from mirrorless.record import Record
-from mirrorless.record_batch import BatchUnreadable
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import BatchUnreadable
 from tests.support.batches import batch_of
 from tests.support.protocol_world import records
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from mirrorless.chain.run import Run
 from mirrorless.errors import Retriable
-from mirrorless.record import Record
-from mirrorless.run import Run
+from mirrorless.records.record import Record
 from tests.support.batches import in_batches
 from tests.support.documents import MemoryDocuments
 from tests.support.protocol_world import World, records

@@ -5,27 +5,31 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import pytest
 
-from mirrorless.batch_records import records as records_of
+from mirrorless.chain.lane_state import RUNNING, LaneState, LeftOut, Stop, StopReason
+from mirrorless.clock import Deadline
 from mirrorless.errors import ChainBroken, NotAcknowledged, Retriable
-from mirrorless.lane_state import RUNNING
 from mirrorless.lanes.operator_actions import plan_reset
-from mirrorless.ports.kafka import Deadline, Delivery, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.kafka import Delivery, OffsetAndMetadata, TopicPartition
 from mirrorless.protocol import hooks
 from mirrorless.protocol.hooks import Step
-from mirrorless.pull.gathering import BATCH_BYTES
+from mirrorless.protocol.portions import BATCH_BYTES
+from mirrorless.pull.followed_lanes import PullReport
 from mirrorless.pull.log import Arrivals
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.run import FAILURES, REPLICATE_SECONDS
-from mirrorless.pull.shard_lease import ShardLease
-from mirrorless.record import Record
-from mirrorless.record_batch import BatchUnreadable, RecordBatch
+from mirrorless.pull.shards import ShardLease
+from mirrorless.records.batch_records import records as records_of
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import BatchUnreadable, RecordBatch
 from tests.support.batches import batch_of
+from tests.support.chains import FLOW
 from tests.support.clusters import MemoryTarget, MemoryWriter
 from tests.support.documents import MemoryDocuments
-from tests.support.protocol_world import World, lane, records
+from tests.support.protocol_world import World, lane, records, replicate
 from tests.support.protocol_world import records as some
 from tests.support.pulled import MemoryLog, NoGroups, PullFunction
 
@@ -149,6 +153,34 @@ def test_a_run_that_lasts_reports_each_minute() -> None:
     assert report is not None
     assert report.ended == "time"
     assert minutes == [1] * 4
+
+
+@pytest.mark.parametrize("reason", ["fence", "held", "contradiction"])
+def test_a_run_that_lasts_reports_what_keeps_a_lane_until_that_is_over(reason: StopReason | Literal["fence"]) -> None:
+    there = world([0])
+    if reason == "fence":
+        there.states.fence(FLOW, Stop(reason="held", upstream_offset=0, detail="a failback ends that", at=there.now))
+    else:
+        stop = Stop(reason=reason, upstream_offset=0, detail="a failback ends that", at=there.now)
+        there.states.states[lane()] = LaneState(stop=stop)
+    pulling = function(there, continuous=True)
+    minutes: list[list[str]] = []
+
+    def minute(report: PullReport) -> None:
+        minutes.append(list(report.troubles))
+        if len(minutes) == 2:
+            there.states.lift(FLOW)
+            there.states.states.clear()
+
+    pulling.on_minute = minute
+
+    report = pulling.invoke()
+
+    said = ["us-east->eu-west orders-0 @ 0: a failback ends that"]
+    assert minutes[:2] == [said] * 2, "it was tried again, and is there"
+    assert report is not None
+    assert report.troubles == []
+    assert there.visible(0) == [0]
 
 
 def test_lanes_beyond_those_that_are_read_at_the_same_time_have_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,18 +335,21 @@ def arrive_with(monkeypatch: pytest.MonkeyPatch, **news: object) -> None:
     monkeypatch.setattr(MemoryLog, "arrivals", more)
 
 
-def test_a_lane_whose_log_was_cut_off_is_stopped_and_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lane_whose_log_was_cut_off_while_it_was_read_is_read_anew_and_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What parts may be only what was read and not written; where it is more, the next reading does not begin."""
     pulling = by_batches(batch_of(records(0, 1, 2)))
     arrive_with(monkeypatch, truncated=2)
+    pulling.there.batches[0].append(batch_of(records(3, 4)))
+    pulling.there.source[0] += records(3, 4)
 
     report = pulling.invoke()
 
     assert report is not None
-    assert report.troubles == ["us-east->eu-west orders-0 @ 2: the source's log was cut off at 2"]
-    stop = pulling.there.states.states[lane()].stop
-    assert stop is not None
-    assert (stop.reason, stop.upstream_offset) == ("truncated", 2)
-    assert pulling.there.visible(1) == [0, 1]
+    assert report.troubles == ["us-east->eu-west orders-0: the source's log was cut off while it was read"]
+    assert pulling.there.states.states[lane()].stop is None
+    assert (pulling.there.visible(0), pulling.there.visible(1)) == ([0, 1, 2, 3, 4], [0, 1])
 
 
 @pytest.mark.parametrize("old_format", [True, False])
@@ -330,8 +365,33 @@ def test_a_batch_that_cannot_be_read_stops_its_lane_unless_the_kafka_client_can(
     state = pulling.there.states.states.get(lane())
     stop = state.stop if state is not None else None
     assert (stop.reason if stop else None) == (None if old_format else "refused")
-    assert pulling.there.visible(1) == [0, 1]
+    assert report.ended == ("old format" if old_format else "drained")
     assert pulling.readings.lanes["orders", 0].tally.by_client is old_format
+    assert pulling.readings.lanes["orders", 0].free_at == (
+        0 if old_format else pytest.approx(pulling.there.now / 1000, abs=61)
+    )
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_log_of_an_old_format_is_read_by_records_at_once_whoever_goes_on(
+    partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for a second run of the same environment, with nothing in the status."""
+    pulling = by_batches(batch_of(records(0, 1, 2)), *(batch_of(records(0, 1)) for _ in range(partitions - 1)))
+    begun = pulling.there.now
+    with monkeypatch.context() as patch:
+        arrive_with(patch, unreadable=BatchUnreadable("it is old", offset=3, old_format=True))
+        first = pulling.invoke()
+    pulling.raw, pulling.there.batches, pulling.there.markers = False, {}, False
+    pulling.there.source[0] += records(3, 4)
+
+    second = pulling.invoke()
+
+    assert first is not None
+    assert second is not None
+    assert (first.ended, second.ended) == ("old format", "drained")
+    assert pulling.there.visible(0) == [0, 1, 2, 3, 4]
+    assert pulling.there.now - begun < 30_000
 
 
 def test_a_lane_that_begins_inside_a_batch_is_copied_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -478,3 +538,66 @@ def test_a_cluster_that_does_not_answer_is_asked_again_within_the_run(monkeypatc
     assert len(left) == 2
     assert max(left) <= REPLICATE_SECONDS
     assert there.visible(0) == [0, 1]
+
+
+def test_a_scheduled_topic_whose_map_is_gone_is_not_copied_again() -> None:
+    """Nothing ran for so long that the journals of some of its lanes are gone; neither a run nor a job begins anew."""
+    there = world([0, 2, 4], [0, 2], [0])
+    assert function(there).invoke() is not None
+    journals = there.chains.memory.entries
+    for key in [key for key in journals if key[0].topic == "orders"]:
+        del journals[key]
+
+    report = function(there).invoke()
+
+    assert report is not None
+    assert [there.visible(partition) for partition in range(3)] == [[0, 2, 4], [0, 2], [0]]
+    stops = {each: state.stop and state.stop.reason for each, state in there.states.states.items()}
+    assert stops == {there.lane(0): "expired", there.lane(1): None, there.lane(2): "expired"}
+    assert replicate(there.environment(job="backfill-1"), there.chunk(0, 9)).stopped
+    assert there.visible(0) == [0, 2, 4]
+
+
+def test_a_lane_that_was_reset_has_begun_with_its_new_generation() -> None:
+    there = world([0, 2])
+    assert function(there).invoke() is not None
+    head = there.chains.beside().heads([lane()])[lane()]
+    there.chains.beside().reset(plan_reset(lane(), head, RUNNING, 0, reason="again", now=1).link)
+    assert function(there).invoke() is not None
+    assert there.states.states[lane()].begun == 1
+    there.chains.memory.entries.clear()
+
+    assert function(there).invoke() is not None
+    stop = there.states.states[lane()].stop
+    assert stop is not None
+    assert stop.reason == "expired"
+    assert there.visible() == [0, 2, 0, 2]
+
+
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("cause", ["", "DAMAGED"])
+@pytest.mark.parametrize("following", [6, 9])
+def test_a_damaged_batch_is_never_copied_and_an_order_leaves_out_all_of_it(
+    cause: str, following: int, *, raw: bool
+) -> None:
+    batches = [batch_of(some(*each)) for each in ((0, 1, 2), (3, 4, 5), (6, 7, 8))]
+    there = World({0: some(*range(9)), 1: some(0, 1)}, batches={0: batches, 1: [batch_of(some(0, 1))]})
+    there.damaged[0] = (following - 3, following)
+    pulling = function(there)
+    pulling.raw = raw
+    for _ in range(2):  # it stays where it is
+        pulling.invoke()
+        there.now += 61_000
+        stop = there.states.states[lane()].stop or Stop(reason="held", upstream_offset=0, detail="none", at=0)
+        assert (stop.reason, stop.upstream_offset, stop.cause) == ("refused", following - 3, "DAMAGED")
+    assert (there.visible(0), there.visible(1)) == (list(range(following - 3)), [0, 1])
+
+    there.states.quarantine(lane(), LeftOut(first=following - 3, next=following - 2, cause=cause, why=stop.detail))
+    pulling.invoke()
+
+    assert there.visible(0) == [offset for offset in range(9) if not following - 3 <= offset < following]
+    (loss,) = there.ledger.read(lane())
+    assert (loss.first, loss.next, loss.cause) == (following - 3, following, "quarantined")
+    assert "checksum" in loss.detail
+    assert there.states.states[lane()].stop is None
+    assert there.chains.beside().heads([lane()])[lane()].position == 9

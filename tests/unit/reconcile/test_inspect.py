@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
-from mirrorless.errors import Retriable
+from mirrorless.adapters.aws.job_files import open_job_files
+from mirrorless.chain.lane import Lane
+from mirrorless.clock import Deadline
+from mirrorless.errors import MirrorlessError, RecordsGone, Retriable
+from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.jobs.copy_task import Chunk, OffsetRange
-from mirrorless.lane import Lane
-from mirrorless.ports.kafka import Deadline
-from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneNames, OrphanTask
-from mirrorless.reconcile.inspect import LaneView, still_written
+from mirrorless.jobs.topic_ids import ids_of_run, made_anew
+from mirrorless.ports.kafka import TopicPartition
+from mirrorless.reconcile import inspect
+from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneNames, LaneOrphans, OrphanTask
+from mirrorless.reconcile.inspect import KeptPlaces, LaneView, left_to_watch, still_written
 from mirrorless.reconcile.orphans import Stretch
-from mirrorless.record import Record
-from mirrorless.settings import ClusterSettings, FlowSettings
-from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, run
+from mirrorless.records.record import Record
+from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
 
 CLUSTER = ClusterSettings(alias="any", bootstrap="any:9092")
 SETTINGS = FlowSettings(flow=str(FLOW), source=CLUSTER, target=CLUSTER)
@@ -43,6 +48,74 @@ def test_a_lane_whose_chain_lost_its_end_is_left_alone() -> None:
     found = view.inspect(InspectTask(settings=SETTINGS, topic=LANE.topic, partition=0, remote_topic="us-east.orders"))
 
     assert "has expired" in found.differs
+
+
+@dataclass(slots=True)
+class ShortLog:
+    """A log of records and holes."""
+
+    offsets: set[int]
+
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
+        """See `LaneLog.read`."""
+        some = [each for each in range(wanted.first, wanted.next) if each in self.offsets]
+        yield Chunk([Record(offset=each, timestamp=1, headers=[]) for each in some], wanted.next)
+
+
+def beyond(offsets: set[int], *, closed: bool = True, source: tuple[int, int, int] | None = None) -> LaneInspection:
+    """The inspection of `orders-3`, whose chain had ten records until it was closed.
+
+    Args:
+        offsets: of the records on the target.
+        closed: whether there was a chain at all.
+        source: its ends there; None: the topic has three partitions.
+    """
+    lane, unread = Lane(FLOW, LANE.topic, 3), cast("Any", None)
+    chains = MemoryChains()
+    if closed:
+        chains.prepare([run(0, 10, (0, 0, 10), lane=lane)])
+        chains.reset(reset(10, 0, lane=lane))
+    view = LaneView(
+        chains=chains,
+        states=MemoryLaneStates(),
+        target=unread,
+        source_log=unread,
+        target_log=cast("Any", ShortLog(offsets)),
+        source_ends=lambda *_: source,
+        target_ends=lambda *_: (0, max(offsets, default=-1) + 1, max(offsets, default=-1) + 1),
+        sleep=lambda _: None,
+    )
+    task = InspectTask(
+        settings=SETTINGS,
+        topic=LANE.topic,
+        partition=3,
+        remote_topic="us-east.orders",
+        count=True,
+        source_partitions=3 if source is None else None,
+    )
+    return view.inspect(task)
+
+
+def test_what_stands_in_a_partition_that_the_source_does_not_have_is_counted_and_named() -> None:
+    """Without asking the source for the partition, which it answered with a time-out of two minutes."""
+    found = beyond({*range(10), 11, 12, 14, 15})
+    assert found.differs == (
+        "4 records of us-east.orders-3 stay there: the source's topic has 3 partitions, and not this one. "
+        "To bring them back, give the topic 4 partitions, and reconcile again"
+    )
+    assert (found.tail_records, found.claimed_records) == (4, 10)
+
+    assert not beyond(set(range(10))).differs, "the old topic's records alone are the flow's own copies"
+    assert beyond(set(range(7)), closed=False).differs.startswith("7 records of us-east.orders-3 stay there")
+    assert not beyond(set()).differs
+
+
+def test_once_the_source_has_the_partition_what_was_new_comes_back_and_what_was_copied_does_not() -> None:
+    found = beyond({*range(10), 11, 12, 14, 15}, source=(0, 0, 0))
+
+    assert not found.differs
+    assert found.to_copy == (OffsetRange(11, 16),)
+    assert found.tail_records == 4
 
 
 @dataclass(slots=True)
@@ -98,3 +171,138 @@ def test_a_source_that_grows_is_left_alone_where_what_comes_would_count_as_an_or
     assert not still_written(seen, 10)
     assert not still_written(reconciled, 11), "the flow goes on from the position"
     assert still_written(replace(reconciled, tail=OffsetRange(5, 6)), 11), "it would stand among the copies"
+
+
+@pytest.mark.parametrize(
+    ("before", "seconds", "left"),
+    [
+        ({("orders", 0): 7, ("orders", 1): 9}, 4.0, 6.0),
+        ({("orders", 0): 7, ("orders", 1): 9}, 70.0, 0.0),
+        ({("orders", 0): 7, ("orders", 1): 8}, 70.0, 10.0),
+        ({("orders", 0): 7}, 70.0, 10.0),
+        ({}, 0.0, 10.0),
+    ],
+    ids=["half watched", "watched", "one has grown", "one was not there", "nothing known"],
+)
+def test_a_source_that_stood_still_while_something_else_was_waited_for_is_not_watched_twice(
+    before: dict[TopicPartition, int], seconds: float, left: float
+) -> None:
+    inspected = {("orders", 0): 7, ("orders", 1): 9}
+    assert left_to_watch(inspected, before, seconds=seconds, still=10.0) == left
+
+
+NAMES = LaneNames(topic=LANE.topic, partition=0, remote="us-east.orders", generation=0)
+REMOTE = "us-east.orders"
+
+
+@dataclass(slots=True)
+class DyingLog:
+    """A log of a hundred records, ten of a chunk; a worker dies where it reads beyond an offset."""
+
+    dies: int = 1_000
+    reads: list[int] = field(default_factory=list)
+
+    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:  # noqa: ARG002  the port's
+        """See `LaneLog.bounds`."""
+        return OffsetRange(0, 100)
+
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
+        """See `LaneLog.read`."""
+        self.reads.append(wanted.first)
+        for first in range(wanted.first, wanted.next, 10):
+            if first >= self.dies:
+                raise RecordsGone("the worker dies here")
+            following = min(first + 10, wanted.next)
+            yield Chunk(
+                [Record(offset=offset, timestamp=1, headers=[]) for offset in range(first, following)], following
+            )
+
+
+@dataclass(slots=True)
+class Looker:
+    """Attempts at the looks of one lane; its chain ends at 0 on the source, and what came back stands at 30 to 39."""
+
+    folder: Path
+    log: DyingLog = field(default_factory=DyingLog)
+    chains: MemoryChains = field(default_factory=MemoryChains)
+
+    def __post_init__(self) -> None:
+        self.chains.prepare([run(0, 10, (0, 30, 10), lane=NAMES.of(SETTINGS.name).back, attempt="back")])
+
+    def view(self) -> LaneView:
+        """Of a new worker."""
+        return LaneView(
+            chains=self.chains.beside(),
+            states=MemoryLaneStates(),
+            target=cast("Any", None),
+            source_log=self.log,
+            target_log=self.log,
+            source_ends=lambda *_: (0, 100, 100),
+            target_ends=lambda *_: (0, 100, 100),
+            kept=KeptPlaces(files=open_job_files(str(self.folder)), lane="orders-0"),
+        )
+
+    def orphans(self, **changes: Any) -> LaneOrphans:
+        """One attempt to find orphans."""
+        return self.view().orphans(
+            replace(OrphanTask(settings=SETTINGS, names=NAMES, position=0, until=100), **changes)
+        )
+
+    def new(self, **changes: Any) -> LaneInspection:
+        """One attempt to count what is new on the target."""
+        task = InspectTask(settings=SETTINGS, topic=LANE.topic, partition=0, remote_topic=REMOTE, count=True)
+        return self.view().inspect(replace(task, **changes))
+
+
+@pytest.fixture
+def looker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Looker:
+    monkeypatch.setattr(inspect, "KEPT_EVERY_SECONDS", 0.0)
+    return Looker(tmp_path)
+
+
+def test_a_task_that_is_started_anew_looks_for_orphans_where_it_was(looker: Looker) -> None:
+    looker.log.dies = 60
+    with pytest.raises(MirrorlessError):
+        looker.orphans()
+    looker.log.dies = 1_000
+
+    found = looker.orphans()
+
+    assert looker.log.reads == [0, 60]
+    assert found.stretches == (Stretch(0, 30, 30, 0), Stretch(40, 100, 60, 0))
+
+
+def test_a_task_that_is_started_anew_counts_what_is_new_where_it_was(looker: Looker) -> None:
+    looker.log.dies = 70
+    with pytest.raises(MirrorlessError):
+        looker.new()
+    looker.log.dies = 1_000
+
+    found = looker.new()
+
+    assert looker.log.reads == [10, 70]
+    assert (found.tail, found.tail_records) == (OffsetRange(10, 100), 90)
+
+
+@pytest.mark.parametrize("changed", [{"position": 5}, {"until": 90}, {"topic_ids": "another"}])
+def test_a_look_of_another_state_of_the_lane_begins_anew(looker: Looker, changed: dict[str, Any]) -> None:
+    looker.log.dies = 60
+    with pytest.raises(MirrorlessError):
+        looker.orphans()
+    looker.log.dies = 1_000
+
+    looker.orphans(**changed)
+
+    assert looker.log.reads == [0, changed.get("position", 0)]
+
+
+def test_a_topic_that_is_made_anew_during_a_run_is_noticed(tmp_path: Path) -> None:
+    files = open_job_files(str(tmp_path))
+    begun = ids_of_run(files, {"us-east orders": "A"})
+    later = ids_of_run(files, {"us-east orders": "B", "eu-west us-east.orders": "C"})
+
+    assert begun == {"us-east orders": "A"}
+    assert later == {"us-east orders": "A", "eu-west us-east.orders": "C"}
+    assert "its id was A and is B" in made_anew(["us-east orders"], later, {"us-east orders": "B"})
+    assert not made_anew(["us-east orders", "eu-west gone"], later, {"us-east orders": "A"})
+    assert not made_anew(["us-east orders"], later, {}), "a topic that is not there has another error"

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Head
+from mirrorless.clock import Deadline
 from mirrorless.jobs.batch_copy import BatchCopy
 from mirrorless.jobs.copy_task import BatchAt, BatchChunk, Chunk, OffsetRange
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Head
-from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
@@ -30,20 +30,16 @@ from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrpha
 from mirrorless.reconcile.inspect import LaneView, orphans_ahead
 from mirrorless.reconcile.join import BackLaneJoin
 from mirrorless.reconcile.orphans import Stretch, stretches_of
-from mirrorless.record import Record
-from mirrorless.record_batch import PassTerms, RecordBatch
-from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import PassTerms, RecordBatch
 from tests.support.batches import LARGEST, batch_of
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger
 from tests.support.clusters import Entry, MemoryCluster, MemorySource, MemoryTarget, stable_offset
+from tests.support.flows import make_flow
 
 HERE, THERE = LANE.topic, f"us-east.{LANE.topic}"
 T = 1_763_686_800_000
-SETTINGS = FlowSettings(
-    flow=str(FLOW),
-    source=ClusterSettings(alias="us-east", bootstrap="a"),
-    target=ClusterSettings(alias="eu-west", bootstrap="b"),
-)
+SETTINGS = make_flow(FLOW, source="a", target="b")
 
 
 @dataclass(slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from mirrorless.chain.lane import Lane
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.lane import Lane
-from mirrorless.ports.kafka import Deadline, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
 from mirrorless.reconcile.returning_groups import GroupsBack
 from tests.support.chains import FLOW, LANE, MemoryChains, run
 from tests.support.group_cluster import MemoryGroups

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mirrorless.scheduled.functions import task_intervals
-from mirrorless.scheduled.overdue import overdue_tasks
+from mirrorless.scheduled.functions import overdue_tasks, task_intervals
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.settings import ClusterSettings, FlowSettings
+from tests.support.flows import make_flow
 
-SETTINGS = ControlSettings(
-    flow=FlowSettings(
-        flow="us-east->eu-west",
-        source=ClusterSettings(alias="us-east", bootstrap="s:1"),
-        target=ClusterSettings(alias="eu-west", bootstrap="t:1"),
-    )
-)
+SETTINGS = ControlSettings(flow=make_flow(source="s:1", target="t:1"))
 NOW = 1_000_000_000
 
 

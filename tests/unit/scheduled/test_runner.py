@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline
 from mirrorless.errors import LeaseLost, Retriable
-from mirrorless.lane import FlowName
-from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
-from mirrorless.scheduled.runner import RoundReport, Task, TaskReport, TaskRunner
+from mirrorless.scheduled.runner import HeldLease, LeasedDocuments, RoundReport, Task, TaskReport, TaskRunner
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
 
@@ -141,6 +140,34 @@ def test_a_round_that_has_read_much_rests_for_longer_than_its_interval(minute: M
 
     minute.run(minute.task("checkpoints", 2, read), window=20)
     assert minute.times("checkpoints") == [0, 7, 14]
+
+
+def test_what_a_first_round_missed_is_looked_for_again_at_once(minute: Minute) -> None:
+    """Not for ever: whoever is to make it may have no right to."""
+
+    def missing_until(at: int) -> Act:
+        def look(report: RoundReport, _deadline: Deadline) -> None:
+            report.comes_soon = minute.now < 1_000_000 + at
+
+        return look
+
+    for _ in range(3):
+        began = minute.now
+        minute.run(minute.task("topics", 60, missing_until(5_000)), minute.task("acls", 60, missing_until(10**9)))
+        minute.now = began + 60_000
+    assert minute.times("topics") == [0, 3, 6, 60, 120]
+    assert minute.times("acls") == [*range(0, 58, 3), 120]
+
+
+def test_a_flow_that_runs_does_not_look_again_at_once(minute: Minute) -> None:
+    def missing(report: RoundReport, _deadline: Deadline) -> None:
+        report.comes_soon = minute.now > 1_100_000
+
+    for _ in range(4):
+        began = minute.now
+        minute.run(minute.task("topics", 60, missing))
+        minute.now = began + 60_000
+    assert minute.times("topics") == [0, 60, 120, 180]
 
 
 def test_a_tasks_deadline_is_not_later_than_the_end_of_the_lease(minute: Minute) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mirrorless.lane import Lane
+from mirrorless.chain.lane import Lane
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings

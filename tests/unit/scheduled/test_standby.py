@@ -8,8 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from mirrorless.scheduled.lease import HeldLease
-from mirrorless.scheduled.runner import RoundReport, Task, TaskRunner
+from mirrorless.scheduled.runner import HeldLease, RoundReport, Task, TaskRunner
 from mirrorless.scheduled.standby import SILENT_SECONDS, RegionClock, RegionRun, RegionRuns, read_region_runs
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments

@@ -11,11 +11,12 @@ import pytest
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.topics import acls
 from mirrorless.topics.acl_sync import AclDocument, AclFailover, AclSync, Disabled, Revocation, stored
 from mirrorless.topics.acls import Acl
 from tests.support.acls import MemoryAcls
 from tests.support.documents import MemoryDocuments
+from tests.support.flows import make_flow
 
 
 @dataclass(slots=True)
@@ -57,11 +58,7 @@ class Stage:
 
 
 SETTINGS = ControlSettings(
-    flow=FlowSettings(
-        flow="us-east->eu-west",
-        source=ClusterSettings(alias="us-east", bootstrap="127.0.0.1:1"),
-        target=ClusterSettings(alias="eu-west", bootstrap="127.0.0.1:1"),
-    ),
+    flow=make_flow(source="127.0.0.1:1", target="127.0.0.1:1"),
     aliases=("us-east", "eu-west"),
     topics=("orders", "payments", "later"),
 )
@@ -94,6 +91,36 @@ def test_a_grant_comes_and_goes_with_the_source(stage: Stage) -> None:
     assert stage.round().figures["acls-deleted"] == 1
     assert stage.target.there == set()
     assert stage.ours == set()
+
+
+@pytest.mark.parametrize("principal", ["User:*", "User:mirrorless"])
+def test_a_deny_that_keeps_the_flow_out_is_taken_away_again_where_an_earlier_version_copied_it(
+    principal: str, stage: Stage
+) -> None:
+    denied, copied = (
+        Acl("TOPIC", "LITERAL", name, principal, "*", "DENY", "WRITE") for name in ("orders", "us-east.orders")
+    )
+    stage.source.there, stage.target.there, stage.target.ours = {denied}, set(), "User:somebody"
+    if principal == "User:*":
+        before = AclDocument(created=(copied,), topics=("orders", "payments"))
+        stage.target.there = {copied}
+        stage.documents.write(SETTINGS.name, {"acls": msgspec.json.encode(before)})
+    else:
+        stage.round()
+    assert stage.target.there == {copied}
+
+    stage.target.ours = "User:mirrorless"
+    figures = stage.round().figures
+
+    assert stage.target.there == set()
+    assert figures["acls-left"] == 1
+
+
+def test_a_fence_of_producers_is_no_deny_that_is_kept_back(stage: Stage) -> None:
+    stage.source.there = {acls.mark("orders"), acls.deny("orders")}
+
+    assert stage.round().figures["acls-left"] == 0
+    assert stage.target.there == set()
 
 
 def test_what_was_there_before_us_is_not_deleted_with_the_sources(stage: Stage) -> None:

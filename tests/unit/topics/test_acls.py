@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorless.lane import FlowName
-from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
-from mirrorless.topics.acls import Acl, changes, downgraded, held_back, on_groups, wanted_acls
+from mirrorless.chain.lane import FlowName
+from mirrorless.flow.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
+from mirrorless.topics.acls import Acl, Wanted, changes, downgraded, held_back, on_groups, wanted_acls
 
 FLOW = FlowName("us-east", "eu-west")
 PREFIXED = DefaultPolicy(aliases=frozenset({"us-east", "eu-west"}))
@@ -310,6 +312,108 @@ def test_nothing_is_dropped_in_silence_and_nothing_foreign_is_opened(
             ours = acl.name.startswith("us-east.") if policy is PREFIXED else acl.name in TAKEN
             assert ours
             assert acl.pattern == "LITERAL" or policy is PREFIXED
+
+
+# what would keep the flow out
+
+EVERYONE, OURS = "User:*", "User:mirrorless"
+
+
+def wanted_beside_us(*source: Acl, policy: ReplicationPolicy = PREFIXED) -> Wanted:
+    return wanted_acls(source, taken=TAKEN, flow=FLOW, policy=policy, is_ours=lambda principal: principal == OURS)
+
+
+@pytest.mark.parametrize("policy", [PREFIXED, IDENTITY])
+@pytest.mark.parametrize("principal", [EVERYONE, OURS])
+@pytest.mark.parametrize(("name", "pattern"), [("orders", "LITERAL"), ("ord", "PREFIXED"), ("*", "LITERAL")])
+@pytest.mark.parametrize("operation", ["WRITE", "ALL", "CREATE", "ALTER_CONFIGS", "READ"])
+def test_a_deny_that_would_keep_the_flow_out_is_kept_back_and_reported(
+    operation: str, name: str, pattern: str, principal: str, policy: ReplicationPolicy
+) -> None:
+    denied = [deny(operation, name, pattern, principal=principal, host=host) for host in ("*", "10.0.0.1")]
+
+    wanted = wanted_beside_us(*denied, policy=policy)
+
+    assert not wanted.due
+    assert not wanted.staged
+    assert all("keep the flow itself" in wanted.left[each] for each in denied)
+
+
+def test_a_deny_of_what_the_flow_does_not_do_is_copied() -> None:
+    denied = deny("DELETE", principal=EVERYONE)
+
+    assert wanted_beside_us(denied).due == {denied.on("LITERAL", "us-east.orders")}
+
+
+def test_a_deny_of_another_is_copied() -> None:
+    assert wanted_beside_us(deny("WRITE")).due == {deny("WRITE", "us-east.orders")}
+
+
+def test_a_deny_for_everyone_is_copied_for_those_whom_other_acls_let_in() -> None:
+    everyone = deny("ALL", "*", principal=EVERYONE)
+    others = allow("READ"), allow("WRITE", "payments", principal="User:bank"), allow("READ", principal=OURS)
+
+    wanted = wanted_beside_us(everyone, *others)
+
+    assert {acl for acl in wanted.due if acl.permission == "DENY"} == {
+        deny("ALL", "us-east.", "PREFIXED"),
+        deny("ALL", "us-east.", "PREFIXED", principal="User:bank"),
+    }
+    assert everyone in wanted.left
+
+
+def test_a_grant_to_everyone_that_a_deny_for_everyone_limits_is_kept_back_too() -> None:
+    granted, denied = allow("READ", "ord", "PREFIXED", principal=EVERYONE), deny("READ", principal=EVERYONE)
+    other = allow("READ", "payments", principal=EVERYONE)
+
+    wanted = wanted_beside_us(granted, denied, other)
+
+    assert wanted.due == {other.on("LITERAL", "us-east.payments")}
+    assert wanted.left.keys() == {granted, denied}
+
+
+def permits(acls: Iterable[Acl], principal: str, topic: str, operation: str) -> bool:
+    """Kafka's authorizer, for a topic that some ACL applies to."""
+    on = [
+        acl
+        for acl in acls
+        if acl.resource == "TOPIC"
+        and acl.principal in {principal, EVERYONE}
+        and (acl.name == topic if acl.prefix is None else topic.startswith(acl.prefix))
+    ]
+    implied = {operation} | ({"READ", "WRITE", "DELETE", "ALTER"} if operation == "DESCRIBE" else set())
+    denied = any(acl.permission == "DENY" and acl.operation in {operation, "ALL"} for acl in on)
+    return not denied and any(acl.permission == "ALLOW" and acl.operation in {*implied, "ALL"} for acl in on)
+
+
+TOPIC_ACL = st.builds(
+    Acl,
+    resource=st.just("TOPIC"),
+    pattern=st.sampled_from(["LITERAL", "PREFIXED"]),
+    name=st.sampled_from(["*", "o", "orders", "orders-late", "payments"]),
+    principal=st.sampled_from(["User:shop", "User:bank", OURS, EVERYONE]),
+    host=st.just("*"),
+    permission=st.sampled_from(["ALLOW", "DENY"]),
+    operation=st.sampled_from(["ALL", "READ", "WRITE", "DESCRIBE"]),
+)
+
+
+@given(source=st.sets(TOPIC_ACL, max_size=8), policy=st.sampled_from([PREFIXED, IDENTITY]))
+def test_no_acl_keeps_the_flow_out_and_nobody_gains_by_what_is_kept_back(
+    source: set[Acl], policy: ReplicationPolicy
+) -> None:
+    wanted = wanted_beside_us(*source, policy=policy)
+
+    for topic in TAKEN:
+        remote = policy.remote_topic(FLOW.source, topic)
+        for operation in ("READ", "WRITE", "DESCRIBE"):
+            by_name = allow(operation, remote, principal=OURS)
+            assert permits({by_name, *wanted.due}, OURS, remote, operation)
+            assert permits({by_name, *wanted.due, *wanted.staged}, OURS, remote, operation)
+            for principal in ("User:shop", "User:bank", "User:nobody"):
+                for there in (wanted.due, wanted.due | wanted.staged):
+                    if permits(there, principal, remote, operation):
+                        assert permits(source, principal, topic, operation)
 
 
 # what has to change

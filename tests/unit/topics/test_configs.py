@@ -1,9 +1,21 @@
-"""The drift of a remote topic's configs from its source topic's."""
+"""The configs of a remote topic: which are copied, and which a target takes when it is created."""
 
 from __future__ import annotations
 
-from mirrorless.ports.topics import ConfigChange, ConfigEntry
-from mirrorless.topics.configs import configs_to_copy, drift
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace as changed
+
+from mirrorless.clock import Deadline
+from mirrorless.flow.settings import ClusterSettings, FlowSettings
+from mirrorless.ports.topics import ConfigChange, ConfigEntry, NewRemoteTopic, TargetTopics
+from mirrorless.scheduled.runner import RoundReport
+from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.topics.configs import Creation, configs_to_copy, create_topics, drift, rewriting_configs
+from mirrorless.topics.refresh import RemoteTopicSync
 
 NOTHING = ConfigChange()
 
@@ -35,6 +47,28 @@ def test_an_override_equal_to_the_targets_default_is_set_all_the_same() -> None:
 
 def test_what_the_source_topic_leaves_at_default_goes_back_to_the_targets_default() -> None:
     assert drift([default("a")], [own("a", "2")]).change == ConfigChange(delete=("a",))
+
+
+@pytest.mark.parametrize("name", ["max.message.bytes", "message.timestamp.before.max.ms"])
+def test_a_limit_that_was_raised_on_the_target_is_never_lowered(name: str) -> None:
+    """It is what the stop of a refused record advises."""
+    for source in (own(name, "100"), own(name, "300"), default(name, "200")):
+        assert drift([source], [own(name, "300")], exclude=()).change == NOTHING
+
+
+def test_a_limit_below_the_sources_is_raised() -> None:
+    name = "max.message.bytes"
+
+    assert drift([own(name, "300")], [own(name, "200")]).change == ConfigChange(set={name: "300"})
+    assert drift([own(name, "300")], [default(name, "400")]).change == ConfigChange(set={name: "300"})
+    # Deleted, it would fall to the target's default, and what was refused would be refused again.
+    assert drift([default(name, "300")], [own(name, "200")]).change == ConfigChange(set={name: "300"})
+
+
+def test_a_limit_that_the_operator_protects_is_left_alone_however_low() -> None:
+    name = "max.message.bytes"
+
+    assert drift([own(name, "3")], [own(name, "2")], protect=[name]).change == NOTHING
 
 
 def test_excluded_names_are_never_touched() -> None:
@@ -80,8 +114,298 @@ def test_a_default_unknown_to_the_target_is_not_reported() -> None:
     assert drift([default("new.in.5.0")], [], defaults_from="source").unknown == ()
 
 
+@pytest.mark.parametrize("exclude", [(), ("min.*",), (r"message\.downconversion\..*",)])
+def test_a_list_of_ones_own_does_not_bring_the_type_of_times_back(exclude: tuple[str, ...]) -> None:
+    source = [own("message.timestamp.type", "LogAppendTime"), own("a", "1")]
+
+    assert configs_to_copy(source, exclude) == {"a": "1"}
+    assert drift(source, [default("message.timestamp.type", "CreateTime"), own("a", "1")], exclude=exclude).change == (
+        NOTHING
+    )
+    untouched = [own("message.timestamp.type", "CreateTime")]
+    assert drift([default("message.timestamp.type")], untouched, exclude=exclude).change == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ([default("compression.type", "producer")], [default("compression.type", "producer")], []),
+        ([], [own("message.timestamp.type", "LogAppendTime")], ["message.timestamp.type"]),
+        ([], [default("message.timestamp.type", "LogAppendTime")], ["message.timestamp.type"]),  # the cluster's default
+        ([own("message.timestamp.type", "LogAppendTime")], [default("message.timestamp.type", "CreateTime")], []),
+        ([], [own("compression.type", "gzip")], ["compression.type"]),
+        ([own("compression.type", "gzip")], [own("compression.type", "gzip")], []),
+        ([own("compression.type", "gzip")], [own("compression.type", "uncompressed")], ["compression.type"]),
+    ],
+)
+def test_what_a_remote_topic_rewrites_is_found_wherever_it_is_set(
+    source: list[ConfigEntry], target: list[ConfigEntry], expected: list[str]
+) -> None:
+    assert list(rewriting_configs(source, target)) == expected
+
+
 def test_a_new_topic_gets_the_sources_defaults_where_the_flow_says_so() -> None:
     entries = [own("a", "1"), default("b", "5"), default("min.insync.replicas")]
 
     assert configs_to_copy(entries) == {"a": "1"}
     assert configs_to_copy(entries, defaults_from="source") == {"a": "1", "b": "5"}
+
+
+SERVERLESS = frozenset(
+    {
+        "cleanup.policy",
+        "compression.type",
+        "max.message.bytes",
+        "message.timestamp.difference.max.ms",
+        "message.timestamp.type",
+        "retention.bytes",
+        "retention.ms",
+    }
+)
+"""All that MSK Serverless takes. (https://docs.aws.amazon.com/msk/latest/developerguide/serverless-config.html)"""
+EXPRESS = frozenset({"cleanup.policy", "compression.type", "max.message.bytes", "retention.ms", "segment.ms"})
+"""Some of what MSK Express takes, which has `min.insync.replicas` and the replicas of its own.
+(https://docs.aws.amazon.com/msk/latest/developerguide/msk-configuration-express-read-only.html)"""
+THREE_OR_ITS_OWN = frozenset({3, -1})
+
+REFUSED = {"redpanda.remote.write", "remote.storage.enable", "cleanup.policy=none"}
+
+
+def seconds() -> float:
+    """A deadline."""
+    return 60.0
+
+
+def topic(name: str, **configs: str) -> NewRemoteTopic:
+    """A topic to create; underscores in config names are dots."""
+    named = {key.replace("_", "."): value for key, value in configs.items()}
+    return NewRemoteTopic(name=name, partitions=1, replication_factor=-1, configs=named)
+
+
+@dataclass(slots=True)
+class PickyTarget:
+    """As much of `mirrorless.ports.topics.TargetTopics` as creates and alters topics."""
+
+    calls: int = 0
+    topics: dict[str, dict[str, str]] = field(default_factory=dict)
+    forbidden: str = ""
+    takes: frozenset[str] | None = None
+    """The configs that may be set; None for all but `REFUSED`."""
+    replicas: frozenset[int] | None = None
+    """The replication factors that it takes; None for all."""
+
+    def create(
+        self, topics: Sequence[NewRemoteTopic], _: Deadline, *, validate_only: bool = False
+    ) -> dict[str, str | None]:
+        """See `TargetTopics.create`."""
+        self.calls += 1
+        errors = {each.name: self._error(each.name, dict(each.configs)) for each in topics}
+        if self.replicas is not None:
+            errors |= {each.name: "replicas" for each in topics if each.replication_factor not in self.replicas}
+        if not validate_only:
+            self.topics |= {each.name: dict(each.configs) for each in topics if not errors[each.name]}
+        return errors
+
+    def alter_configs(self, changes: dict[str, ConfigChange], _: Deadline) -> dict[str, str | None]:
+        """See `TargetTopics.alter_configs`."""
+        self.calls += 1
+        errors = {name: self._error(name, dict(change.set)) for name, change in changes.items()}
+        for name, change in changes.items():
+            if not errors[name]:
+                self.topics[name] |= change.set
+        return errors
+
+    def grow(self, counts: dict[str, int], _: Deadline) -> dict[str, str | None]:
+        """See `TargetTopics.grow`."""
+        return dict.fromkeys(counts)
+
+    def partitions(self, _: Deadline) -> dict[str, int]:
+        """See `TargetTopics.partitions`."""
+        return dict.fromkeys(self.topics, 1)
+
+    def configs(self, names: Any, _: Deadline) -> tuple[dict[str, list[ConfigEntry]], dict[str, str]]:
+        """See `TargetTopics.configs`."""
+        known = {"retention.ms", "segment.bytes", "remote.storage.enable", "max.message.bytes"}
+        return {
+            name: [
+                ConfigEntry(name=each, value=self.topics[name].get(each, "0"), is_override=each in self.topics[name])
+                for each in sorted(known | self.topics[name].keys())
+            ]
+            for name in names
+        }, {}
+
+    def _error(self, name: str, configs: dict[str, str]) -> str | None:
+        if name == self.forbidden:
+            return "not authorized"
+        wrong = sorted(each for each in configs if each in REFUSED or f"{each}={configs[each]}" in REFUSED)
+        wrong += sorted(configs.keys() - self.takes) if self.takes is not None else []
+        return f"no {wrong[0]}" if wrong else None
+
+
+def create(target: PickyTarget, *topics: NewRemoteTopic) -> dict[str, Creation]:
+    """Create topics on it."""
+    return create_topics(cast("TargetTopics", target), topics, seconds)
+
+
+def test_topics_that_the_target_takes_are_created_by_one_call() -> None:
+    target = PickyTarget()
+
+    assert create(target, topic("a", retention_ms="1"), topic("b")) == {"a": Creation(), "b": Creation()}
+    assert (target.calls, target.topics) == (1, {"a": {"retention.ms": "1"}, "b": {}})
+
+
+def test_a_config_that_the_target_refuses_is_left_out_and_named() -> None:
+    target = PickyTarget()
+    configs = {
+        "redpanda_remote_write": "true",
+        "remote_storage_enable": "true",
+        "retention_ms": "1",
+        "segment_bytes": "2",
+    }
+
+    outcomes = create(target, topic("a", **configs), topic("b", remote_storage_enable="true"), topic("c"))
+
+    assert outcomes == {
+        "a": Creation(None, ("redpanda.remote.write", "remote.storage.enable")),
+        "b": Creation(None, ("remote.storage.enable",)),
+        "c": Creation(),
+    }
+    assert target.topics == {"a": {"retention.ms": "1", "segment.bytes": "2"}, "b": {}, "c": {}}
+    assert target.calls == 1 + 1 + 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("takes", "left_out"),
+    [
+        (SERVERLESS, ("min.insync.replicas", "segment.bytes", "segment.ms", "unclean.leader.election.enable")),
+        (EXPRESS, ("min.insync.replicas", "segment.bytes", "unclean.leader.election.enable")),
+    ],
+    ids=["serverless", "express"],
+)
+def test_a_service_that_sets_most_configs_itself_gets_the_others_and_the_rest_is_named(
+    takes: frozenset[str], left_out: tuple[str, ...]
+) -> None:
+    target = PickyTarget(takes=takes, replicas=THREE_OR_ITS_OWN)
+    configs = {
+        "cleanup_policy": "compact",
+        "compression_type": "zstd",
+        "max_message_bytes": "2000000",
+        "min_insync_replicas": "2",
+        "retention_ms": "1",
+        "segment_bytes": "2",
+        "segment_ms": "3",
+        "unclean_leader_election_enable": "false",
+    }
+
+    assert create(target, topic("a", **configs)) == {"a": Creation(None, left_out)}
+    assert target.topics["a"].keys() == {name.replace("_", ".") for name in configs} - {*left_out}
+
+
+def test_a_number_of_replicas_that_a_service_does_not_have_is_the_topics_error() -> None:
+    target = PickyTarget(takes=SERVERLESS, replicas=THREE_OR_ITS_OWN)
+    two = replace(topic("a", min_insync_replicas="2"), replication_factor=2)
+
+    assert create(target, two, topic("b")) == {"a": Creation("replicas"), "b": Creation()}
+
+
+def test_a_config_that_keeps_records_is_never_left_out() -> None:
+    target = PickyTarget()
+
+    outcomes = create(target, topic("a", cleanup_policy="none", segment_bytes="2"), topic("b", cleanup_policy="none"))
+
+    assert {name: outcome.error for name, outcome in outcomes.items()} == {
+        "a": "no cleanup.policy",
+        "b": "no cleanup.policy",
+    }
+    assert target.topics == {}
+
+
+def test_a_topic_that_is_refused_for_another_reason_keeps_its_error() -> None:
+    target = PickyTarget(forbidden="a")
+
+    assert create(target, topic("a", segment_bytes="1"), topic("b")) == {
+        "a": Creation("not authorized"),
+        "b": Creation(),
+    }
+    assert target.calls == 2
+
+
+@dataclass(frozen=True, slots=True)
+class OneTopic:
+    """As much of `mirrorless.ports.topics.SourceTopics` as has the topic `orders`."""
+
+    own: dict[str, str]
+
+    def partitions(self, _: Deadline) -> dict[str, int]:
+        """See `SourceTopics.partitions`."""
+        return {"orders": 1}
+
+    def configs(self, names: Any, _: Deadline) -> tuple[dict[str, list[ConfigEntry]], dict[str, str]]:
+        """See `SourceTopics.configs`."""
+        entries = [ConfigEntry(name=name, value=value, is_override=True) for name, value in self.own.items()]
+        return dict.fromkeys(names, entries), {}
+
+
+@pytest.fixture
+def settings() -> ControlSettings:
+    """A flow of the topic `orders`."""
+    source, target = (ClusterSettings(alias=alias, bootstrap="b:1") for alias in ("us-east", "eu-west"))
+    flow = FlowSettings(flow="us-east->eu-west", source=source, target=target)
+    return ControlSettings(flow=flow, aliases=("us-east", "eu-west"), topics=("orders",))
+
+
+def test_what_was_left_out_at_creation_is_a_trouble_of_the_round(settings: ControlSettings) -> None:
+    target = PickyTarget()
+    sync = RemoteTopicSync(
+        settings=settings,
+        source=cast("Any", OneTopic({"redpanda.remote.write": "true", "segment.bytes": "2"})),
+        target=cast("Any", target),
+    )
+    report = RoundReport()
+
+    assert sync.create_and_grow({"orders": 1}, report, seconds) == {"orders": 1}
+    assert report.figures["topics-created"] == 1
+    assert report.troubles == ["us-east->eu-west orders: created without redpanda.remote.write: the target refuses it"]
+    assert target.topics == {"us-east.orders": {"segment.bytes": "2"}}
+
+
+@pytest.mark.parametrize("seconds_between", [600.0, None])
+def test_a_remote_topic_that_rewrites_records_is_a_trouble_of_each_round_and_stays_as_it_is(
+    settings: ControlSettings, seconds_between: float | None
+) -> None:
+    """Also where configs are not synchronised; what the sync reverts itself is no trouble."""
+    there = {"message.timestamp.type": "LogAppendTime", "compression.type": "gzip", "retention.ms": "2"}
+    target = PickyTarget(topics={"us-east.orders": dict(there)})
+    flow = changed(settings.flow, config_properties_exclude=("retention.bytes",))
+    settings = changed(settings, sync_topic_configs_seconds=seconds_between, flow=flow)
+    source = OneTopic({"message.timestamp.type": "LogAppendTime", "compression.type": "zstd", "retention.ms": "1"})
+    sync = RemoteTopicSync(settings=settings, source=cast("Any", source), target=cast("Any", target))
+
+    reports = [RoundReport(), RoundReport()]
+    for report in reports:
+        sync.sync_configs(report, seconds)
+
+    off = seconds_between is None
+    assert [report.figures["topics-rewriting"] for report in reports] == [1, 1]
+    assert [[each.split()[2] for each in report.troubles] for report in reports] == [
+        ["message.timestamp.type", "compression.type"] if off else ["message.timestamp.type"]
+    ] * 2
+    assert reports[0].figures["configs-altered"] == (0 if off else 2)
+    assert target.topics == {
+        "us-east.orders": there if off else there | {"compression.type": "zstd", "retention.ms": "1"}
+    }
+
+
+def test_a_drifted_config_that_the_target_refuses_stops_no_other(settings: ControlSettings) -> None:
+    target = PickyTarget(topics={"us-east.orders": {}})
+    own = {"remote.storage.enable": "true", "segment.bytes": "2", "retention.ms": "1", "redpanda.remote.write": "true"}
+    sync = RemoteTopicSync(settings=settings, source=cast("Any", OneTopic(own)), target=cast("Any", target))
+    report = RoundReport()
+
+    sync.sync_configs(report, seconds)
+
+    assert target.topics == {"us-east.orders": {"retention.ms": "1", "segment.bytes": "2"}}
+    assert (report.figures["topics-altered"], report.figures["configs-altered"]) == (1, 2)
+    unknown, refused = report.troubles
+    assert unknown.endswith("the target has no config redpanda.remote.write")
+    assert refused.endswith("delete=()): no remote.storage.enable")

@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.settings import ClusterSettings, FlowSettings
-from mirrorless.topics.discovery import discover, plan_remote_topics
+from mirrorless.topics.discovery import awaits_heartbeats, discover, plan_remote_topics
+from tests.support.flows import make_flow
 
-FLOW = FlowSettings(
-    flow="source->target",
-    source=ClusterSettings(alias="source", bootstrap="s:1"),
-    target=ClusterSettings(alias="target", bootstrap="t:1"),
-)
+FLOW = make_flow("source->target", source="s:1", target="t:1")
 IDENTITY = FlowSettings(flow=FLOW.flow, source=FLOW.source, target=FLOW.target, policy="identity")
 
 
@@ -48,6 +45,16 @@ def test_heartbeats_are_not_replicated_where_the_flow_says_so() -> None:
 
 def test_heartbeats_that_the_filter_takes_are_replicated_even_then() -> None:
     assert taken("heartbeats", heartbeats_replication=False) == ["heartbeats"]
+
+
+def test_the_first_heartbeat_is_awaited_where_the_flow_writes_and_takes_it() -> None:
+    assert awaits_heartbeats({"orders": 1}, settings())
+    assert awaits_heartbeats({}, settings(topics=(), heartbeats_seconds=86_400))
+    assert awaits_heartbeats({}, settings(heartbeats_replication=False)), "the filter takes it"
+    assert not awaits_heartbeats({"heartbeats": 1}, settings())
+    assert not awaits_heartbeats({}, settings(heartbeats_seconds=None))
+    assert not awaits_heartbeats({}, settings(heartbeats_on_source=False))
+    assert not awaits_heartbeats({}, settings(topics=(), heartbeats_replication=False))
 
 
 CYCLES = ("source.topic1", "target.topic1", "target.source.topic1", "source.target.topic1")

@@ -10,10 +10,9 @@ import pytest
 
 from lab.esm.api_model import violations
 from lab.esm.mapping_api import settings_of_create, settings_of_update
-from mirrorless.lane import FlowName
-from mirrorless.scheduled.rate_limit import RateLimit
+from mirrorless.chain.lane import FlowName
+from mirrorless.flow.rate_limit import RateLimit
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.mapping_plan import (
     Request,
     drifted,
@@ -22,6 +21,7 @@ from mirrorless.topics.mapping_plan import (
     not_polling,
     plan_mappings,
 )
+from tests.support.flows import make_flow
 
 FLOW = FlowName("us-east", "eu-west")
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -41,11 +41,7 @@ PROVISIONED: Request = ON_DEMAND | {
 
 
 def settings(template: Request = ON_DEMAND) -> ControlSettings:
-    flow = FlowSettings(
-        flow=str(FLOW),
-        source=ClusterSettings(alias="us-east", bootstrap="b1:9092"),
-        target=ClusterSettings(alias="eu-west", bootstrap="b:9092"),
-    )
+    flow = make_flow(FLOW, source="b1:9092", target="b:9092")
     return ControlSettings(flow=flow, mapping=template, function_name="forward")
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, Retriable
-from mirrorless.lane import FlowName
-from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.runner import lease
 from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Request, owner_tags
 from mirrorless.topics.mapping_removal import GRACE_MS, LONGEST_WAIT_MS, MappingRemoval, Removal

@@ -10,29 +10,25 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.lane import FlowName, Lane
-from mirrorless.ports.kafka import Deadline, GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.kafka import GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
 from mirrorless.ports.topics import SourceTopics
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.discovery import discover
 from mirrorless.topics.group_start import GroupStart
 from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Request
-from mirrorless.topics.mapping_refusals import MappingRefusals
-from mirrorless.topics.mapping_sync import MappingSync
+from mirrorless.topics.mapping_sync import MappingRefusals, MappingSync
 from mirrorless.topics.topic_state import Recreated, TopicState
 from tests.support.chains import MemoryChains, reset, run
 from tests.support.documents import MemoryDocuments
+from tests.support.flows import make_flow
 
 FLOW = FlowName("us-east", "eu-west")
 SETTINGS = ControlSettings(
-    flow=FlowSettings(
-        flow=str(FLOW),
-        source=ClusterSettings(alias="us-east", bootstrap="s:1"),
-        target=ClusterSettings(alias="eu-west", bootstrap="t:1"),
-    ),
+    flow=make_flow(FLOW, source="s:1", target="t:1"),
     topics=("t.*",),
     function_name="forward",
     mapping={"Enabled": True, "BatchSize": 100, "SelfManagedKafkaEventSourceConfig": {}},

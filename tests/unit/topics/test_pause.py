@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.mapping_plan import MappingOutcome, Request
 from mirrorless.topics.pause import MappingPause, order_pause, order_resume, read_pause

@@ -8,25 +8,26 @@ from typing import cast
 
 import pytest
 
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, Retriable
-from mirrorless.lane import FlowName
-from mirrorless.ports.kafka import Deadline
+from mirrorless.flow.triggers import Trigger
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.discovery import discover
 from mirrorless.topics.group_start import GroupStart
-from mirrorless.topics.scheduled_topics import ScheduledTopics, ScheduledTopicSync, read_scheduled_topics
+from mirrorless.topics.scheduled_topics import (
+    ScheduledTopics,
+    ScheduledTopicSync,
+    read_scheduled_ids,
+    read_scheduled_topics,
+)
 from mirrorless.topics.topic_state import TopicState
-from mirrorless.triggers import Trigger
 from tests.support.documents import MemoryDocuments
+from tests.support.flows import make_flow
 
 FLOW = FlowName("us-east", "eu-west")
-FLOW_SETTINGS = FlowSettings(
-    flow=str(FLOW),
-    source=ClusterSettings(alias="us-east", bootstrap="s:1"),
-    target=ClusterSettings(alias="eu-west", bootstrap="t:1"),
-)
+FLOW_SETTINGS = make_flow(FLOW, source="s:1", target="t:1")
 
 
 @dataclass(slots=True)
@@ -103,11 +104,23 @@ def test_a_topic_is_read_once_it_is_scheduled_and_has_a_remote_topic(stage: Stag
 def test_the_document_is_written_only_where_it_changes(stage: Stage) -> None:
     for _ in range(3):
         stage.round(("logs", "schedule"))
-    assert stage.documents.writes == 1
+    assert stage.documents.writes == 2, "the topics, and their ids"
 
     stage.round(("logs", "schedule"), topics={"logs": 5})
 
-    assert (stage.documents.writes, stage.read) == (2, {"logs": 5})
+    assert (stage.documents.writes, stage.read) == (3, {"logs": 5})
+
+
+def test_the_ids_of_scheduled_topics_are_those_of_their_states_and_stay_while_one_is_just_gone(stage: Stage) -> None:
+    """A topic that is missing for the first time may be back at any moment, and be another one."""
+    stage.round(("logs", "schedule"))
+    assert read_scheduled_ids(stage.documents, FLOW) == {"logs": "id"}
+
+    stage.round(("logs", "schedule"), topics={"orders": 3}, just_gone=["logs"])
+    assert read_scheduled_ids(stage.documents, FLOW) == {"logs": "id"}
+
+    stage.round(("logs", "schedule"), topics={"orders": 3})
+    assert read_scheduled_ids(stage.documents, FLOW) == {}
 
 
 def test_nothing_is_written_for_a_flow_without_schedules(stage: Stage) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from mirrorless.lane import FlowName
-from mirrorless.lane_state import NEW_LANE, Head
+from mirrorless.chain.lane import FlowName
+from mirrorless.chain.lane_state import NEW_LANE, Head
 from mirrorless.topics.topic_state import (
     FlowStart,
     Recreated,
@@ -19,7 +19,6 @@ from mirrorless.topics.topic_state import (
     receded,
     recreated_stop,
     start_of,
-    truncated_stop,
     unfinished,
 )
 
@@ -83,13 +82,10 @@ def test_the_stops_say_what_happened_and_what_to_do() -> None:
     new = replace(SEEN, recreated=Recreated(topic_id="new", waiting={2: 0}))
     recreated = recreated_stop(new, 2, partitions=3, now=3)
     gone = recreated_stop(new, 2, partitions=2, now=3)
-    truncated = truncated_stop(FLOW, ("orders", 2), end=60, position=100, now=3)
 
     assert (recreated.reason, recreated.upstream_offset, recreated.at) == ("recreated", 0, 3)
     assert "was old and is new" in recreated.detail
     assert gone.detail == f"{recreated.detail}, with 2 partitions, so this one is gone"
-    assert (truncated.reason, truncated.upstream_offset) == ("truncated", 60)
-    assert "lanes reset 'us-east->eu-west' orders 2 --to 60" in truncated.detail
 
 
 def test_only_an_end_that_moved_backwards_is_suspicious() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 from mirrorless.verify.compacted_keys import Expiry, KeyVerdict, Latest, judge_key, take_key
 from mirrorless.verify.findings import LaneVerdict
 from spark.jobs.verify import compacted_keys as partial

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
+from mirrorless.chain.losses import Loss
+from mirrorless.chain.run import Run
 from mirrorless.jobs.request import Bound
-from mirrorless.losses import Loss
-from mirrorless.record import Record
-from mirrorless.run import Run
+from mirrorless.records.record import Record
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.slices import LEAST_BYTES, SLICE_BYTES, slice_bytes
 from tests.support.chains import LANE
@@ -107,7 +107,7 @@ def test_wherever_a_lane_is_cut_its_verdict_is_that_on_the_whole(
     lane: VerifiedLane, options: dict[str, Any], data: st.DataObject
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mirrorless.verify.lane_verification.HIDDEN_SECONDS", 0.0)
+        patch.setattr("mirrorless.verify.slice_proof.HIDDEN_SECONDS", 0.0)
         whole = lane.verify(**options)
         cut, _ = lane.verify_in_slices(lambda: data.draw(st.booleans()), **options)
 

@@ -7,16 +7,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.losses import Loss
+from mirrorless.chain.run import Run
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Bound
-from mirrorless.lane import Lane
-from mirrorless.losses import Loss
-from mirrorless.record import Record
-from mirrorless.run import Run
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import Codec
 from mirrorless.verify.findings import KINDS, LaneVerdict
+from mirrorless.verify.slice_proof import LaneVerification
+from mirrorless.verify.summary import is_clean, report_of
+from mirrorless.verify.task import VerifyTask
 from tests.support.batches import batch_of
-from tests.support.chains import FLOW, LANE, run
-from tests.support.verified_lane import VerifiedLane
+from tests.support.chains import FLOW, LANE, MemoryLossLedger, run
+from tests.support.flows import make_flow
+from tests.support.two_way_world import TOPIC, TwoWayWorld
+from tests.support.verified_lane import MemoryLog, VerifiedLane
 
 CLEAN: dict[str, int] = dict.fromkeys(KINDS, 0)
 
@@ -75,6 +81,58 @@ def test_runs_of_whole_batches_are_proved_without_a_record_being_read(engine: in
     assert (verdict.counts.proved, verdict.counts.compared, found(verdict)) == (60, 60, CLEAN)
     assert lane.target_batches is not None
     assert (lane.target.reads, lane.target_batches.reads) == (1, 1 if engine else 0)  # the fake reads by the other
+
+
+@pytest.mark.parametrize("against_source", [True, False])
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_batches_on_which_the_target_stamped_its_own_time_are_not_proved(codec: Codec, *, against_source: bool) -> None:
+    """Their payloads are the source's, and readers get other times."""
+    lane = batches_of_a_lane(codec)
+    lane.stamp(9_000, since=5)
+
+    verdict = lane.verify(against_source=against_source)
+
+    assert found(verdict) == only("different", 8)
+    assert verdict.counts.proved == 4
+    assert "timestamp 1004 has become 9000" in verdict.findings[0].what
+    assert not is_clean([verdict])
+
+
+def test_batches_on_which_the_target_stamped_its_own_time_are_not_proved_without_the_source_either() -> None:
+    lane = batches_of_a_lane()
+    lane.stamp(9_000)
+    lane.source.start = lane.source.next
+
+    verdict = lane.verify()
+
+    assert (found(verdict), verdict.counts.proved) == (only("different", 3), 0)
+    assert "4 timestamps are outside of the run's" in verdict.findings[0].what
+
+
+def test_a_batch_that_was_stamped_with_the_time_of_its_newest_record_is_not_proved() -> None:
+    lane = VerifiedLane()
+    lane.replicate(lane.write(*(numbered(i) for i in range(4))), batch=4)
+    lane.stamp(1_003)
+
+    assert found(lane.verify()) == only("different", 3)
+
+
+def test_a_batch_whose_newest_time_is_another_one_is_proved_by_its_records() -> None:
+    """Readers get the same, a search by time does not."""
+    lane = batches_of_a_lane()
+    lane.target.batches = {at: (changed(each, max_timestamp=9), of) for at, (each, of) in lane.target.batches.items()}
+
+    assert lane.verify().counts.proved == 12
+    lane.source.start = lane.source.next
+    assert lane.verify().counts.proved == 0
+
+
+def batches_of_a_lane(codec: Codec = "lz4") -> VerifiedLane:
+    """Twelve records in three runs of a whole batch each."""
+    lane = VerifiedLane()
+    for first in range(0, 12, 4):
+        lane.replicate(lane.write(*(numbered(first + i) for i in range(4))), batch=4, codec=codec)
+    return lane
 
 
 @pytest.mark.parametrize("by_batches", [True, False])
@@ -220,7 +278,7 @@ def test_a_record_with_one_changed_part_is_different(
 
 @settings(deadline=None)
 @given(lane=lanes(), against_source=st.booleans(), data=st.data())
-def test_a_record_of_another_producer_is_different(
+def test_a_record_of_another_producer_is_foreign_and_all_others_are_proved(
     *,
     lane: VerifiedLane,
     against_source: bool,
@@ -232,9 +290,48 @@ def test_a_record_of_another_producer_is_different(
 
     verdict = lane.verify(against_source=against_source)
 
-    assert found(verdict) == only("different")
-    assert verdict.findings[0].upstream is None
+    assert (found(verdict), verdict.counts.foreign) == (CLEAN, 1)
+    assert verdict.counts.proved == verdict.counts.records == len(lane.target.records) - 1
+    assert (verdict.findings[0].kind, verdict.findings[0].upstream) == ("foreign", None)
     assert "no run claims it" in verdict.findings[0].what
+
+
+@pytest.mark.parametrize("engine", [0, 4])
+@pytest.mark.parametrize("where", ["before", "between", "behind"])
+def test_foreign_records_beside_a_true_copy_make_no_lane_wrong(engine: int, where: str) -> None:
+    lane, others = VerifiedLane(), [numbered(1_000 + i) for i in range(100)]
+
+    def foreign(now: str) -> None:
+        for each in others if now == where else ():
+            lane.target.add(each)
+
+    foreign("before")
+    lane.replicate(lane.write(*(numbered(i) for i in range(50))), batch=engine)
+    foreign("between")
+    lane.replicate(lane.write(*(numbered(50 + i) for i in range(50))), batch=engine)
+    foreign("behind")
+    verdict = lane.verify()
+
+    assert (found(verdict), verdict.counts.proved, verdict.counts.foreign) == (CLEAN, 100, 100)
+    assert is_clean([verdict])
+    report = report_of([verdict], flow=str(FLOW), seconds=1, made_at=1)
+    assert report.verdict == (
+        "Nothing is wrong: 100 of 100 records are proved; 100 more that this flow has not written."
+    )
+    assert (report.tone, [section.heading for section in report.sections]) == ("", ["Not proved", "Lanes"])
+
+
+def test_another_producers_copies_of_the_same_records_are_duplicated_all_the_same() -> None:
+    lane = VerifiedLane()
+    records = lane.write(*(numbered(i) for i in range(10)))
+    for each in records:
+        lane.target.add(each)
+    lane.replicate(records)
+
+    verdict = lane.verify()
+
+    assert (found(verdict), verdict.counts.proved, verdict.counts.foreign) == (only("duplicated", 10), 10, 0)
+    assert not is_clean([verdict])
 
 
 def a_lane(*, records: int = 12, batch: int = 4) -> VerifiedLane:
@@ -243,13 +340,16 @@ def a_lane(*, records: int = 12, batch: int = 4) -> VerifiedLane:
     return lane
 
 
-def test_without_the_source_a_missing_record_is_still_counted_with_its_place() -> None:
+@pytest.mark.parametrize("known", [False, True], ids=["", "known to the job"])
+def test_without_the_source_a_missing_record_is_still_counted_with_its_place(*, known: bool) -> None:
     lane = a_lane()
     lane.source.silent = True
     lane.drop(6)
 
-    verdict = lane.verify()
+    verdict = lane.verify(source_silent="it is deaf" if known else "")
 
+    assert lane.source.asked == (not known), "no lane waits for it again"
+    assert verdict.notes == [f"the source did not answer: {'it is deaf' if known else 'the cluster does not answer'}"]
     assert found(verdict) == only("missing")
     assert verdict.findings[0].upstream == OffsetRange(6, 7)
     assert verdict.counts.not_provable == 3  # the others of its run
@@ -315,7 +415,7 @@ def test_retention_that_overtakes_the_reading_takes_nothing_for_missing() -> Non
 
 
 def test_runs_behind_the_stable_end_are_reported_as_not_provable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirrorless.verify.lane_verification.HIDDEN_SECONDS", 0.0)
+    monkeypatch.setattr("mirrorless.verify.slice_proof.HIDDEN_SECONDS", 0.0)
     lane = a_lane()
     lane.target.next, lane.target.hidden = 10, 5
 
@@ -441,7 +541,7 @@ def test_a_map_that_names_wrong_places_is_reported_as_such() -> None:
 def changed_spans(run: Run) -> Run:
     from dataclasses import replace  # noqa: PLC0415  used here only
 
-    from mirrorless.run import Span  # noqa: PLC0415  same
+    from mirrorless.chain.run import Span  # noqa: PLC0415  same
 
     first = run.spans[0]
     return replace(run, spans=(Span(first.upstream, first.downstream - 1, first.length),))
@@ -473,7 +573,7 @@ def test_records_of_a_delivery_under_way_are_no_duplicates_where_delivery_is_at_
     lane.target.add(numbered(99))
 
     assert found(lane.verify(delivery="at_least_once")) == CLEAN
-    assert found(lane.verify()) == only("different")
+    assert lane.verify().counts.foreign == 1
 
 
 def test_many_findings_are_counted_and_some_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -501,9 +601,10 @@ def test_records_behind_the_map_are_read_in_pieces_and_reported_as_one_row(monke
 
     verdict = lane.verify()
 
-    assert found(verdict) == only("different", 50)
+    assert (found(verdict), verdict.counts.foreign) == (CLEAN, 50)
     assert [finding.downstream for finding in verdict.findings] == [OffsetRange(15, 65)]
-    assert "more faults than can be kept" in verdict.notes[0]
+    assert "some duplicated ones are reported as foreign" in verdict.notes[0]
+    assert not is_clean([verdict]), "some may stand twice"
     assert verdict.counts.proved == 12
 
 
@@ -518,3 +619,68 @@ def test_a_hole_of_many_expired_links_is_read_in_pieces(monkeypatch: pytest.Monk
     assert found(verdict) == CLEAN
     assert verdict.counts.before_map == 20
     assert verdict.counts.proved == verdict.counts.records == 20
+
+
+THERE, BACK = FlowName("us-east", "eu-west"), FlowName("eu-west", "us-east")
+
+
+@pytest.fixture
+def world() -> TwoWayWorld:
+    """Three records of each cluster, in another order on each."""
+    world = TwoWayWorld([THERE, BACK])
+    for _ in range(3):
+        world.produce("us-east", marker=True)
+        world.produce("eu-west")
+        world.deliver(THERE)
+        world.deliver(BACK)
+    world.settle()
+    return world
+
+
+def log_of(world: TwoWayWorld, alias: str) -> MemoryLog:
+    visible = world.visible(alias)
+    return MemoryLog(records={each.offset: each for each in visible}, next=len(world.log(alias)))
+
+
+def verified(world: TwoWayWorld, flow: FlowName, target: MemoryLog | None = None) -> LaneVerdict:
+    settings = make_flow(
+        flow, source="nowhere:1", target="nowhere:2", policy="identity", origins=("eu-west", "us-east")
+    )
+    return LaneVerification(
+        task=VerifyTask(settings=settings, topic=TOPIC, partition=0, run_id="v", against_source=True),
+        chains=world.chains,
+        ledger=MemoryLossLedger(),
+        target=target or log_of(world, flow.target),
+        source=log_of(world, flow.source),
+        note=lambda *_, **__: None,
+    ).verify()
+
+
+def kinds(verdict: LaneVerdict) -> dict[str, int]:
+    return {kind: found for kind in KINDS if (found := getattr(verdict.counts, kind))}
+
+
+@pytest.mark.parametrize("flow", [THERE, BACK], ids=str)
+def test_both_directions_are_proved_and_compared(world: TwoWayWorld, flow: FlowName) -> None:
+    verdict = verified(world, flow)
+
+    assert kinds(verdict) == {}
+    assert (verdict.counts.proved, verdict.counts.compared, verdict.findings) == (3, 3, [])
+
+
+def test_a_copy_that_is_gone_is_missing_and_one_that_stands_twice_is_duplicated(world: TwoWayWorld) -> None:
+    copies = [each for each in world.visible("eu-west") if each.headers]
+    lacking, repeated = log_of(world, "eu-west"), log_of(world, "eu-west")
+    del lacking.records[copies[1].offset]
+    repeated.add(copies[1])
+
+    assert kinds(verified(world, THERE, lacking)) == {"missing": 1}
+    assert kinds(verified(world, THERE, repeated)) == {"duplicated": 1}
+
+
+def test_a_record_of_the_targets_own_that_is_changed_is_not_the_flows(world: TwoWayWorld) -> None:
+    changed = log_of(world, "eu-west")
+    own = next(each for each in changed.records.values() if not each.headers)
+    own.value = b"changed"
+
+    assert kinds(verified(world, THERE, changed)) == {}

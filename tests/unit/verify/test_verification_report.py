@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.record import Record
+from mirrorless.records.record import Record
 from mirrorless.reports.page import render
 from mirrorless.reports.report import LanePlot
 from mirrorless.verify.explanation import differs

@@ -22,9 +22,8 @@ from mirrorless.verify.task import VerifyTask
 from mirrorless.verify.windows import ChainEnd
 from spark.jobs.lane_tasks import TaskAttempt
 from spark.jobs.verify import lanes as verified_lanes
-from spark.jobs.verify import tasks
+from spark.jobs.verify.lanes import SliceWork
 from spark.jobs.verify.results import write_part
-from spark.jobs.verify.tasks import SliceWork
 from tests.support.verified_lane import SETTINGS, VerifiedLane
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def lanes(monkeypatch: pytest.MonkeyPatch) -> dict[int, object]:
         assert isinstance(lane, VerifiedLane)
         return lane.verification()
 
-    monkeypatch.setattr(tasks, "_verification", verification)
+    monkeypatch.setattr(verified_lanes, "_verification", verification)
     return found
 
 
@@ -56,7 +55,7 @@ def work(folder: Path, partitions: int) -> list[SliceWork]:
 
 def proved(every: list[SliceWork], attempt: TaskAttempt) -> list[LanePart]:
     lane = VerifiedLane()
-    return [tasks._proved(one, lane.chains, attempt) for one in every]
+    return [verified_lanes._proved(one, lane.chains, attempt) for one in every]
 
 
 def test_a_slice_whose_worker_died_behind_its_proof_is_not_read_again(tmp_path: Path, lanes: dict[int, object]) -> None:
@@ -87,7 +86,7 @@ def test_a_slice_that_fails_leaves_the_counts_of_the_others(tmp_path: Path) -> N
     done = LanePart(number=0, verdict=LaneVerdict(lane="l", topic="orders", partition=0))
     done.verdict.counts.proved = 7
 
-    verdict = joined(one.task, survey, [tasks.failed_part(one.task, 2, "no answer"), done]).end({})
+    verdict = joined(one.task, survey, [verified_lanes.failed_part(one.task, 2, "no answer"), done]).end({})
 
     assert (verdict.state, verdict.error, verdict.counts.proved) == ("failed", "1 of 3 slices: no answer", 7)
 
@@ -131,7 +130,7 @@ def test_a_search_for_originals_that_fails_for_good_is_a_note_for_the_operator(
     unclaimed = LeftOvers(surplus=[LeftOver(0, RecordAt(4, b"content"))])
     part = LanePart(number=0, verdict=LaneVerdict(lane="l", topic="orders", partition=0), left=unclaimed)
     whole = joined(one.task, survey, [part])
-    monkeypatch.setattr(tasks, "_chains", lambda _: None)
+    monkeypatch.setattr(verified_lanes, "_chains", lambda _: None)
     monkeypatch.setattr(verified_lanes, "run_lanes", lambda _, search, pieces: [search(each, LAST) for each in pieces])
 
     lanes[0] = Retriable("no answer")
@@ -139,5 +138,6 @@ def test_a_search_for_originals_that_fails_for_good_is_a_note_for_the_operator(
 
     assert found == {}
     (note,) = whole.end(found).notes
+    assert whole.verdict.unsorted
     assert "could not be searched for the originals" in note
     assert "verify the lane again: no answer" in note

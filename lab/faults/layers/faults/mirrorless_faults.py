@@ -53,7 +53,7 @@ MINUTE = 60.0
 TOPICS = 2.0
 RECORDS = 500
 TIMES: Mapping[str, tuple[str, ...]] = {
-    "mirrorless.pull.shard_lease": ("TERM_MS", "LEAST_MS", "RENEW_BELOW_MS", "HAND_OVER_MS"),
+    "mirrorless.pull.shards": ("TERM_MS", "LEAST_MS", "RENEW_BELOW_MS", "HAND_OVER_MS"),
     "mirrorless.pull.readings": ("ASIDE_SECONDS",),
     "mirrorless.pull.followed_lanes": ("POSITIONS_SECONDS", "IDLE_SECONDS"),
     "mirrorless.pull.run": ("LEAST_MS", "COMMIT_SECONDS", "REPLICATE_SECONDS", "ENDS_SECONDS"),

@@ -11,11 +11,11 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from mirrorless.adapters.aws.job_files import S3JobFiles
+from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.flow.naming import DEPLOYMENT, ENDS_ONCE_VARIABLE, flow_tags
 from mirrorless.jobs.request import JobKind
 from mirrorless.jobs.submission import Submission, decode_submission, parameter_name
-from mirrorless.lane import FlowName
-from mirrorless.naming import DEPLOYMENT, ENDS_ONCE_VARIABLE, flow_tags
 
 TIMEOUT_MINUTES = 10_080
 """Seven days, the longest that a batch job may run. By default it would be ended after twelve hours."""

@@ -13,9 +13,9 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.rate_limit import RateLimit
+from mirrorless.flow.rate_limit import RateLimit
 from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Request
 
 PAGE: Final = 100

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
 
-from mirrorless.lane import FlowName
-from mirrorless.naming import NAMESPACE, NAMESPACE_VARIABLE
-from mirrorless.policy import HEARTBEATS_TOPIC
+from mirrorless.chain.lane import FlowName
+from mirrorless.flow.naming import NAMESPACE, NAMESPACE_VARIABLE
+from mirrorless.flow.policy import HEARTBEATS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -39,6 +39,7 @@ _OF_BATCHES: Final[Mapping[str, tuple[MetricUnit, Callable[[int, int], int]]]] =
     "passed-byte-count": (MetricUnit.Bytes, add),
     "returned-count": (MetricUnit.Count, add),
     "heartbeats-arrived": (MetricUnit.Count, add),
+    "produce-throttle-time-max": (MetricUnit.Milliseconds, max),
     "stopped-lanes": (MetricUnit.Count, max),
     "waiting-lanes": (MetricUnit.Count, max),
     "record-age-ms-max": (MetricUnit.Milliseconds, max),
@@ -112,6 +113,7 @@ def _figures(topic: str, outcome: BatchOutcome, *, received_at: int, now: int) -
         "returned-count": sum(
             following - first for run in outcome.runs if run.lane.topic == topic for first, following in run.returned
         ),
+        "produce-throttle-time-max": max((run.throttled_ms for run in runs), default=0),
         "stopped-lanes": sum(place[0] == topic for place in outcome.stopped),
         "waiting-lanes": sum(place[0] == topic for place in outcome.waiting),
     }
@@ -149,6 +151,7 @@ WATCHED: Final = frozenset(
         "gaps-waiting",
         "offsets-lost",
         "lanes-stopped",
+        "lanes-foreign",
         "mappings-refused",
         "mappings-not-polling",
         "topics-scheduled",

@@ -8,9 +8,9 @@ from typing import Any
 
 from mirrorless.adapters.dynamodb.client import translated
 from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
-from mirrorless.journal.chains import JournalChains
-from mirrorless.lane import FlowName, Lane
-from mirrorless.scheduled.rate_limit import in_parallel
+from mirrorless.chain.chains import JournalChains
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.flow.rate_limit import in_parallel
 
 
 class DynamoDbChains(JournalChains):

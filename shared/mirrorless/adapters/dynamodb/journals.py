@@ -18,11 +18,11 @@ from botocore.exceptions import ClientError
 from mirrorless.adapters.dynamodb.client import translated
 from mirrorless.adapters.dynamodb.direct import COLLISION
 from mirrorless.adapters.dynamodb.retries import tries
+from mirrorless.chain.entry import Entry, EntryState, Slice, pack_heads, pack_links, unpack_heads, unpack_links
+from mirrorless.clock import Deadline
 from mirrorless.errors import LostRace, Retriable
-from mirrorless.journal.entry import Entry, EntryState, Slice, pack_heads, pack_links, unpack_heads, unpack_links
-from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.rate_limit import in_parallel
-from mirrorless.tables import EXPIRY
+from mirrorless.flow.rate_limit import in_parallel
+from mirrorless.flow.tables import EXPIRY
 
 OPEN_SECONDS: Final = 5.0
 """Of tries while a transaction is open, which holds up the target's readers and ends by itself after its timeout."""
@@ -54,7 +54,7 @@ _T = TypeVar("_T")
 
 
 class DynamoDbJournals:
-    """Implements `mirrorless.journal.store.Journals`."""
+    """Implements `mirrorless.chain.store.Journals`."""
 
     def __init__(self, client: Any, table: str) -> None:
         """Args: client: a boto3 DynamoDB client."""
@@ -251,6 +251,8 @@ class DynamoDbJournals:
             item["request"] = {"S": entry.request}
         if entry.examined:
             item["examined"] = {"BOOL": True}
+        if entry.throttled_ms:
+            item["throttled"] = {"N": str(entry.throttled_ms)}
         if entry.expires_at is not None:
             item[EXPIRY] = {"N": str(entry.expires_at)}
         return item
@@ -272,6 +274,7 @@ def _entry(slice_: Slice, item: Item) -> Entry:
         request=item["request"]["S"] if "request" in item else "",
         settled_at=int(item["at"]["N"]),
         examined="examined" in item,
+        throttled_ms=int(item["throttled"]["N"]) if "throttled" in item else 0,
         links={},
         previous={},
         heads=unpack_heads(item["heads"]["B"], number) if "heads" in item else {},

@@ -1,14 +1,16 @@
 """Stops, leases, fences and the operator's orders in DynamoDB.
 
-a lane    <flow> <topic>-<partition>   stopped, quarantine, lease, waiting
+a lane    <flow> <topic>-<partition>   stopped, left_out (quarantine: of an earlier version), lease, waiting, begun
 a flow    <flow>                       stopped: the fence of all its lanes, read in the request that reads lanes
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -17,10 +19,10 @@ from mirrorless.adapters.dynamodb.chains import parse_lane
 from mirrorless.adapters.dynamodb.client import translated
 from mirrorless.adapters.dynamodb.direct import COLLISION
 from mirrorless.adapters.dynamodb.retries import tries
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import RUNNING, LaneState, Lease, LeftOut, Stop
+from mirrorless.clock import Deadline
 from mirrorless.errors import LeaseHeld, Retriable
-from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import RUNNING, LaneState, Lease, Stop
-from mirrorless.ports.kafka import Deadline
 
 KEYS = 100
 """Keys that one BatchGetItem takes."""
@@ -32,6 +34,15 @@ class DynamoDbLaneStates:
     def __init__(self, client: Any, table: str) -> None:
         self._client = client
         self._table = table
+        self._answered: tuple[int, float] | None = None
+        """The store's time in its last answer, and when that came."""
+
+    def store_now(self) -> int | None:
+        """See `FlowFences.store_now`."""
+        if self._answered is None:
+            return None
+        at, came = self._answered
+        return at + int((time.monotonic() - came) * 1000)
 
     def read(self, lanes: Iterable[Lane], deadline: Deadline | None = None) -> dict[Lane, LaneState]:
         """See `LaneStates.read`."""
@@ -59,6 +70,8 @@ class DynamoDbLaneStates:
         for _ in tries(deadline):
             with translated("read lane states", names[-1]):
                 answer = self._client.batch_get_item(RequestItems={self._table: {"Keys": keys, "ConsistentRead": True}})
+            if date := answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"):
+                self._answered = int(parsedate_to_datetime(date).timestamp() * 1000), time.monotonic()
             found |= {item["lane"]["S"]: item for item in answer["Responses"].get(self._table, [])}
             keys = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
             if not keys:
@@ -70,20 +83,7 @@ class DynamoDbLaneStates:
         self._stop(str(lane), stop)
 
     def _stop(self, key: str, stop: Stop) -> None:
-        self._update(
-            key,
-            "SET stopped = :stop",
-            {
-                ":stop": {
-                    "M": {
-                        "reason": {"S": stop.reason},
-                        "upstream_offset": {"N": str(stop.upstream_offset)},
-                        "detail": {"S": stop.detail},
-                        "at": {"N": str(stop.at)},
-                    }
-                }
-            },
-        )
+        self._update(key, "SET stopped = :stop", {":stop": _stored_stop(stop)})
 
     def wait(self, lane: Lane, upstream_offset: int | None) -> None:
         """See `LaneStates.wait`."""
@@ -97,6 +97,10 @@ class DynamoDbLaneStates:
         values = {":me": {"S": lease.holder}, ":until": {"N": str(lease.until)}}
         condition = "lease.holder = :me AND lease.#until = :until"
         self._conditionally(lane, "REMOVE lease", condition, values, names={"#until": "until"})
+
+    def begin(self, lane: Lane, generation: int) -> None:
+        """See `LaneStates.begin`."""
+        self._update(lane, "SET begun = :generation", {":generation": {"N": str(generation)}})
 
     def take(self, lane: Lane, lease: Lease, *, now: int) -> LaneState:
         """See `Leases.take`."""
@@ -138,21 +142,44 @@ class DynamoDbLaneStates:
         """Let the lane try again from where it stopped, or go on from where its mapping is."""
         self._update(lane, "REMOVE stopped, waiting", {})
 
-    def quarantine(self, lane: Lane, upstream_offset: int) -> None:
-        """Order to leave out exactly this record, and let the lane go on."""
-        self._update(lane, "REMOVE stopped ADD quarantine :offset", {":offset": {"NS": [str(upstream_offset)]}})
+    def retry(self, lane: Lane, stop: Stop) -> bool:
+        """See `RefusedStops.retry`."""
+        values = {":at": {"N": str(stop.at)}, ":offset": {"N": str(stop.upstream_offset)}}
+        condition = "stopped.#at = :at AND stopped.upstream_offset = :offset"
+        return self._conditionally(lane, "REMOVE stopped", condition, values, names={"#at": "at"}) is not None
+
+    def quarantine(self, lane: Lane, *orders: LeftOut) -> None:
+        """Let these be all orders of a lane to leave out records, and let it go on."""
+        stored = [
+            {
+                "M": {
+                    "first": {"N": str(order.first)},
+                    "next": {"N": str(order.next)},
+                    "cause": {"S": order.cause},
+                    "why": {"S": order.why},
+                }
+            }
+            for order in orders
+        ]
+        self._update(lane, "REMOVE stopped, quarantine SET left_out = :orders", {":orders": {"L": stored}})
 
     def stopped(self, flow: FlowName) -> dict[Lane, LaneState]:
-        """Every stopped lane of a flow; see `noted`."""
-        return {lane: state for lane, state in self.noted(flow).items() if state.stop is not None}
+        """Every stopped lane of a flow; see `noted`. What was noted within the last second may be missing.
+
+        Rounds read this every few seconds, and each lane that has begun is in the table.
+        """
+        return {lane: state for lane, state in self._noted(flow, consistent=False).items() if state.stop is not None}
 
     def noted(self, flow: FlowName) -> dict[Lane, LaneState]:
         """Every lane of a flow of which anything was ever noted: a stop of its own, an order, a lease.
 
         Reads the whole table. A fence is none of them.
         """
+        return self._noted(flow, consistent=True)
+
+    def _noted(self, flow: FlowName, *, consistent: bool) -> dict[Lane, LaneState]:
         states: dict[Lane, LaneState] = {}
-        request: dict[str, Any] = {"TableName": self._table, "ConsistentRead": True}
+        request: dict[str, Any] = {"TableName": self._table, "ConsistentRead": consistent}
         while True:
             with translated("read lane states", str(flow)):
                 answer = self._client.scan(**request)
@@ -205,6 +232,24 @@ def _stored(lease: Lease) -> dict[str, Any]:
     return {"M": {"holder": {"S": lease.holder}, "until": {"N": str(lease.until)}}}
 
 
+def _stored_stop(stop: Stop) -> dict[str, Any]:
+    stored: dict[str, Any] = {
+        "reason": {"S": stop.reason},
+        "upstream_offset": {"N": str(stop.upstream_offset)},
+        "detail": {"S": stop.detail},
+        "at": {"N": str(stop.at)},
+    }
+    if stop.cause:
+        stored["cause"] = {"S": stop.cause}
+    if stop.untrue_from is not None:
+        stored["untrue_from"] = {"N": str(stop.untrue_from)}
+    if stop.by_store:
+        stored["by_store"] = {"BOOL": True}
+    if stop.replicated:
+        stored["replicated"] = {"L": [{"N": str(each)} for ends in stop.replicated for each in ends]}
+    return {"M": stored}
+
+
 def _key(key: Lane | str) -> dict[str, Any]:
     return {"lane": {"S": str(key)}}
 
@@ -218,11 +263,16 @@ def _stop(item: dict[str, Any]) -> Stop | None:
     if "stopped" not in item:
         return None
     stored = item["stopped"]["M"]
+    replicated = [int(each["N"]) for each in stored.get("replicated", {}).get("L", [])]
     return Stop(
         reason=stored["reason"]["S"],
         upstream_offset=int(stored["upstream_offset"]["N"]),
         detail=stored["detail"]["S"],
+        cause=stored["cause"]["S"] if "cause" in stored else "",
         at=int(stored["at"]["N"]),
+        untrue_from=int(stored["untrue_from"]["N"]) if "untrue_from" in stored else None,
+        by_store="by_store" in stored,
+        replicated=tuple(zip(replicated[::2], replicated[1::2], strict=True)),
     )
 
 
@@ -233,22 +283,39 @@ def _state(item: dict[str, Any]) -> tuple[Lane, LaneState]:
         lease = Lease(holder=held["holder"]["S"], until=int(held["until"]["N"]))
     state = LaneState(
         stop=_stop(item),
-        quarantine=frozenset(int(each) for each in item.get("quarantine", {}).get("NS", [])),
+        quarantine=_left_out(item),
         lease=lease,
         waiting=int(item["waiting"]["N"]) if "waiting" in item else None,
+        begun=int(item["begun"]["N"]) if "begun" in item else None,
     )
     return parse_lane(item["lane"]["S"]), state
+
+
+def _left_out(item: dict[str, Any]) -> tuple[LeftOut, ...]:
+    single = LeftOut.each(*map(int, item.get("quarantine", {}).get("NS", [])))
+    stored = [each["M"] for each in item.get("left_out", {}).get("L", [])]
+    orders = [
+        LeftOut(
+            first=int(each["first"]["N"]), next=int(each["next"]["N"]), cause=each["cause"]["S"], why=each["why"]["S"]
+        )
+        for each in stored
+    ]
+    return tuple(sorted((*single, *orders)))
 
 
 class DynamoDbLaneOrders(DynamoDbLaneStates):
     """Lane states as the operator's command uses them."""
 
-    def begin_anew(self, lane: Lane) -> None:
-        """Drop the stop, who waits, a job's lease and every quarantine order.
+    def begin_anew(self, lane: Lane, stop: Stop | None = None) -> None:
+        """Drop the stop, or put another in its place, and drop who waits, a job's lease and every quarantine order.
 
         The offsets of another generation are other records.
         """
-        self._update(lane, "REMOVE stopped, quarantine, waiting, lease", {})
+        if stop is None:
+            self._update(lane, "REMOVE stopped, quarantine, left_out, waiting, lease", {})
+        else:
+            expression = "SET stopped = :stop REMOVE quarantine, left_out, waiting, lease"
+            self._update(lane, expression, {":stop": _stored_stop(stop)})
 
     def release(self, lane: Lane, holder: str) -> None:
         """End the lease of a job that is dead, as its term would: what it left out is still to come."""

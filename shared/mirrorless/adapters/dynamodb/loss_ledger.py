@@ -8,10 +8,10 @@ from typing import Any, cast
 from botocore.exceptions import ClientError
 
 from mirrorless.adapters.dynamodb.client import translated
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.losses import GapSummary, Harmless, Loss, LossCause
 from mirrorless.errors import LostRace
-from mirrorless.lane import Lane
-from mirrorless.losses import GapSummary, Harmless, Loss, LossCause
-from mirrorless.scheduled.rate_limit import in_parallel
+from mirrorless.flow.rate_limit import in_parallel
 
 SUMMARY = "explained"
 """In place of the first upstream offset in a summary's key, so that it follows the losses of its generation."""

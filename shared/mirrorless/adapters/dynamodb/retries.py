@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from mirrorless.ports.kafka import Deadline
+from mirrorless.clock import Deadline
 
 PATIENCE_SECONDS: Final = 30.0
 """Of tries without a deadline, or with a later one."""

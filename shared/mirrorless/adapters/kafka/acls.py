@@ -18,10 +18,10 @@ from confluent_kafka.admin import (
 )
 
 from mirrorless.adapters.kafka.admin import WarmAdmin
-from mirrorless.adapters.kafka.client import answer, seconds_left, translated
+from mirrorless.adapters.kafka.client import answer, is_principal_of, seconds_left, translated
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline
-from mirrorless.settings import ClusterSettings
+from mirrorless.flow.settings import ClusterSettings
 from mirrorless.topics.acls import Acl
 
 BATCH: Final = 1000
@@ -50,6 +50,11 @@ class KafkaAcls:
         # The calls show whether the cluster answers; log_level 0 keeps librdkafka's own lines from the terminal.
         self._admin = WarmAdmin(cluster, f"{flow}|acls", {"log_level": 0})
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
+        self._cluster = cluster
+
+    def is_ours(self, principal: str) -> bool:
+        """See `Acls.is_ours`."""
+        return is_principal_of(self._cluster, principal)
 
     def read(self, deadline: Deadline) -> frozenset[Acl] | None:
         """See `Acls.read`."""

@@ -26,9 +26,9 @@ from mirrorless.adapters.kafka.client import (
     seconds_left,
     translated,
 )
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline
-from mirrorless.settings import ClusterSettings
+from mirrorless.flow.settings import ClusterSettings
 
 LASTING: Final = frozenset(
     {

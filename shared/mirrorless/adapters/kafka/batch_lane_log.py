@@ -1,4 +1,4 @@
-"""A partition's log by whole batches: for jobs that copy it so, and for `mirrorless.verify.by_batches`."""
+"""A partition's log by whole batches: for jobs that copy it so, and for `mirrorless.verify.proof`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Final
 
 from mirrorless.adapters.kafka.client import wait_left
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
+from mirrorless.chain.run import NO_EPOCH
+from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, RecordsGone, Retriable
+from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import BatchAt, BatchChunk, OffsetRange
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.pull.log import RawArrivals
-from mirrorless.settings import ClusterSettings
 
 CHUNK_BYTES: Final = 8_000_000
 FETCHED_BYTES: Final = 4_000_000
@@ -47,6 +49,7 @@ class KafkaBatchLaneLog:
         where = f"{self._where} {topic}-{partition}"
         self._log.follow({place: at})
         batches, begun, size, heard = list[BatchAt](), at, 0, time.monotonic()
+        epoch = NO_EPOCH
         try:
             while at < wanted.next:
                 found = self._log.arrivals(POLL_SECONDS, records=2**31, size=self._chunk_bytes - size)
@@ -57,9 +60,10 @@ class KafkaBatchLaneLog:
                     some = (each for each in found.records.get(place, []) if each.base_offset < wanted.next)
                     batches += [BatchAt(max(each.base_offset, at), each) for each in some]
                     at, size = covered, size + found.bytes
+                    epoch = found.epochs.get(place, epoch)
                 over = _over(found, place, at, where=where)
                 if at > begun and (not moved or over is not None or size >= self._chunk_bytes or at >= wanted.next):
-                    yield BatchChunk(batches, at)
+                    yield BatchChunk(batches, at, epoch)
                     batches, begun, size, heard = [], at, 0, time.monotonic()
                 if over is not None and at < wanted.next:
                     raise over
@@ -79,9 +83,6 @@ def _over(found: RawArrivals, place: TopicPartition, at: int, *, where: str) -> 
             "what is passed over is listed as lost",
         )
     if (end := found.truncated.get(place)) is not None:
-        return RecordsGone(
-            f"the log was cut off at {end}, below what was read of it",
-            where=where,
-            hint="an unclean leader election took records away after they were read: compare both sides with `verify`",
-        )
+        # What was read and not written may be all that is gone: whoever reads again holds the log against the chain.
+        return Retriable(f"the log was cut off at {end}, below what was read of it", where=where)
     return found.unreadable.get(place)

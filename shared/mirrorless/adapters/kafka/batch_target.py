@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -16,18 +17,19 @@ from mirrorless.adapters.kafka.client import seconds_left
 from mirrorless.adapters.kafka.target import PROBE_AFTER_SECONDS, KafkaTarget
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
-from mirrorless.batch_records import packed
-from mirrorless.naming import transactional_id
-from mirrorless.ports.kafka import PORTION, Deadline, Delivery, Refusal, TopicPartition
+from mirrorless.clock import Deadline
+from mirrorless.flow.naming import transactional_id
+from mirrorless.flow.settings import FlowSettings
+from mirrorless.ports.kafka import PORTION, Delivery, Refusal, TopicPartition
 from mirrorless.protocol.outgoing import PACKED_BYTES, LaneContent, is_raw
-from mirrorless.record import Record
-from mirrorless.record_batch import PassTerms, RecordBatch
-from mirrorless.settings import FlowSettings
+from mirrorless.records.batch_records import packed
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import CODECS, Codec, PassTerms, RecordBatch
 
 TERMS_SECONDS: Final = 300.0
 """For which the configs of a remote topic are taken to stay as they were read."""
 
-PACKED_CODEC: Final = "lz4"
+PACKED_CODEC: Final[Codec] = "lz4"
 """Of records that are packed here, as the Kafka client compresses them."""
 
 ANY_BYTES: Final = 2**31 - 1
@@ -36,14 +38,19 @@ ANY_BYTES: Final = 2**31 - 1
 class BatchWriter:
     """Implements `mirrorless.ports.kafka.Writer` for records and for whole batches."""
 
-    def __init__(self, raw: RawWriter, *, batch_bytes: int, batch_records: int | None = None) -> None:
+    def __init__(self, raw: RawWriter, *, codec: Codec, batch_bytes: int, batch_records: int | None = None) -> None:
         """Args: batch_records: of a careful writer: of each batch that it packs, at most."""
-        self._raw, self._batch_bytes, self._batch_records = raw, batch_bytes, batch_records
+        self._raw, self._codec, self._batch_bytes, self._batch_records = raw, codec, batch_bytes, batch_records
 
     @property
     def transactional_id(self) -> str:
         """See `Writer.transactional_id`."""
         return self._raw.transactional_id
+
+    @property
+    def throttled_ms(self) -> int:
+        """See `Writer.throttled_ms`."""
+        return self._raw.throttled_ms
 
     def write(
         self,
@@ -60,7 +67,7 @@ class BatchWriter:
             downstream = each.downstream if raw else _by_record(batches[place], each.downstream)
             refusal = each.refusal
             if refusal is not None and not raw:
-                refusal = Refusal(index=len(downstream), detail=refusal.detail)
+                refusal = replace(refusal, index=len(downstream))
             found[place] = Delivery(downstream=downstream, refusal=refusal)
         return found
 
@@ -77,10 +84,10 @@ class BatchWriter:
             return content
         records: Sequence[Record] = content  # type: ignore[assignment]  # what is not raw has records
         if self._batch_records is None:
-            return list(packed(records, PACKED_CODEC, max_bytes=self._batch_bytes))
+            return list(packed(records, self._codec, max_bytes=self._batch_bytes))
         step = self._batch_records
         portions = (records[at : at + step] for at in range(0, len(records), step))
-        each = (batch for some in portions for batch in packed(some, PACKED_CODEC, max_bytes=self._batch_bytes))
+        each = (batch for some in portions for batch in packed(some, self._codec, max_bytes=self._batch_bytes))
         return list(islice(each, PORTION))
 
 
@@ -92,17 +99,32 @@ class KafkaBatchTarget(KafkaTarget):
         super().__init__(settings, environment=environment)
         self._raw: RawWriter | None = None
         self._largest = ANY_BYTES
+        self._packs_by: Codec = PACKED_CODEC
         self._topics = KafkaTopics(settings.target, flow=settings.flow, role="batch-target")
         self._terms: dict[str, tuple[float, PassTerms]] = {}
 
     def writer(self, deadline: Deadline) -> BatchWriter:  # type: ignore[override]  # another engine's
         """See `Target.writer`."""
-        return BatchWriter(self._opened(deadline), batch_bytes=min(self._largest, PACKED_BYTES))
+        return BatchWriter(self._opened(deadline), codec=self._packs_by, batch_bytes=min(self._largest, PACKED_BYTES))
 
-    def careful_writer(self, batch_records: int, deadline: Deadline) -> BatchWriter:  # type: ignore[override]  # the same
+    def explained(
+        self,
+        place: TopicPartition,  # noqa: ARG002 -- the port's
+        records: Sequence[Record],  # noqa: ARG002 -- the port's
+        refusal: Refusal,
+        deadline: Deadline,  # noqa: ARG002 -- the port's
+    ) -> Refusal:
+        """See `Target.explained`. All is in the answer already."""
+        return refusal
+
+    def careful_writer(self, batch_records: int, deadline: Deadline, *, codec: str = "") -> BatchWriter:  # type: ignore[override]  # the same
         """See `Target.careful_writer`. The same producer: one transaction is open at a time."""
-        bytes_ = min(self._largest, PACKED_BYTES)
-        return BatchWriter(self._opened(deadline), batch_bytes=bytes_, batch_records=batch_records)
+        bytes_, by = min(self._largest, PACKED_BYTES), next((each for each in CODECS if each == codec), self._packs_by)
+        return BatchWriter(self._opened(deadline), codec=by, batch_bytes=bytes_, batch_records=batch_records)
+
+    def prefer(self, codec: str) -> None:
+        """See `Target.prefer`."""
+        self._packs_by = next(each for each in CODECS if each == codec)
 
     def limit_batches(self, refused_bytes: int) -> None:
         """See `Target.limit_batches`. Larger batches are opened from now on, and packed anew."""

@@ -14,6 +14,8 @@ import base64
 import calendar
 import json
 import os
+import re
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -24,10 +26,10 @@ from urllib.parse import parse_qs, urlsplit
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from mirrorless.adapters.aws.secrets import forget_secrets, read_secret
+from mirrorless.clock import Deadline
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.naming import CLIENT_LOG_VARIABLE
-from mirrorless.ports.kafka import Deadline
-from mirrorless.settings import Authentication, ClusterSettings
+from mirrorless.flow.naming import CLIENT_LOG_VARIABLE
+from mirrorless.flow.settings import Authentication, ClusterSettings
 
 ClientConfig = dict[str, Any]
 
@@ -41,6 +43,11 @@ that it has freed. Seen with confluent-kafka 2.16.1 and timeouts of up to 10 ms,
 TOKEN_SECONDS = 900
 """The longest life that MSK grants a token."""
 
+_CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+"""The first of a chain is the client's own."""
+_BETWEEN_PARTS = re.compile(r"(?<!\\),\s*")
+"""The commas of a certificate's subject."""
+
 _SESSION_ENDED = "not valid in current SASL state"
 """The answer to a token that is renewed too late, as after a freeze: the client connects anew, and that is all."""
 
@@ -50,6 +57,19 @@ _ADVICE = {
     "the client's id and secret and `oauthIdpCaCertificate` in the flow's secret; if the brokers refuse the token, "
     "compare its issuer, audience, scope and life with what they require"
 }
+
+
+def slow_hint(throttled_ms: int) -> str:
+    """What to do where a target takes records too slowly. Args: throttled_ms: see `Writer.throttled_ms`."""
+    if throttled_ms:
+        return (
+            "a quota of the target holds the flow back, its brokers asked for pauses of up to "
+            f"{throttled_ms / 1000:.1f} s: less is written at once from now on. Raise the quota where the lag grows"
+        )
+    return (
+        "if the target is up, it is slow: less is written at once from now on. Where not even that comes through, "
+        "raise the flow's `transaction.timeout.ms`"
+    )
 
 
 def seconds_left(deadline: Deadline) -> float:
@@ -166,6 +186,11 @@ def client_config(cluster: ClusterSettings, client_id: str) -> ClientConfig:
     } | _authentication(cluster)
 
 
+def consumer_config(cluster: ClusterSettings, client_id: str) -> ClientConfig:
+    """The same of a consumer: it compares the checksum of each batch, which librdkafka leaves out by default."""
+    return client_config(cluster, client_id) | {"check.crcs": True}
+
+
 def _authentication(cluster: ClusterSettings) -> ClientConfig:
     how = cluster.authentication
     tls = {} if not how.ca else {"ssl.ca.pem": _member(how.ca, "certificate")}
@@ -224,6 +249,28 @@ def _oauth(how: Authentication) -> ClientConfig:
         **({"sasl.oauthbearer.scope": how.scope} if how.scope else {}),
         **({"sasl.oauthbearer.extensions": told} if told else {}),
     }
+
+
+def is_principal_of(cluster: ClusterSettings, principal: str) -> bool:
+    """Whether brokers may know clients with these credentials by a name, such as `User:mirrorless`.
+
+    Of a certificate, each part of the name must be in it: brokers make names of its subject by rules of their own. The
+    subject of a token is known to the token server alone; it is the client's id, by most.
+
+    Raises:
+        ConfigurationError, Retriable: the secret lacks a member, or cannot be read.
+    """
+    how, name = cluster.authentication, principal.removeprefix("User:")
+    if how.type in ("plain", "scram"):
+        return name == _member(how.secret, "username")
+    if how.type == "oauthbearer":
+        return name == _member(how.secret, "oauthClientId")
+    if how.type == "mtls":
+        own = _CERTIFICATE.search(_member(how.secret, "certificate"))
+        body = ssl.PEM_cert_to_DER_cert(own[0]) if own else b""
+        parts = (part.partition("=")[2] or part for part in _BETWEEN_PARTS.split(name))
+        return all(bytes([len(part.encode())]) + part.encode() in body for part in parts)
+    return False
 
 
 def _secret(name: str) -> Mapping[str, Any]:

@@ -8,20 +8,24 @@ batch of an answer comes whole, however large it is.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from mirrorless.adapters.kafka.client import TurnedAway, client_config, seconds_left, translated
+from mirrorless.adapters.kafka.client import TurnedAway, consumer_config, seconds_left, translated
 from mirrorless.adapters.kafka.messages import record_of
 from mirrorless.adapters.kafka.source_log import joined
-from mirrorless.naming import GAPS_GROUP
-from mirrorless.ports.kafka import Deadline, RangesRead, TopicPartition
-from mirrorless.record import Record, size_of
-from mirrorless.settings import ClusterSettings
+from mirrorless.clock import Deadline
+from mirrorless.flow.naming import GAPS_GROUP
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.ports.kafka import RangesRead, TopicPartition
+from mirrorless.records.record import Record, size_of
+
+if TYPE_CHECKING:
+    from mirrorless.records.record_batch import BatchUnreadable
 
 READ_SECONDS: Final = 10.0
 """For one read. What was read by then goes first."""
@@ -52,9 +56,10 @@ class KafkaCommittedLog:
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
         """Args: flow: part of what the client calls itself in the brokers' logs."""
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
-        self._config = client_config(cluster, f"{flow}|committed") | dict(_FETCH)
+        self._config = consumer_config(cluster, f"{flow}|committed") | dict(_FETCH)
         self._turned_away: TurnedAway = self._config["error_cb"]
         self._consumer: Consumer | None = None
+        self._cluster, self._flow = cluster, flow
 
     def read(
         self,
@@ -73,13 +78,21 @@ class KafkaCommittedLog:
         with translated("let its gaps be read", self._where, self._turned_away):
             consumer = consumer or Consumer(self._config)
             consumer.assign([ClientPartition(*place, reading.left[0][0]) for place, reading in readings.items()])
-            answers = _read(consumer, readings, ends, size)
+            answers = _read(consumer, readings, ends, size, self._damage)
             if not answers:
                 self._turned_away.check()
             consumer.unassign()
-        if answers:
+        if any(reading.damage is not None for reading in readings.values()):
+            consumer.close()  # behind a damaged batch the client fetches at an offset that it made up
+        elif answers:
             self._consumer = consumer
         return {place: reading.read() for place, reading in readings.items()}
+
+    def _damage(self, place: TopicPartition, offset: int) -> BatchUnreadable:
+        """See `KafkaRawLog.damage`."""
+        from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog  # noqa: PLC0415 -- kept out of every cold start
+
+        return KafkaRawLog(self._cluster, flow=self._flow).damage(place, offset)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,6 +105,7 @@ class _Reading:
     until: int = -1
     log_start: int = 0
     records: list[Record] = field(default_factory=list)
+    damage: BatchUnreadable | None = None
     _at: int = 0
     """The range of `wanted` that the next record may be in."""
 
@@ -118,8 +132,20 @@ class _Reading:
         self.left = [(max(first, log_start), following) for first, following in self.left if following > log_start]
         self.until = max(self.until, min(log_start, self.wanted[-1][1]))
 
+    def is_beyond(self, log_start: int, log_end: int) -> bool:
+        """Whether a log does not reach to what is wanted next, which is left out then."""
+        first = self.left[0][0]
+        if log_start > first:
+            self.begin_at(log_start)
+        elif log_end < first:
+            self.passed(log_end)
+            self.left.clear()
+        else:
+            return False
+        return True
+
     def read(self) -> RangesRead:
-        return RangesRead(until=self.until, records=self.records, log_start=self.log_start)
+        return RangesRead(until=self.until, records=self.records, log_start=self.log_start, damage=self.damage)
 
     def _is_wanted(self, offset: int) -> bool:
         while self._at < len(self.wanted) and self.wanted[self._at][1] <= offset:
@@ -127,8 +153,12 @@ class _Reading:
         return self._at < len(self.wanted) and self.wanted[self._at][0] <= offset
 
 
-def _read(  # noqa: C901 -- one row for each thing that may come
-    consumer: Consumer, readings: Mapping[TopicPartition, _Reading], ends: float, size: int
+def _read(  # noqa: C901, PLR0912 -- one row for each thing that may come
+    consumer: Consumer,
+    readings: Mapping[TopicPartition, _Reading],
+    ends: float,
+    size: int,
+    damage: Callable[[TopicPartition, int], BatchUnreadable],
 ) -> bool:
     """Read the ranges of each partition one after the other, and all partitions side by side.
 
@@ -151,13 +181,22 @@ def _read(  # noqa: C901 -- one row for each thing that may come
                 continue
             reading.left.pop(0)
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
+            # A leader that was just elected shows less than it has, and says so to whoever lists its offsets (KIP-207).
+            _, high = consumer.get_watermark_offsets(ClientPartition(*place), max(0.1, ends - time.monotonic()))
+            if high > (message.offset() or 0):
+                continue
             reading.passed(message.offset() or 0)
             reading.left.clear()  # the log ends here, or an open transaction hides the rest
         elif error.code() in _OUT_OF_RANGE:
-            low, _ = consumer.get_watermark_offsets(ClientPartition(*place), max(0.1, ends - time.monotonic()))
-            if low <= reading.left[0][0]:
-                raise KafkaException(error)  # the log ends below: `topics` stops such a lane
-            reading.begin_at(low)
+            low, high = consumer.get_watermark_offsets(ClientPartition(*place), max(0.1, ends - time.monotonic()))
+            if not reading.is_beyond(low, high):
+                raise KafkaException(error)  # the log has changed meanwhile
+        elif error.code() == KafkaError._BAD_MSG:  # noqa: SLF001 -- its name
+            bad = damage(place, message.offset() or 0)
+            reading.passed(bad.offset)
+            if bad.offset < reading.left[0][1]:  # otherwise it lies behind what is wanted
+                reading.damage = bad
+            reading.left = [] if reading.damage else reading.left[1:]
         elif error.fatal() or not error.retriable():
             raise KafkaException(error)
         else:

@@ -15,19 +15,13 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, Message
 
 from mirrorless.ports.kafka import Delivery, Refusal
+from mirrorless.protocol.refusal_causes import REMEDIES
 
-REFUSALS: Final = frozenset(
-    (
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.INVALID_MSG_SIZE,
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001 -- the constant's name: another record of the batch
-    )
-)
+REFUSALS: Final = frozenset(getattr(KafkaError, cause) for cause in REMEDIES if hasattr(KafkaError, cause))
 """A retry of the same record gets the same answer."""
+
+TOO_LARGE: Final = frozenset((KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE))
+_ALSO: Final = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001 -- the constant's name: another record of the batch
 
 _ENDS: Final = 2
 
@@ -116,7 +110,9 @@ class Reports:
 
     def refuse(self, error: KafkaError, index: int) -> None:
         """Only the first refusal counts: what follows it is refused for its sake."""
-        self.refusal = self.refusal or Refusal(index=index, detail=error.str())
+        cause = "INVALID_RECORD" if error.code() == _ALSO else error.name()
+        detail, too_large = f"{cause}: {error.str()}", error.code() in TOO_LARGE
+        self.refusal = self.refusal or Refusal(index=index, detail=detail, cause=cause, too_large=too_large)
 
     def _callback(self, index: int | None = None) -> Callable[[KafkaError | None, Message], None]:
         """What the client calls once per record. It runs ten thousand times an event, hence the local name.
@@ -130,7 +126,7 @@ class Reports:
             if error is None:
                 # None is librdkafka's "unknown"; -1 lets settle.py refuse it.
                 acknowledge(-1 if (offset := message.offset()) is None else offset)
-            elif error.code() in REFUSALS:
+            elif error.code() in REFUSALS or error.code() == _ALSO:
                 self.refuse(error, len(self.offsets) if index is None else index)
             else:
                 self.failed = self.failed or error

@@ -1,9 +1,8 @@
 """One cluster's consumer groups: classic ones and those of KIP-848.
 
-Librdkafka 2.16 has two faults in its requests to a group's coordinator, and both kill the process. One is met when a
-coordinator has moved, and is worked around below. The other (an assertion on `eonce->refcnt`) needs a connection that
-breaks within the instant of a request (https://github.com/confluentinc/librdkafka/pull/5397). Fewer requests to
-coordinators are safer; what is left costs one invocation, which the schedule makes up for.
+Librdkafka 2.16 has two faults in its requests to a group's coordinator, and both kill the process. One is met where a
+request times out, and `coordinators` has none such. The other is met where a coordinator has moved, and is worked
+around below; what is left of it costs one invocation, which the schedule makes up for.
 """
 
 from __future__ import annotations
@@ -13,15 +12,17 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from mirrorless.adapters.kafka.admin import DENIED, MOVING, SETTLE_SECONDS, WarmAdmin, first_cause
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, seconds_left
+from mirrorless.adapters.kafka.coordinators import altered, deleted, described, offsets_of
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline, GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
-from mirrorless.settings import ClusterSettings
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.ports.kafka import GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
 
 CHUNK: Final = 100
 """Groups under way at a time. The client reads the offsets of one group in one request."""
@@ -65,14 +66,27 @@ class KafkaGroups:
         # No broker lists the groups of a moving coordinator, so each one that seems absent is described by name.
         unlisted = [group for group in wanted if listed.get(group, "absent") == "absent"]
 
-        def call(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
-            return client.describe_consumer_groups(keys, request_timeout=seconds)
+        def call(client: AdminClient, keys: list[str], _: float) -> Mapping[str, Future[Any]]:
+            return described(client, keys)
 
         answers, failures = self._admin.call_each(unlisted, call, deadline, chunk=CHUNK)
         named = {group: _state(each.state) for group, each in answers.items()}
         for group, error in failures.items():
             named[group] = "absent" if error.code() == KafkaError.GROUP_ID_NOT_FOUND else "active"
         return {group: named[group] if group in named else listed[group] for group in wanted}
+
+    def static(self, groups: Iterable[str], deadline: Deadline) -> set[str]:
+        """Those of some groups that have members, all of them static: brokers keep one that was closed."""
+
+        def call(client: AdminClient, keys: list[str], _: float) -> Mapping[str, Future[Any]]:
+            return described(client, keys)
+
+        answers, _ = self._admin.call_each(groups, call, deadline, chunk=CHUNK)
+        return {
+            group
+            for group, each in answers.items()
+            if each.members and all(member.group_instance_id for member in each.members)
+        }
 
     def committed(
         self, groups: Iterable[str], deadline: Deadline
@@ -137,12 +151,10 @@ class KafkaGroups:
         self, group: str, wanted: list[ClientPartition], where: str, deadline: Deadline
     ) -> list[ClientPartition]:
         """The places, each with the broker's error if it has one."""
-        client = self._admin.client()
         try:
-            futures = client.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=seconds_left(deadline)
-            )
-            places: list[ClientPartition] = answer(futures[group], deadline).topic_partitions
+            seconds_left(deadline)  # nothing is begun where no time is left
+            done = altered(self._admin.client(), group, wanted)
+            places: list[ClientPartition] = answer(done, deadline).topic_partitions
         except KafkaException as exc:
             if exc.args[0].code() not in _ACTIVE:
                 self._admin.discard()
@@ -154,9 +166,8 @@ class KafkaGroups:
     ) -> tuple[dict[str, dict[TopicPartition, OffsetAndMetadata]], list[str]]:
         """What the groups committed, and the groups with offsets in an open transaction."""
 
-        def call(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
-            described = client.describe_consumer_groups(keys, request_timeout=seconds)
-            return {key: self._offsets_of(client, key, each, deadline) for key, each in described.items()}
+        def call(client: AdminClient, keys: list[str], _: float) -> Mapping[str, Future[Any]]:
+            return {key: self._offsets_of(client, key, each, deadline) for key, each in described(client, keys).items()}
 
         answers, failures = self._admin.call_each(groups, call, deadline, chunk=CHUNK)
         self._raise_if_silent(answers, failures, "list committed offsets")
@@ -176,7 +187,7 @@ class KafkaGroups:
         return found, unstable
 
     @staticmethod
-    def _offsets_of(client: AdminClient, group: str, described: Future[Any], deadline: Deadline) -> Future[Any]:
+    def _offsets_of(client: AdminClient, group: str, description: Future[Any], deadline: Deadline) -> Future[Any]:
         """Request what a group committed, if its coordinator has just described it; else the description's failure.
 
         Librdkafka 2.16 kills the process when a broker answers OffsetFetch of an admin client with NOT_COORDINATOR,
@@ -184,13 +195,12 @@ class KafkaGroups:
         gets the same answer and survives it, so what is left of the danger is the instant between the two.
         """
         try:
-            answer(described, deadline)
-        except KafkaException:
-            return described  # failed, or given up: whoever waits for it gets its failure
-        offsets: Future[Any] = client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=seconds_left(deadline)
-        )[group]
-        return offsets
+            answer(description, deadline)
+        except KafkaException as exc:
+            failed: Future[Any] = Future()  # the description itself may come yet, and is no answer about offsets
+            failed.set_exception(exc)
+            return failed
+        return offsets_of(client, group)
 
     def _raise_if_silent(self, answers: Mapping[str, object], failures: Mapping[str, KafkaError], what: str) -> None:
         """Raise where no group was answered for, and not because of the groups themselves: the cluster is silent."""
@@ -215,3 +225,27 @@ def _refused(error: KafkaError, what: str, where: str) -> GroupIsActive | Retria
         )
     hint = _RIGHTS if error.code() in DENIED else ""
     return Retriable(f"the cluster did not commit {what}: {error.str()} ({error.name()})", where=where, hint=hint)
+
+
+class KafkaShadowGroups(KafkaGroups):
+    """Implements `mirrorless.failover.effects.ShadowGroups`."""
+
+    def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
+        """Args: flow: part of what the clients call themselves in the brokers' logs."""
+        super().__init__(cluster, flow=flow)
+        self._deleting = WarmAdmin(cluster, f"{flow}|drill")
+
+    def delete(self, groups: Iterable[str], deadline: Deadline) -> None:
+        """See `ShadowGroups.delete`."""
+
+        def call(client: AdminClient, keys: list[str], _: float) -> Mapping[str, Future[Any]]:
+            return deleted(client, keys)
+
+        _, failures = self._deleting.call_each(list(groups), call, deadline, chunk=CHUNK)
+        failed = {name: error for name, error in failures.items() if error.code() != KafkaError.GROUP_ID_NOT_FOUND}
+        if failed:
+            raise Retriable(
+                f"{len(failed)} groups of the drill were not deleted: {first_cause(failed.values())}",
+                where=self._where,
+                hint="the operator needs DELETE on groups `mirrorless.drill.*`; then run the same command again",
+            )

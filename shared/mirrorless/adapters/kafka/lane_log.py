@@ -11,15 +11,19 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from mirrorless.adapters.kafka.client import TurnedAway, client_config, translated, wait_left
+from mirrorless.adapters.kafka.client import TurnedAway, consumer_config, translated, wait_left
 from mirrorless.adapters.kafka.messages import headers_of, record_of
 from mirrorless.adapters.kafka.records import KafkaRecords
+from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
+from mirrorless.chain.run import NO_EPOCH
+from mirrorless.clock import Deadline
 from mirrorless.errors import RecordsGone, Retriable
+from mirrorless.flow.naming import JOB_GROUP
+from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, OffsetRange
-from mirrorless.naming import JOB_GROUP
-from mirrorless.ports.kafka import Deadline, LogEnds
-from mirrorless.record import Record
-from mirrorless.settings import ClusterSettings
+from mirrorless.ports.kafka import LogEnds
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import BatchUnreadable
 
 AT_ONCE = 2_000
 """Records taken from the client in one call, at most."""
@@ -53,9 +57,12 @@ class KafkaLaneLog:
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
         """Args: flow: part of what the clients call themselves in the brokers' logs."""
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
-        self._config = client_config(cluster, f"{flow}|job") | _FETCH
+        self._config = consumer_config(cluster, f"{flow}|job") | _FETCH
         self._turned_away: TurnedAway = self._config["error_cb"]
         self._ends = KafkaRecords(cluster, flow=flow, client_role="job-admin")
+        self._raw = KafkaRawLog(cluster, flow=flow)
+        self._damage: BatchUnreadable | None = None
+        """Where the reading ends, once what lies before it was given."""
         self._consumer: Consumer | None = None
 
     def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:
@@ -84,14 +91,17 @@ class KafkaLaneLog:
         consumer = self._consumer or self._open()
         # Until the range has been read, another reading must not find this consumer warm.
         self._consumer = None
-        self._turned_away.why = ""
+        self._turned_away.why, self._damage = "", None
         with translated(f"show {topic}-{partition}", self._where, self._turned_away):
             consumer.assign([TopicPartition(topic, partition, wanted.first)])
             at = wanted.first
             while at < wanted.next:
-                records, at = self._chunk(consumer, (topic, partition), OffsetRange(at, wanted.next), deadline)
+                left = OffsetRange(at, wanted.next)
+                records, at, epoch = self._chunk(consumer, (topic, partition), left, deadline)
+                if self._damage is not None and not records:
+                    raise self._damage
                 try:
-                    yield Chunk(records, at)
+                    yield Chunk(records, at, epoch)
                 except GeneratorExit:  # the reader has seen enough
                     break
             consumer.unassign()
@@ -103,12 +113,13 @@ class KafkaLaneLog:
 
     def _chunk(
         self, consumer: Consumer, place: tuple[str, int], wanted: OffsetRange, deadline: Deadline
-    ) -> tuple[list[Record], int]:
-        """The next records of the range, and the upstream offset below which everything was read."""
+    ) -> tuple[list[Record], int, int]:
+        """The next records of the range, the upstream offset below which everything was read, and the last epoch."""
         records: list[Record] = []
+        epoch = NO_EPOCH
         at, size, silent = wanted.first, 0, 0.0
         room = AT_ONCE
-        while len(records) < CHUNK_RECORDS and size < CHUNK_BYTES and at < wanted.next:
+        while self._damage is None and len(records) < CHUNK_RECORDS and size < CHUNK_BYTES and at < wanted.next:
             # Never more than can come: with a count too large by one, the client waits for that record.
             messages = consumer.consume(
                 max(1, min(room, CHUNK_RECORDS - len(records), wanted.next - at)), timeout=WAIT_SECONDS
@@ -119,26 +130,28 @@ class KafkaLaneLog:
                     self._turned_away.check()
                     raise Retriable(f"{place[0]}-{place[1]} @ {at} showed nothing in time", where=self._where)
                 if silent >= 10 * WAIT_SECONDS and records:
-                    return records, at
+                    return records, at, epoch
                 continue
             silent = 0.0
             plain = _records(messages)
             if plain is None:
-                plain, at = self._with_events(messages, place, wanted)
+                plain, at = self._with_events(messages, place, OffsetRange(at, wanted.next))
             elif plain[-1].offset >= wanted.next:
                 plain, at = [each for each in plain if each.offset < wanted.next], wanted.next
             else:
                 at = plain[-1].offset + 1
+            if plain:
+                epoch = _epoch_at(messages, plain[-1].offset)
             records += plain
             size += sum(map(len, messages))
             if records:
                 room = max(1, min(AT_ONCE, (CHUNK_BYTES - size) * len(records) // max(1, size)))
-        return records, at
+        return records, at, epoch
 
     def _with_events(
         self, messages: list[Message], place: tuple[str, int], wanted: OffsetRange
     ) -> tuple[list[Record], int]:
-        """The same where ends and errors stand among the records."""
+        """The same where ends and errors stand among the records, up to a batch that is damaged."""
         records: list[Record] = []
         at = wanted.first
         for message in messages:
@@ -157,9 +170,18 @@ class KafkaLaneLog:
                     hint="the source's retention has overtaken the job: start it again from what is left, or from an "
                     "archive; what is passed over is listed as lost",
                 )
+            elif error.code() == KafkaError._BAD_MSG:  # noqa: SLF001 -- its name
+                self._damage = self._raw.damage(place, offset)  # the client goes on behind it
+                return records, at
             elif error.fatal() or not error.retriable():
                 raise KafkaException(error)
         return records, at
+
+
+def _epoch_at(messages: list[Message], offset: int) -> int:
+    """Of the leader that appended the record at an offset, which is near the end of the messages."""
+    found = next(each.leader_epoch() for each in reversed(messages) if each.offset() == offset and each.error() is None)
+    return NO_EPOCH if found is None else found
 
 
 def _records(messages: list[Message]) -> list[Record] | None:

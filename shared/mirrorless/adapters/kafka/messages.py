@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from confluent_kafka import Message
 
-from mirrorless.record import NOT_TEXT, Headers, Record
+from mirrorless.records.record import NOT_TEXT, Headers, Record
 
 _UNREADABLE: Final[Headers] = [(NOT_TEXT, None)]
 

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import OffsetSpec
 
 from mirrorless.adapters.kafka.admin import WarmAdmin, offsets_call
-from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config, translated
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, consumer_config, translated
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.messages import record_of
+from mirrorless.adapters.kafka.wire.cluster import WireCluster
+from mirrorless.adapters.kafka.wire.open_transactions import OpenProducer, open_producers
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.naming import LOOK_GROUP
-from mirrorless.ports.kafka import Deadline, TopicPartition
-from mirrorless.record import Record
-from mirrorless.settings import ClusterSettings
+from mirrorless.flow.naming import LOOK_GROUP
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.ports.kafka import TopicPartition
+from mirrorless.records.record import Record
 
 ANSWER_SECONDS = 5.0
 """How long an operator waits for a cluster that may be gone."""
@@ -36,6 +39,18 @@ _ABSENT = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 -- the client's public constants look so
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """A transaction of any producer behind whose first record no `read_committed` reader sees anything."""
+
+    offset: int
+    """Of its first record: the partition's last stable one."""
+    since: int | None
+    """The time of that record, ms since the epoch."""
+    producer: OpenProducer | None
+    """None where the brokers do not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +106,29 @@ class KafkaOffsets:
             return {}
         return KafkaPeek(self._cluster, flow=self._flow, seconds=ANSWER_SECONDS).first_timestamps(positions)
 
+    def open_transactions(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, OpenTransaction]:
+        """The first open transaction of each partition that has one.
+
+        Args:
+            ends: of the logs, by place.
+        """
+        if not ends:
+            return {}
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client ships no type
+        stable = self._list(list(ends), latest, IsolationLevel.READ_COMMITTED)
+        begins = {place: offset for place, offset in stable.items() if offset < ends[place]}
+        if not begins:
+            return {}
+        peek = KafkaPeek(self._cluster, flow=self._flow, seconds=ANSWER_SECONDS, committed=False)
+        since = peek.first_timestamps(begins)
+        producers: dict[TopicPartition, OpenProducer] = {}
+        with suppress(Retriable), closing(WireCluster(self._cluster, flow=self._flow, client_role="operator")) as wire:
+            producers = open_producers(wire, begins, _within(ANSWER_SECONDS))
+        return {
+            place: OpenTransaction(offset=offset, since=since.get(place), producer=producers.get(place))
+            for place, offset in begins.items()
+        }
+
     def record_from(self, place: TopicPartition, offset: int) -> Record | None:
         """The first record at or after an offset, as `read_committed` readers see it; None where none follows."""
         return KafkaPeek(self._cluster, flow=self._flow, seconds=2 * ANSWER_SECONDS).record_from(place, offset)
@@ -112,9 +150,14 @@ class KafkaOffsets:
                 return found
         return None
 
-    def _list(self, wanted: list[TopicPartition], spec: OffsetSpec) -> Mapping[TopicPartition, int]:
+    def _list(
+        self,
+        wanted: list[TopicPartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> Mapping[TopicPartition, int]:
         answers, failures = self._admin.call_each(
-            wanted, offsets_call(spec), _within(ANSWER_SECONDS), chunk=len(wanted)
+            wanted, offsets_call(spec, isolation), _within(ANSWER_SECONDS), chunk=len(wanted)
         )
         there: dict[str, int] | None = None
         for (topic, partition), error in failures.items():
@@ -145,12 +188,19 @@ AT_ONCE = 500
 class KafkaPeek:
     """One look at one cluster."""
 
-    def __init__(self, cluster: ClusterSettings, *, flow: str, seconds: float) -> None:
-        """Args: flow: part of the name that brokers log. seconds: how long the look may take in all."""
-        self._config = client_config(cluster, f"{flow}|operator") | {
+    def __init__(self, cluster: ClusterSettings, *, flow: str, seconds: float, committed: bool = True) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            cluster: to look at.
+            flow: part of the name that brokers log.
+            seconds: how long the look may take in all.
+            committed: whether it sees what read_committed readers see.
+        """
+        self._config = consumer_config(cluster, f"{flow}|operator") | {
             "group.id": LOOK_GROUP,
             "enable.auto.commit": False,
-            "isolation.level": "read_committed",
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",  # retention has passed the place: the first record that is left counts
             "fetch.wait.max.ms": 50,  # the end of a partition is reported after this long

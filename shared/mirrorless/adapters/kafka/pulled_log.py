@@ -1,4 +1,7 @@
-"""The source's logs, read by one consumer that is assigned partitions and offsets. See `mirrorless.pull.log`."""
+"""The source's logs as a pull reads them. See `mirrorless.pull.log`.
+
+Record by record: one consumer that is assigned partitions and offsets. By whole batches: a raw log under the same port.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,17 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import OffsetSpec
 
 from mirrorless.adapters.kafka.admin import LASTING, WarmAdmin, first_cause, offsets_call
-from mirrorless.adapters.kafka.client import TurnedAway, client_config, seconds_left, translated
+from mirrorless.adapters.kafka.client import TurnedAway, consumer_config, seconds_left, translated
 from mirrorless.adapters.kafka.messages import unreadable_headers
+from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
+from mirrorless.chain.run import NO_EPOCH
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.naming import PULL_GROUP
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.flow.naming import PULL_GROUP
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.pull.log import Arrivals
-from mirrorless.record import Headers, Record
-from mirrorless.settings import ClusterSettings
+from mirrorless.records.record import Headers, Record
 
 ADDED_SECONDS: Final = 10.0
 """Between two questions for a topic's partitions, where one is not known to the client."""
@@ -78,12 +84,15 @@ class KafkaPulledLog:
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
         """Args: flow: part of what the clients call themselves in the brokers' logs."""
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
-        self._config = client_config(cluster, f"{flow}|pull") | dict(_FETCH)
+        self._config = consumer_config(cluster, f"{flow}|pull") | dict(_FETCH)
         self._turned_away: TurnedAway = self._config["error_cb"]
-        self._listing = client_config(cluster, f"{flow}|pull-ends") | dict(_LISTING)
+        self._listing = consumer_config(cluster, f"{flow}|pull-ends") | dict(_LISTING)
         self._admin = WarmAdmin(cluster, f"{flow}|pull-admin")
         self._lister: Consumer | None = None
         self._consumer: Consumer | None = None
+        self._raw = KafkaRawLog(cluster, flow=flow)
+        self._damaged: set[TopicPartition] = set()
+        """Partitions of which the client goes on behind a damaged batch: nothing more of them is taken."""
         self._shown_at: dict[str, float] = {}
         """When topics were described anew, monotonic seconds."""
 
@@ -152,6 +161,8 @@ class KafkaPulledLog:
 
     def leave(self, places: Iterable[TopicPartition]) -> None:
         """See `PulledLog.leave`."""
+        places = list(places)
+        self._damaged -= set(places)
         if self._consumer is not None:
             with translated("let partitions go", self._where):
                 self._consumer.incremental_unassign([ClientPartition(*place) for place in places])
@@ -172,6 +183,7 @@ class KafkaPulledLog:
                 self._turned_away.check()
             messages = [] if first is None else [first]
             while messages:
+                messages = self._before_damage(messages, found)
                 taken = _sort(messages, found)
                 records -= len(messages)
                 size -= taken
@@ -181,6 +193,22 @@ class KafkaPulledLog:
                 messages = consumer.consume(max(1, min(records, AT_ONCE, fitting)), timeout=0)
         return found
 
+    def _before_damage(self, messages: list[Message], found: Arrivals) -> list[Message]:
+        """Messages without what follows a damaged batch in its partition."""
+        if not self._damaged and not any(map(Message.error, messages)):
+            return messages
+        left = []
+        for message in messages:
+            place, error = (message.topic() or "", message.partition() or 0), message.error()
+            if place in self._damaged:
+                continue
+            if error is not None and error.code() == KafkaError._BAD_MSG:  # noqa: SLF001 -- its name
+                self._damaged.add(place)
+                found.unreadable[place] = self._raw.damage(place, message.offset() or 0)
+            else:
+                left.append(message)
+        return left
+
     def reading_on(self) -> AbstractContextManager[None]:
         """See `PulledLog.reading_on`: the client's own threads read on at any time."""
         return nullcontext()
@@ -188,6 +216,7 @@ class KafkaPulledLog:
     def close(self) -> None:
         """See `PulledLog.close`."""
         consumer, self._consumer = self._consumer, None
+        self._damaged.clear()
         if consumer is not None:
             consumer.close()
 
@@ -221,11 +250,15 @@ def _sort(messages: list[Message], found: Arrivals) -> int:
     if topics and topics.count(topics[0]) == partitions.count(partitions[0]) == len(topics):
         whole: list[Any] = found.records.setdefault((topics[0], partitions[0]), [])
         whole.extend(records)
+        newest = {(topics[0], partitions[0]): messages[-1]}
     else:
-        places = zip(topics, partitions, strict=True)
+        places = list(zip(topics, partitions, strict=True))
+        newest = dict(zip(places, messages, strict=True))
         for place, run in groupby(zip(places, records, strict=True), _FIRST):
             own: list[Any] = found.records.setdefault(place, [])
             own.extend(map(_SECOND, run))
+    for place, message in newest.items():
+        found.epochs[place] = NO_EPOCH if (epoch := message.leader_epoch()) is None else epoch
     return size
 
 
@@ -248,3 +281,20 @@ def _note(message: Message, error: KafkaError, found: Arrivals) -> None:
         found.out_of_range.add(place)
     elif error.fatal() or not error.retriable():
         raise KafkaException(error)
+
+
+class KafkaBatchLog(KafkaRawLog):
+    """Implements `mirrorless.pull.log.PulledLog` with whole batches in the place of records."""
+
+    def arrivals(self, seconds: float, *, records: int, size: int) -> Arrivals:  # type: ignore[override]  # the port's
+        """See `PulledLog.arrivals`. How many records there are costs nothing here: bytes limit what is returned."""
+        found = super().arrivals(seconds, records=records if records <= 0 else 2**31, size=size)
+        return Arrivals(
+            records=dict(found.records),
+            bytes=found.bytes,
+            epochs=found.epochs,
+            ended=found.ended,
+            out_of_range=found.out_of_range,
+            truncated=found.truncated,
+            unreadable=found.unreadable,
+        )

@@ -13,16 +13,16 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from mirrorless.adapters.kafka.admin import DENIED
-from mirrorless.adapters.kafka.client import client_config
+from mirrorless.adapters.kafka.client import consumer_config
 from mirrorless.adapters.kafka.messages import headers_of
 from mirrorless.adapters.kafka.offsets import AT_ONCE
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.naming import LOOK_GROUP
-from mirrorless.planning.sampling import RecordSample
+from mirrorless.flow.naming import LOOK_GROUP
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.planning.rates import RecordSample
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.settings import ClusterSettings
 
 LIST_SECONDS: Final = 20.0
 """For one list of all ends."""
@@ -40,14 +40,14 @@ PARTITION_BYTES: Final = 262_144
 
 
 class KafkaRates:
-    """Implements `mirrorless.planning.sampling.RateSource`."""
+    """Implements `mirrorless.planning.rates.RateSource`."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str, read_seconds: float = READ_SECONDS) -> None:
         """Args: flow: part of the name that brokers log. read_seconds: how long records are waited for, in all."""
         self._records = KafkaRecords(cluster, flow=flow, client_role="operator")
         self._read_seconds = read_seconds
         self._cluster, self._flow = cluster, flow
-        self._config = client_config(cluster, f"{flow}|operator") | {
+        self._config = consumer_config(cluster, f"{flow}|operator") | {
             "group.id": LOOK_GROUP,
             "enable.auto.commit": False,
             "isolation.level": "read_committed",

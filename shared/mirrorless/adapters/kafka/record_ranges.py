@@ -1,4 +1,4 @@
-"""Short ranges of many partitions, read by one consumer. See `mirrorless.failover.effects.TargetRecords`."""
+"""Short ranges of many partitions at once. See `mirrorless.failover.effects.RecordRanges`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from collections.abc import Iterator, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from mirrorless.adapters.kafka.client import TurnedAway, client_config, translated, wait_left
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, TurnedAway, consumer_config, translated
 from mirrorless.adapters.kafka.messages import record_of
+from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.naming import JOB_GROUP
-from mirrorless.ports.kafka import Deadline
+from mirrorless.flow.naming import JOB_GROUP
+from mirrorless.flow.settings import ClusterSettings
 from mirrorless.ports.kafka import TopicPartition as Place
-from mirrorless.record import Record
-from mirrorless.settings import ClusterSettings
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import RecordBatch
 
 AT_ONCE = 1_000
 """Records taken from the client in one call, at most."""
 
 WAIT_SECONDS = 0.05
+
+_ALL = 2**31
 
 _FETCH = {
     "group.id": JOB_GROUP,
@@ -33,18 +37,19 @@ _FETCH = {
 
 
 class KafkaRecordRanges:
-    """Implements `TargetRecords`; a consumer for each call."""
+    """Implements `RecordRanges`; a client for each call."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
         """Args: flow: part of what the client calls itself in the brokers' logs."""
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
-        self._config = client_config(cluster, f"{flow}|failover") | _FETCH
+        self._cluster, self._flow = cluster, flow
+        self._config = consumer_config(cluster, f"{flow}|failover") | _FETCH
         self._turned_away: TurnedAway = self._config["error_cb"]
 
     def ranges(
         self, wanted: Mapping[Place, tuple[int, int]], deadline: Deadline
     ) -> Iterator[tuple[Place, list[Record]]]:
-        """See `TargetRecords.ranges`."""
+        """See `RecordRanges.ranges`."""
         if not wanted:
             return
         found: dict[Place, list[Record]] = {place: [] for place in wanted}
@@ -53,13 +58,37 @@ class KafkaRecordRanges:
             try:
                 consumer.assign([TopicPartition(*place, first) for place, (first, _) in wanted.items()])
                 while found:
-                    if wait_left(deadline) <= 0:
-                        self._turned_away.check()
-                        place = min(found)
-                        raise Retriable(f"{place[0]}-{place[1]} did not show all in time", where=self._where)
+                    self._check_time(min(found), deadline)
                     yield from self._poll(consumer, wanted, found)
             finally:
                 consumer.close()
+
+    def batches(
+        self, wanted: Mapping[Place, tuple[int, int]], deadline: Deadline
+    ) -> Iterator[tuple[Place, list[RecordBatch]]]:
+        """See `RecordRanges.batches`."""
+        found: dict[Place, list[RecordBatch]] = {place: [] for place in wanted}
+        log = KafkaRawLog(self._cluster, flow=self._flow)
+        try:
+            log.follow({place: first for place, (first, _) in wanted.items()})
+            while found:
+                self._check_time(min(found), deadline)
+                come = log.arrivals(WAIT_SECONDS, records=_ALL, size=_ALL)
+                for place, some in come.records.items():
+                    found[place] += [each for each in some if each.base_offset < wanted[place][1]]
+                complete = {place for place, at in come.covered.items() if at >= wanted[place][1]}
+                complete |= come.ended.keys() | come.out_of_range | come.truncated.keys() | come.unreadable.keys()
+                log.leave(complete)
+                for place in complete:
+                    yield place, found.pop(place)
+        finally:
+            log.close()
+
+    def _check_time(self, place: Place, deadline: Deadline) -> None:
+        """Raise when a partition has not shown all in time."""
+        if deadline() <= MARGIN_SECONDS:
+            self._turned_away.check()
+            raise Retriable(f"{place[0]}-{place[1]} did not show all in time", where=self._where)
 
     @staticmethod
     def _poll(

@@ -17,10 +17,11 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from mirrorless.adapters.kafka.admin import DENIED, WarmAdmin, first_cause
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, seconds_left
 from mirrorless.adapters.kafka.writer import KafkaWriter
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline, LogEnds, TopicPartition
-from mirrorless.record import Record
-from mirrorless.settings import ClusterSettings
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.ports.kafka import LogEnds, TopicPartition
+from mirrorless.records.record import Record
 
 InternalRecord = tuple[str, bytes, bytes | None, int]
 """Topic, key, value (None removes the key), and timestamp in ms since the epoch."""
@@ -190,7 +191,7 @@ class KafkaRecords:
         # If no requested partition has a leader, the client does not say whether they exist.
         nameless = KafkaError._NOENT  # noqa: SLF001 -- its name
         if doubtful := [place for place, error in errors.items() if error.code() == nameless]:
-            existing = self._topics(deadline)
+            existing = self.partitions(deadline)
             errors = {place: error for place, error in errors.items() if place not in doubtful or place[0] in existing}
         found = {}
         for place in wanted:
@@ -200,9 +201,15 @@ class KafkaRecords:
                 found[place] = (start, stable, high)
         return found, [error for place, error in errors.items() if place not in found]
 
-    def _topics(self, deadline: Deadline) -> frozenset[str]:
+    def partitions(self, deadline: Deadline) -> dict[str, int]:
+        """How many partitions each topic has.
+
+        Raises:
+            Retriable: the cluster does not answer.
+        """
         with self._admin.asked("list its topics", self._where) as client:
-            return frozenset(client.list_topics(timeout=seconds_left(deadline)).topics)
+            topics = client.list_topics(timeout=seconds_left(deadline)).topics
+        return {name: len(topic.partitions) for name, topic in topics.items()}
 
 
 def _list_offsets(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from confluent_kafka import KafkaException
 
 from mirrorless.adapters.kafka.client import answer, seconds_left
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline, SourceTopic
-from mirrorless.settings import FlowSettings
+from mirrorless.flow.settings import FlowSettings
+from mirrorless.ports.kafka import SourceTopic
 from mirrorless.topics.configs import configs_to_copy
 
 

@@ -17,13 +17,14 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from mirrorless.adapters.kafka.admin import LASTING, Call, WarmAdmin, first_cause, offsets_call
-from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config, translated
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, consumer_config, translated
 from mirrorless.adapters.kafka.messages import record_of
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
+from mirrorless.flow.naming import GAPS_GROUP
+from mirrorless.flow.settings import ClusterSettings
 from mirrorless.lanes.gaps import Cleanup, GapRange, Look, cleanup_of, event_bytes
-from mirrorless.naming import GAPS_GROUP
-from mirrorless.ports.kafka import Deadline, TopicPartition
-from mirrorless.settings import ClusterSettings
+from mirrorless.ports.kafka import TopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -54,7 +55,9 @@ _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFS
 class KafkaSourceLog:
     """Implements `mirrorless.lanes.gaps.SourceLog`."""
 
-    def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
+    def __init__(self, cluster: ClusterSettings, *, flow: str, group: str = GAPS_GROUP) -> None:
+        """Args: group: in whose name it reads; nothing is committed."""
+        self._group = group
         self._cluster = cluster
         self._flow = flow
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
@@ -103,8 +106,8 @@ class KafkaSourceLog:
         bound = _Bound(end=time.monotonic() + seconds, records=LOOK_RECORDS, bytes=LOOK_BYTES)
         if not readings:
             return {}
-        config = client_config(self._cluster, f"{self._flow}|gaps") | {
-            "group.id": GAPS_GROUP,
+        config = consumer_config(self._cluster, f"{self._flow}|gaps") | {
+            "group.id": self._group,
             "enable.auto.commit": False,
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             "enable.partition.eof": True,

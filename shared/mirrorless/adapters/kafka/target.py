@@ -4,22 +4,105 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config, consumer_config, translated, wait_left
 from mirrorless.adapters.kafka.delivery_reports import Watch
-from mirrorless.adapters.kafka.witnesses import Witnesses
+from mirrorless.adapters.kafka.messages import record_of
 from mirrorless.adapters.kafka.writer import BATCH_BYTES, KafkaWriter
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.naming import transactional_id
-from mirrorless.ports.kafka import PORTION, Deadline, LookResult, TopicPartition
+from mirrorless.flow.naming import LOOK_GROUP, transactional_id
+from mirrorless.flow.settings import ClusterSettings, FlowSettings
+from mirrorless.ports.kafka import PORTION, LookResult, Refusal, TopicPartition
 from mirrorless.ports.topics import NewRemoteTopic
-from mirrorless.record import Record
-from mirrorless.settings import FlowSettings
+from mirrorless.records.record import Record
+
+
+class Witnesses:
+    """One look at a cluster."""
+
+    def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
+        """Args: flow: part of the name that brokers log."""
+        self._cluster = cluster
+        self._flow = flow
+
+    def look(
+        self, offsets: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> dict[TopicPartition, Record | LookResult]:
+        """See `Target.look`; a partition that does not exist, or has no leader, is left out.
+
+        Raises:
+            Retriable: the cluster does not answer.
+        """
+        from mirrorless.adapters.kafka.records import KafkaRecords  # noqa: PLC0415 -- kept out of every cold start
+
+        logs = KafkaRecords(self._cluster, flow=self._flow, client_role="look-admin")
+        found: dict[TopicPartition, Record | LookResult] = {}
+        readable: dict[TopicPartition, int] = {}
+        for place, (start, stable, end) in logs.ends(offsets, deadline).items():
+            offset = offsets[place]
+            if start <= offset < stable:
+                readable[place] = offset
+            else:
+                found[place] = "expired" if offset < start else "ended" if offset >= end else "unsettled"
+        found |= self._read(readable, "read_committed", deadline)
+        # An aborted record is in the log, unless compaction removed it: then it may have been a committed one.
+        unseen = {place: offset for place, offset in readable.items() if place not in found}
+        aborted = self._read(unseen, "read_uncommitted", deadline)
+        return found | {place: "absent" if place in aborted else "expired" for place in unseen}
+
+    def _read(
+        self, offsets: Mapping[TopicPartition, int], isolation: str, deadline: Deadline
+    ) -> dict[TopicPartition, Record]:
+        """The records at exactly these offsets, below the stable end; what readers do not see is left out."""
+        if not offsets:
+            return {}
+        config = consumer_config(self._cluster, f"{self._flow}|look") | {
+            "group.id": LOOK_GROUP,
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 50,  # at the stable end there is nothing to wait for
+        }
+        found: dict[TopicPartition, Record] = {}
+        waiting = dict(offsets)
+        with translated("show records", self._cluster.alias):
+            consumer = Consumer(config)
+            try:
+                consumer.assign([ClientPartition(*place, offset) for place, offset in offsets.items()])
+                while waiting and deadline() > MARGIN_SECONDS:
+                    seen = consumer.poll(min(1.0, wait_left(deadline)))
+                    place = None if seen is None else (seen.topic() or "", seen.partition() or 0)
+                    if seen is None or place not in waiting:
+                        continue
+                    error = seen.error()
+                    # At the stable end nothing visible is left in between.
+                    if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
+                        raise KafkaException(error)
+                    if error is None and seen.offset() == waiting[place]:
+                        found[place] = record_of(seen)
+                    del waiting[place]
+                    consumer.incremental_unassign([ClientPartition(*place)])
+            finally:
+                consumer.close()
+        if waiting:
+            (topic, partition), offset = next(iter(waiting.items()))
+            raise Retriable(f"the target showed nothing at {topic}-{partition} @ {offset} in time")
+        return found
+
 
 PROBE_AFTER_SECONDS: Final = 300
 """A writer idle for longer is probed first: brokers close idle connections after 10 minutes."""
+
+_ANY_RECORD: Final = "INVALID_RECORD"
+"""librdkafka's one error for a record that a broker names, whatever the broker has against it."""
 
 LEAST_BATCH_BYTES: Final = 50_000
 """Of the ordinary writer, however small the topic's limit is: the 90 requests of a whole event then end before the
@@ -36,6 +119,7 @@ class KafkaTarget:
         self._writer: KafkaWriter | None = None
         self._careful: KafkaWriter | None = None
         self._careful_batches: dict[str, Any] = {}
+        self._codec: dict[str, Any] = {}
         self._batch_bytes = self._usual_batch_bytes = int(settings.producer.get("batch.size", BATCH_BYTES))
         # Outlives its writers: the next writer examines every report of a lane whose reports left offsets open.
         self._watch = Watch()
@@ -45,13 +129,15 @@ class KafkaTarget:
     def writer(self, deadline: Deadline) -> KafkaWriter:
         """See `Target.writer`."""
         self._writer = self._warm(self._writer, deadline) or self._open(
-            self._id(""), self._batch_size(LEAST_BATCH_BYTES), deadline, watch=self._watch
+            self._id(""), self._batches(LEAST_BATCH_BYTES), deadline, watch=self._watch
         )
         return self._writer
 
-    def careful_writer(self, batch_records: int, deadline: Deadline) -> KafkaWriter:
+    def careful_writer(self, batch_records: int, deadline: Deadline, *, codec: str = "") -> KafkaWriter:
         """See `Target.careful_writer`."""
-        batches = {"batch.num.messages": batch_records, "max.in.flight": 1} | self._batch_size(0)
+        batches = {"batch.num.messages": batch_records, "max.in.flight": 1} | self._batches(0)
+        if codec:
+            batches["compression.type"] = codec
         if batches != self._careful_batches:
             self._careful, self._careful_batches = None, batches
         self._careful = self._warm(self._careful, deadline) or self._open(
@@ -63,9 +149,49 @@ class KafkaTarget:
         """See `Target.limit_batches`. The topic's own limit would need a right that nothing else does."""
         self._batch_bytes = max(1, min(self._batch_bytes, refused_bytes) // 2)
 
-    def _batch_size(self, least: int) -> dict[str, Any]:
+    def prefer(self, codec: str) -> None:
+        """See `Target.prefer`. The next ordinary writer does: whose record is refused is not used again."""
+        self._codec = {"compression.type": codec}
+
+    def explained(
+        self, place: TopicPartition, records: Sequence[Record], refusal: Refusal, deadline: Deadline
+    ) -> Refusal:
+        """See `Target.explained`.
+
+        The Kafka client gives one error for whatever a broker finds in a record, and not the broker's words. So the
+        same records are written by the protocol of our own, in a transaction that is aborted.
+        """
+        if refusal.cause != _ANY_RECORD or not self._id(""):
+            return refusal
+        from mirrorless.adapters.kafka.wire.raw_writer import RawWriter  # noqa: PLC0415 -- rarely needed
+        from mirrorless.records.batch_records import packed  # noqa: PLC0415 -- same
+
+        batches = list(packed(records, "lz4", max_bytes=self._batch_bytes))
+        try:
+            writer = RawWriter(
+                self._settings.target,
+                flow=self._settings.flow,
+                transactional_id=self._id(".explained"),
+                timeout_ms=self._settings.transaction_timeout_ms,
+                deadline=deadline,
+            )
+        except Retriable:
+            return refusal
+        try:
+            found = writer.write({place: batches}, deadline)[place].refusal
+            writer.abort(deadline)
+        except Retriable:
+            return refusal
+        finally:
+            writer.close()
+        if found is None:
+            return refusal
+        before = sum(batch.records_count for batch in batches[: found.index])
+        return replace(found, index=refusal.index, records=[before + each for each in found.records])
+
+    def _batches(self, least: int) -> dict[str, Any]:
         size = max(self._batch_bytes, least)
-        return {"batch.size": size} if size < self._usual_batch_bytes else {}
+        return self._codec | ({"batch.size": size} if size < self._usual_batch_bytes else {})
 
     def discard_writers(self) -> None:
         """See `Target.discard_writers`."""
@@ -141,7 +267,7 @@ class KafkaTarget:
     def create_partitions(self, topic: str, count: int, configs: Mapping[str, str], deadline: Deadline) -> None:
         """See `Target.create_partitions`."""
         from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- kept out of cold starts
-        from mirrorless.topics.creation import Creation, create_topics  # noqa: PLC0415 -- same
+        from mirrorless.topics.configs import Creation, create_topics  # noqa: PLC0415 -- same
 
         target = KafkaTopics(self._settings.target, flow=self._settings.flow, role="topics")
         if self.partition_count(topic, deadline):

@@ -25,10 +25,11 @@ from confluent_kafka.admin import ConfigEntry as DescribedEntry
 
 from mirrorless.adapters.kafka.admin import Call, WarmAdmin, first_cause, offsets_call
 from mirrorless.adapters.kafka.client import answer, seconds_left
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.topics import ConfigChange, ConfigEntry, Failures, NewRemoteTopic
-from mirrorless.settings import ClusterSettings
 
 BATCH: Final = 250
 """Topics in one call, so that no answer grows beyond some megabytes."""

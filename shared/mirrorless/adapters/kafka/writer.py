@@ -14,14 +14,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, ThrottleEvent
 
 from mirrorless.adapters.kafka.besides import Besides
-from mirrorless.adapters.kafka.client import MARGIN_SECONDS, TurnedAway, seconds_left, translated, wait_left
+from mirrorless.adapters.kafka.client import (
+    MARGIN_SECONDS,
+    TurnedAway,
+    seconds_left,
+    slow_hint,
+    translated,
+    wait_left,
+)
 from mirrorless.adapters.kafka.delivery_reports import REFUSALS, Reports, Watch
+from mirrorless.clock import Deadline
 from mirrorless.errors import NotAcknowledged, Retriable
-from mirrorless.ports.kafka import Deadline, Delivery, TopicPartition
-from mirrorless.record import Record, size_of
+from mirrorless.ports.kafka import Delivery, TopicPartition
+from mirrorless.records.record import Record, size_of
 
 BATCH_BYTES, BATCH_RECORDS = 1_000_000, 10_000
 """librdkafka's own `batch.size`, before compression, and `batch.num.messages`."""
@@ -36,10 +44,9 @@ PATIENCE_S = 1.0
 """Of a new producer, before it looks whether it was turned away."""
 FLUSH_S = 0.25
 """Between two looks at the reports."""
-SLOW = (
-    "if the target is up, it is slow or a quota holds the flow back: raise its `transaction.timeout.ms`, or lower the "
-    "`batch.size` of its mappings"
-)
+NO_PARTITION = 2**31 - 1
+"""Of any topic."""
+_TIMED_OUT = (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT)  # noqa: SLF001 -- their names
 SAMPLE = 16
 """One record of so many is measured to estimate the size of a lane's records."""
 
@@ -79,8 +86,10 @@ class KafkaWriter:
             int(config.get("batch.num.messages", BATCH_RECORDS)),
         )
         self._health = _Health(config.get("error_cb"))
+        self._unsent = 0
+        """Records of the last write that had not left the client's queue, before any of them timed out."""
         # Not a method of ours: the client would hold us and we hold the client, and neither would go when discarded.
-        own: dict[str, Any] = {"error_cb": self._health.on_error}
+        own: dict[str, Any] = {"error_cb": self._health.on_error, "throttle_cb": self._health.on_throttle}
         if transactional_id:
             own["transactional.id"] = transactional_id
         with self._translated("open a producer"):
@@ -94,6 +103,11 @@ class KafkaWriter:
     def suspect(self) -> bool:
         """Whether it lost every broker, failed for good, or had a record refused: what it does next is not reliable."""
         return self._health.suspect
+
+    @property
+    def throttled_ms(self) -> int:
+        """See `Writer.throttled_ms`."""
+        return self._health.throttled_ms
 
     def _await_metadata(self, deadline: Deadline) -> None:
         """Connect. A refused client waits for ever, and gives the reason to its error callback: it is asked for it."""
@@ -139,6 +153,7 @@ class KafkaWriter:
         """See `Writer.write`."""
         self.used_at = time.monotonic()
         self._health.turned_away.why = ""
+        self._health.throttled_ms = 0
         if self._portion is not None:
             lanes = {p: first_batches(records, self._portion, *self._batch) for p, records in lanes.items()}
         by_record = self._watch is None and self._batch[1] == ONE_BY_ONE
@@ -162,8 +177,8 @@ class KafkaWriter:
                 # The whole transaction is spoilt, so what the other lanes lack of it was not refused: they go again.
                 return {p: Delivery(downstream=each.offsets, refusal=each.refusal) for p, each in reports.items()}
         if any(each.unclear for each in reports.values()):
-            return self._look_closer(reports, late)
-        self._require_all(reports)
+            return self._look_closer(lanes, reports, late)
+        self._require_all(lanes, reports)
         return {place: each.delivery() for place, each in reports.items()}
 
     def commit(self, deadline: Deadline) -> None:
@@ -184,19 +199,32 @@ class KafkaWriter:
     def _by_ends(self, place: TopicPartition) -> bool:
         return self._watch is not None and place not in self._watch
 
-    def _look_closer(self, reports: Mapping[TopicPartition, Reports], late: int) -> dict[TopicPartition, Delivery]:
+    def _look_closer(
+        self,
+        lanes: Mapping[TopicPartition, Sequence[Record]],
+        reports: Mapping[TopicPartition, Reports],
+        late: int,
+    ) -> dict[TopicPartition, Delivery]:
         """The ends of some lane were unclear: every report of it is looked at the next time."""
         for place, each in reports.items():
             if each.unclear and self._watch is not None:
                 self._watch.begin(place)
             if each.failed is not None:
                 self._health.suspect = True
-        if late:
+        timed_out = [each for each in reports.values() if each.failed is not None and each.failed.code() in _TIMED_OUT]
+        if late or (timed_out and self._unsent):
             self._health.turned_away.check()
             # Records behind a refused one are never sent; the next attempt sees the refusal itself.
-            what = f"{late} records were not acknowledged in time"
+            what = f"{late or self._unsent} records were not acknowledged in time"
             unclear = [place for place, each in reports.items() if each.unclear]
-            raise NotAcknowledged(what, where=f"{self._bootstrap} {_topics(unclear)}", hint=SLOW, partitions=unclear)
+            raise NotAcknowledged(
+                what,
+                where=f"{self._bootstrap} {_topics(unclear)}",
+                hint=slow_hint(self.throttled_ms),
+                partitions=unclear,
+                tried=_bytes(lanes),
+                share=self._share(lanes),
+            )
         return {place: Delivery(downstream=(), unclear=each.unclear) for place, each in reports.items()}
 
     def _enqueue(
@@ -242,20 +270,45 @@ class KafkaWriter:
         """Wait for all reports, and return how many are missing.
 
         In a transaction a refusal is enough: the client sends nothing more, and the records behind the refused one
-        would be reported only once they time out.
+        would be reported only once they time out. Where only the ends of a lane are reported, the transaction's state
+        tells of a refusal between them; none of the missing ones is then late, for their lane is only unclear.
         """
+        self._unsent = len(self._producer)
+        watched = next((place for place, each in reports.items() if each.by_ends and each.missing), None)
         while True:
             left = self._producer.flush(min(FLUSH_S, wait_left(deadline)))
+            if not any(each.failed for each in reports.values()):
+                self._unsent = left  # what times out leaves the queue at once, too
+                if left and watched is not None and self._is_spoilt(watched[0]):
+                    self._unsent = 0
+                    return 0
             refused = self.transactional_id and any(each.refusal for each in reports.values())
             if not left or refused or deadline() <= MARGIN_SECONDS:
                 return left
+
+    def _is_spoilt(self, topic: str) -> bool:
+        """Whether the transaction can only be aborted, which the client tells by its answer to a record it never takes.
+
+        No topic has the partition that it is for. The transaction's state is looked at first (`rd_kafka_producev`).
+        """
+        try:
+            self._producer.produce(topic, None, None, NO_PARTITION)
+        except KafkaException as exc:
+            return bool(exc.args[0].code() == KafkaError._STATE)  # noqa: SLF001 -- the constant's name
+        return False
+
+    def _share(self, lanes: Mapping[TopicPartition, Sequence[Record]]) -> float:
+        """Of the records of a write that was acknowledged in its time."""
+        return 1 - self._unsent / max(1, sum(map(len, lanes.values())))
 
     def _make_room(self, deadline: Deadline) -> None:
         """The local queue is full: wait until the broker has taken it."""
         if self._producer.flush(wait_left(deadline)):
             raise Retriable("the target takes records too slowly for this batch's deadline", where=self._bootstrap)
 
-    def _require_all(self, reports: Mapping[TopicPartition, Reports]) -> None:
+    def _require_all(
+        self, lanes: Mapping[TopicPartition, Sequence[Record]], reports: Mapping[TopicPartition, Reports]
+    ) -> None:
         """See that every record was acknowledged, or refused."""
         lacking = {place: each for place, each in reports.items() if each.refusal is None and each.missing}
         if lacking:
@@ -266,13 +319,19 @@ class KafkaWriter:
             raise NotAcknowledged(
                 f"{sum(each.missing for each in lacking.values())} records were not acknowledged: {reason}",
                 where=f"{self._bootstrap} {topic}-{partition}{more}",
-                hint=SLOW,
+                hint=slow_hint(self.throttled_ms),
                 partitions=lacking,
+                tried=_bytes(lanes),
+                share=self._share(lanes),
             )
         if self._watch is not None:
             for place, each in reports.items():
                 if not each.by_ends:
                     self._watch.seen(place, each.offsets)
+
+
+def _bytes(lanes: Mapping[TopicPartition, Sequence[Record]]) -> int:
+    return sum(size_of(record) for records in lanes.values() for record in records)
 
 
 def _topics(places: Iterable[TopicPartition]) -> str:
@@ -311,7 +370,11 @@ class _Health:
 
     def __init__(self, turned_away: TurnedAway | None = None) -> None:
         self.suspect = False
+        self.throttled_ms = 0
         self.turned_away = turned_away or TurnedAway("")
+
+    def on_throttle(self, event: ThrottleEvent) -> None:
+        self.throttled_ms = max(self.throttled_ms, int(event.throttle_time * 1000))
 
     def on_error(self, error: KafkaError) -> None:
         self.turned_away(error)

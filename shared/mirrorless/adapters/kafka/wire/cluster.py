@@ -28,9 +28,10 @@ from mirrorless.adapters.kafka.wire.requests import (
     read_metadata,
     read_versions,
 )
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline, TopicPartition
-from mirrorless.settings import ClusterSettings
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.ports.kafka import TopicPartition
 
 ConnectionKind = Literal["data", "questions"]
 
@@ -77,8 +78,17 @@ class Backoff:
 class WireCluster:
     """One cluster. What it raises is OSError, or a subclass; `translated` makes Retriable of it."""
 
-    def __init__(self, cluster: ClusterSettings, *, flow: str, client_role: str) -> None:
-        """Nothing is opened yet. Args: flow, client_role: what it calls itself in the brokers' logs."""
+    def __init__(
+        self, cluster: ClusterSettings, *, flow: str, client_role: str, needed: Iterable[ApiKey] = NEEDED
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            cluster: to connect to.
+            flow: part of what it calls itself in the brokers' logs.
+            client_role: the same.
+            needed: requests without which no connection is taken.
+        """
         self.where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
         self.leaders: dict[TopicPartition, Leader] = {}
         self.topic_errors: dict[str, int] = {}
@@ -89,7 +99,9 @@ class WireCluster:
         self._connections: dict[tuple[int, ConnectionKind], BrokerConnection] = {}
         self._asleep: dict[int, tuple[float, Backoff]] = {}
         self._access: tuple[ssl.SSLContext | None, Credentials] | None = None
-        self._checked = False
+        self._needed = tuple(needed)
+        self._served: dict[int, tuple[int, int]] | None = None
+        """Versions of requests, as the first broker that was met serves them."""
 
     @contextmanager
     def translated(self, what: str) -> Iterator[None]:
@@ -220,6 +232,11 @@ class WireCluster:
         """It is read anew before it is needed."""
         self.leaders.pop(place, None)
 
+    @property
+    def nodes(self) -> list[int]:
+        """The brokers in the metadata that were read last."""
+        return list(self._brokers)
+
     def any_node(self, until: float) -> int:
         """A broker that answers.
 
@@ -279,11 +296,17 @@ class WireCluster:
             credentials=credentials,
             seconds=until - time.monotonic(),
         )
-        if not self._checked:
+        if self._served is None:
             with suppress_close(opened):
-                _check_versions(opened, until)
-            self._checked = True
+                self._served = _versions(opened, self._needed, until)
         return opened
+
+    def serves(self, api: ApiKey) -> bool:
+        """Whether the brokers that were met serve a request; true until one was."""
+        if not self._served:
+            return True
+        first, last = self._served.get(api[0], (1, 0))
+        return first <= api[1] <= last
 
 
 @contextmanager
@@ -301,15 +324,16 @@ def _described(connection: BrokerConnection, topics: set[str], until: float) -> 
     return read_metadata(connection.call(METADATA, metadata(topics), until=min(until, time.monotonic() + CALL_SECONDS)))
 
 
-def _check_versions(connection: BrokerConnection, until: float) -> None:
+def _versions(connection: BrokerConnection, needed: Iterable[ApiKey], until: float) -> dict[int, tuple[int, int]]:
     served = read_versions(connection.call(API_VERSIONS, b"", until=until))
-    for number, version in NEEDED:
+    for number, version in needed:
         first, last = served.get(number, (1, 0))
         if served and not first <= version <= last:
             raise ConnectionError(
                 f"{connection.where} serves request {number} in versions {first} to {last}, and {version} is needed: "
                 "records of this cluster are copied one by one only (`copy: records`)"
             )
+    return served
 
 
 def _address(text: str) -> tuple[str, int]:

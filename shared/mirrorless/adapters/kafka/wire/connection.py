@@ -35,7 +35,7 @@ LARGEST_ANSWER: Final = 256 * 1024 * 1024
 _REQUEST: Final = Struct(">ihhi")
 _SIZE: Final = Struct(">i")
 _SASL_HANDSHAKE, _SASL_AUTHENTICATE = (17, 1), (36, 1)
-_FLEXIBLE: Final = frozenset({(1, 12)})
+_FLEXIBLE: Final = frozenset({(1, 12), (3, 10), (61, 0), (66, 0)})
 """Requests whose header ends with tagged fields, by number and version."""
 
 ApiKey = tuple[int, int]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from mirrorless.adapters.kafka.wire.requests import READ_COMMITTED, by_topic
+from mirrorless.adapters.kafka.wire.requests import READ_COMMITTED, by_topic, read_unsigned, unsigned
 from mirrorless.ports.kafka import TopicPartition
 
 _OPENING: Final = Struct(">iiiibii")
@@ -66,10 +66,10 @@ def fetch_request(wanted: Sequence[WantedPart], *, wait_ms: int, least: int, mos
     body = bytearray(_OPENING.pack(-1, wait_ms, least, most, READ_COMMITTED, *_NO_SESSION))
     parts = {each.place: each for each in wanted}
     topics = by_topic(parts)
-    body += _unsigned(len(topics) + 1)
+    body += unsigned(len(topics) + 1)
     for topic, partitions in topics.items():
         name = topic.encode()
-        body += _unsigned(len(name) + 1) + name + _unsigned(len(partitions) + 1)
+        body += unsigned(len(name) + 1) + name + unsigned(len(partitions) + 1)
         for partition in partitions:
             each = parts[topic, partition]
             body += _WANTED.pack(partition, each.leader_epoch, each.offset, each.last_epoch, -1, most_of_a_part, 0)
@@ -82,57 +82,37 @@ def read_fetched(answer: memoryview) -> FetchAnswer:
     """See `fetch_request`."""
     throttle, error, _ = _HEAD.unpack_from(answer)
     found = FetchAnswer(throttle, error, {})
-    topics, at = _read_unsigned(answer, _HEAD.size)
+    topics, at = read_unsigned(answer, _HEAD.size)
     for _ in range(topics - 1):
-        size, at = _read_unsigned(answer, at)
+        size, at = read_unsigned(answer, at)
         topic = str(answer[at : at + size - 1], "utf-8")
-        partitions, at = _read_unsigned(answer, at + size - 1)
+        partitions, at = read_unsigned(answer, at + size - 1)
         for _ in range(partitions - 1):
             partition, error, high, stable, start = _FOUND.unpack_from(answer, at)
             aborted: list[tuple[int, int]] = []
-            count, at = _read_unsigned(answer, at + _FOUND.size)
+            count, at = read_unsigned(answer, at + _FOUND.size)
             for _ in range(count - 1):
                 aborted.append(_ABORTED.unpack_from(answer, at))
-                _, at = _tagged(answer, at + _ABORTED.size)
+                _, at = tagged(answer, at + _ABORTED.size)
             at += 4  # the replica to read from, for clients that name a rack
-            size, at = _read_unsigned(answer, at)
+            size, at = read_unsigned(answer, at)
             records = answer[at : at + max(0, size - 1)]
-            tags, at = _tagged(answer, at + max(0, size - 1))
+            tags, at = tagged(answer, at + max(0, size - 1))
             diverged = _DIVERGING.unpack_from(tags[_DIVERGED]) if _DIVERGED in tags else None
             if diverged is not None and diverged[1] < 0:
                 diverged = None
             found.parts[topic, partition] = FetchedPart(error, high, stable, start, aborted, diverged, records)
-        _, at = _tagged(answer, at)
+        _, at = tagged(answer, at)
     return found
 
 
-def _unsigned(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:  # noqa: PLR2004 -- seven bits in each byte
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
-
-
-def _read_unsigned(data: memoryview, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 -- the last one
-            return number, at
-        shift += 7
-
-
-def _tagged(data: memoryview, at: int) -> tuple[dict[int, memoryview], int]:
+def tagged(data: memoryview, at: int) -> tuple[dict[int, memoryview], int]:
     """Tagged fields by tag, and the place behind them."""
-    count, at = _read_unsigned(data, at)
+    count, at = read_unsigned(data, at)
     found = {}
     for _ in range(count):
-        tag, at = _read_unsigned(data, at)
-        size, at = _read_unsigned(data, at)
+        tag, at = read_unsigned(data, at)
+        size, at = read_unsigned(data, at)
         found[tag] = data[at : at + size]
         at += size
     return found, at

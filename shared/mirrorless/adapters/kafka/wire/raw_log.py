@@ -3,6 +3,10 @@
 The next fetch is sent before what came is looked at by anybody else, so that a distant broker is never waited for
 alone; it is held back once enough has come that was not taken. A partition that gave something goes behind all others.
 While a transaction of a backlog is written, another thread reads on.
+
+A read_committed reader does not see all batches of a fetched part (`committed`, pure): a transactional batch is dropped
+if its producer's transaction was aborted. The answer names those transactions by
+producer and first offset, and the producer's next marker ends it: also where all of that lies below the position.
 """
 
 from __future__ import annotations
@@ -20,16 +24,36 @@ from confluent_kafka import KafkaError
 
 from mirrorless.adapters.kafka.wire.authentication import TurnedAwayError
 from mirrorless.adapters.kafka.wire.cluster import CALL_SECONDS, LEADER_MOVED, Backoff, WireCluster
-from mirrorless.adapters.kafka.wire.committed import committed
 from mirrorless.adapters.kafka.wire.connection import CONNECT_SECONDS, BrokerConnection, ready
 from mirrorless.adapters.kafka.wire.fetch import FetchedPart, WantedPart, fetch_request, read_fetched
 from mirrorless.adapters.kafka.wire.listed_offsets import listed_offsets
 from mirrorless.adapters.kafka.wire.requests import EARLIEST, FETCH, LATEST
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.pull.log import RawArrivals
-from mirrorless.record_batch import BatchUnreadable, RecordBatch, batches
-from mirrorless.settings import ClusterSettings
+from mirrorless.records.record_batch import BatchUnreadable, RecordBatch, batches
+
+
+def committed(batches: Iterable[RecordBatch], aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[RecordBatch, bool]]:
+    """Each batch, and whether its records are seen.
+
+    Args:
+        batches: of one answer, in order.
+        aborted: producer id and first offset of the transactions that the answer says were aborted.
+    """
+    to_come = sorted(aborted, key=lambda each: each[1], reverse=True)
+    dropped: set[int] = set()
+    for batch in batches:
+        while to_come and to_come[-1][1] <= batch.last_offset:
+            dropped.add(to_come.pop()[0])
+        if batch.is_control:
+            dropped.discard(batch.producer_id)
+            yield batch, False
+        else:
+            yield batch, not (batch.is_transactional and batch.producer_id in dropped)
+
 
 WAIT_MS: Final = 100
 """For which a broker holds back an answer that would be empty."""
@@ -45,6 +69,8 @@ QUEUE_BYTES: Final = 24 * 1024 * 1024
 answer."""
 BACKLOG_BYTES: Final = PART_BYTES
 """Of a transaction: with so many, more is likely to be there already."""
+DAMAGE_SECONDS: Final = 5.0
+"""For a look at a batch that the Kafka client calls damaged."""
 ANSWER_SECONDS: Final = 30.0
 """Without an answer, until the connection counts as lost."""
 
@@ -74,6 +100,8 @@ class _Come:
     reading: _Reading
     batches: deque[RecordBatch]
     covered: int
+    epoch: int
+    """Before `covered`."""
     bytes: int
     records: int
 
@@ -172,6 +200,25 @@ class KafkaRawLog:
                 other_end.close()
                 self._trouble = reading.exception()
 
+    def damage(self, place: TopicPartition, offset: int) -> BatchUnreadable:
+        """What is wrong with the batch at an offset, which the Kafka client skips; with where the next one begins.
+
+        Raises:
+            Retriable: it does not answer, or the batch is sound, as on another replica.
+        """
+        self.follow({place: offset})
+        try:
+            found, until = RawArrivals(), time.monotonic() + DAMAGE_SECONDS
+            while not found and time.monotonic() < until:
+                found = self.arrivals(1.0, records=1, size=1)
+        finally:
+            self.close()
+        if place not in found.unreadable:
+            raise Retriable(
+                f"the client calls the batch at {offset} of {place[0]}-{place[1]} damaged", where=self._cluster.where
+            )
+        return found.unreadable[place]
+
     def close(self) -> None:
         """See `PulledLog.close`."""
         self._trouble = None
@@ -190,10 +237,10 @@ class KafkaRawLog:
             if len(come.batches) <= 1 or (come.bytes <= size and come.records <= records):
                 some, taken, counted = come.batches, come.bytes, come.records
                 self._come.popleft()
-                found.covered[place] = come.covered
+                found.covered[place], found.epochs[place] = come.covered, come.epoch
             else:
                 some, taken, counted = come.first(records, size)
-                found.covered[place] = some[-1].next
+                found.covered[place], found.epochs[place] = some[-1].next, some[-1].leader_epoch
             if some:
                 found.records.setdefault(place, []).extend(some)
             found.bytes += taken
@@ -353,5 +400,5 @@ class KafkaRawLog:
             reading.at = at
             reading.queued_bytes += size
             self._queued += size
-            self._come.append(_Come(reading, seen, at, size, count))
+            self._come.append(_Come(reading, seen, at, reading.last_epoch, size, count))
         return at > begun

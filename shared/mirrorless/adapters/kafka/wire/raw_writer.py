@@ -1,31 +1,168 @@
 """The transactional producer of whole batches: the steps of `mirrorless.ports.kafka.Writer`.
 
-A request takes one batch of a partition at most, so batches of many partitions go together, and up to five requests
-are under way to a broker, in order. What was not acknowledged for a reason that passes is sent again from the first
-such batch on, with the same sequence numbers: the broker recognises its last five. Anything else spoils the
-transaction, which `abort` ends by a new epoch of the producer; its sequence numbers begin at 0 again.
+A request (Produce) takes one batch of a partition at most, encoded without touching a payload; so batches of many
+partitions go together, and up to five requests are under way to a broker, in order. What was not acknowledged for a
+reason that passes is sent again from the first such batch on, with the same sequence numbers: the broker recognises its
+last five. Anything else spoils the transaction, which `abort` ends by a new epoch of the producer; its sequence numbers
+begin at 0 again.
+(https://kafka.apache.org/protocol#The_Messages_Produce)
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError
 
 from mirrorless.adapters.kafka.besides import Besides
+from mirrorless.adapters.kafka.client import slow_hint
+from mirrorless.adapters.kafka.delivery_reports import REFUSALS, TOO_LARGE
 from mirrorless.adapters.kafka.wire.authentication import TurnedAwayError
-from mirrorless.adapters.kafka.wire.batch_queue import IN_FLIGHT, PASSING, REFUSALS, BatchQueue
-from mirrorless.adapters.kafka.wire.cluster import WireCluster, until_of
-from mirrorless.adapters.kafka.wire.connection import CONNECT_SECONDS, BrokerConnection, ready
+from mirrorless.adapters.kafka.wire.cluster import LEADER_MOVED, Backoff, WireCluster, until_of
+from mirrorless.adapters.kafka.wire.connection import CONNECT_SECONDS, BrokerConnection, Buffer, ready
 from mirrorless.adapters.kafka.wire.coordinator import TransactionCoordinator, spoilt
-from mirrorless.adapters.kafka.wire.produce import least_answer, opening, produce_request, read_produced
-from mirrorless.adapters.kafka.wire.requests import PRODUCE, string
+from mirrorless.adapters.kafka.wire.requests import PRODUCE, AnswerReader, string
+from mirrorless.clock import Deadline
 from mirrorless.errors import NotAcknowledged, Retriable
-from mirrorless.ports.kafka import Deadline, Delivery, Refusal, TopicPartition
-from mirrorless.record_batch import RecordBatch, next_sequence, produced
-from mirrorless.settings import ClusterSettings
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.ports.kafka import Delivery, Refusal, TopicPartition
+from mirrorless.records.record_batch import RecordBatch, next_sequence, produced
+
+IN_FLIGHT: Final = 5
+"""Requests under way to a broker, and so batches of a partition: as many as brokers recognise when they come again."""
+
+PASSING: Final = LEADER_MOVED | {
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+    KafkaError.THROTTLING_QUOTA_EXCEEDED,
+}
+"""Errors of a batch that a resend may cure."""
+
+
+@dataclass(slots=True, eq=False)
+class BatchQueue:
+    """The batches of one partition on their way."""
+
+    place: TopicPartition
+    batches: Sequence[RecordBatch]
+    sequences: Sequence[int]
+    """The first sequence number of each batch."""
+    offsets: list[int] = field(default_factory=list)
+    """Of the acknowledged ones."""
+    sent: int = 0
+    """How many were sent and are not to be sent again."""
+    under_way: int = 0
+    failed: int = 0
+    """The error after which it waits until nothing of it is under way, to begin again behind the acknowledged ones."""
+    again_at: float = 0.0
+    backoff: Backoff = field(default_factory=Backoff)
+    refusal: Refusal | None = None
+    trouble: int = 0
+    """The last error, for people."""
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing of it is to be waited for."""
+        return len(self.offsets) == len(self.batches) or self.refusal is not None
+
+    @property
+    def may_send(self) -> bool:
+        """Whether its next batch may go out.
+
+        The first one of an epoch goes alone: a broker that has just become the leader takes any sequence number of a
+        producer that is new to it, so that the second would be appended after the first was refused.
+        """
+        if self.failed or self.sent == len(self.batches) or self.refusal is not None:
+            return False
+        return self.under_way < (IN_FLIGHT if self.offsets or self.sequences[0] else 1)
+
+
+_ALL: Final = -1
+_OPENING: Final = Struct(">hii")
+_COUNT: Final = Struct(">i")
+_PART: Final = Struct(">ii")
+_ACKNOWLEDGED: Final = Struct(">ihqqqih")
+"""Partition, error, base offset, append time, log start; of no record errors and no message, their lengths."""
+_NO_ERROR: Final = (0, -1)
+WORDS: Final = 3
+"""Different texts of one answer that are kept: each record of a batch may have one."""
+_ANSWER_BYTES: Final = 16
+"""Length, number, count of topics, and the time to leave the broker alone."""
+
+
+class Acknowledgement(NamedTuple):
+    """The answer for one batch."""
+
+    error: int
+    base_offset: int
+    records: Sequence[int]
+    """Those of the batch that were refused, where the broker names them."""
+    detail: str
+
+
+def opening(transactional_id: str) -> bytes:
+    """What all requests of a producer begin with."""
+    return string(transactional_id)
+
+
+def produce_request(
+    begun: bytes, timeout_ms: int, topics: Sequence[tuple[bytes, Sequence[tuple[int, bytes, memoryview]]]]
+) -> list[Buffer]:
+    """The parts of a request.
+
+    Args:
+        begun: see `opening`.
+        timeout_ms: for the replicas to take the batches.
+        topics: the name of each topic, encoded, with its partitions; of each the header and the payload of one batch.
+    """
+    parts: list[Buffer] = []
+    head = begun + _OPENING.pack(_ALL, timeout_ms, len(topics))
+    for name, partitions in topics:
+        head += name + _COUNT.pack(len(partitions))
+        for partition, header, payload in partitions:
+            head += _PART.pack(partition, len(header) + len(payload)) + header
+            parts += (head, payload)
+            head = b""
+    return parts
+
+
+def least_answer(topics: Sequence[tuple[bytes, Sequence[tuple[int, bytes, memoryview]]]]) -> int:
+    """Bytes of the answer to a request on the wire, its length included: errors make it longer."""
+    names = sum(len(name) + _COUNT.size for name, _ in topics)
+    return _ANSWER_BYTES + names + sum(len(partitions) for _, partitions in topics) * _ACKNOWLEDGED.size
+
+
+def read_produced(answer: memoryview) -> tuple[dict[tuple[str, int], Acknowledgement], int]:
+    """The answers of all partitions, and how many ms the broker wants to be left alone."""
+    found: dict[tuple[str, int], Acknowledgement] = {}
+    (topics,) = _COUNT.unpack_from(answer)
+    at = 4
+    for _ in range(topics):
+        following = at + 2 + int.from_bytes(answer[at : at + 2])
+        topic = str(answer[at + 2 : following], "utf-8")
+        (partitions,) = _COUNT.unpack_from(answer, following)
+        at = following + 4
+        for _ in range(partitions):
+            partition, error, base, _, _, errors, message = _ACKNOWLEDGED.unpack_from(answer, at)
+            if (errors, message) == _NO_ERROR:
+                found[topic, partition] = Acknowledgement(error, base, (), "")
+                at += _ACKNOWLEDGED.size
+            else:
+                read = AnswerReader(answer[at + _ACKNOWLEDGED.size - 6 :])
+                details = [(read.int32(), read.text()) for _ in read.array()]
+                words = dict.fromkeys(each for each in (read.text(), *(each for _, each in details)) if each)
+                found[topic, partition] = Acknowledgement(
+                    error, base, [index for index, _ in details], "; ".join([*words][:WORDS])
+                )
+                at = len(answer) - read.left
+    return found, _COUNT.unpack_from(answer, at)[0]
+
 
 REQUEST_BYTES: Final = 8_000_000
 REQUEST_SECONDS: Final = 30.0
@@ -37,8 +174,6 @@ KEPT_UNDER_WAY: Final = 2
 """Requests that a broker has while answers to others are waited for: a look at each would cost more than the answer."""
 GATHER_SECONDS: Final = 0.02
 """For which several answers are waited for together."""
-
-_SLOW: Final = "if the target is up, it is slow or a quota holds the flow back: raise its `transaction.timeout.ms`"
 
 
 class RawWriter:
@@ -61,6 +196,8 @@ class RawWriter:
         """
         self.transactional_id = transactional_id
         self.used_at = time.monotonic()
+        self.throttled_ms = 0
+        """See `Writer.throttled_ms`."""
         self._timeout_ms = timeout_ms
         self._cluster = WireCluster(cluster, flow=flow, client_role="raw-writer")
         self._begun = opening(transactional_id)
@@ -104,6 +241,7 @@ class RawWriter:
         queues = [self._queue(place, some) for place, some in sorted(lanes.items())]
         with self._cluster.translated("write"):
             if not self._coordinator.is_open:
+                self.throttled_ms = 0
                 self._ends = time.monotonic() + self._timeout_ms / 1000
             until = min(until, self._ends)
             self._begin([queue.place for queue in queues if queue.batches], until)
@@ -309,6 +447,7 @@ class RawWriter:
         told, throttle_ms = read_produced(answer)
         if throttle_ms:
             connection.muted_until = time.monotonic() + throttle_ms / 1000
+            self.throttled_ms = max(self.throttled_ms, throttle_ms)
         for queue, index in sent:
             queue.under_way -= 1
             each = told.get(queue.place)
@@ -320,9 +459,11 @@ class RawWriter:
             if not each.error:
                 queue.offsets.append(each.base_offset)
             elif each.error in REFUSALS:
-                record = "" if each.record is None else f", record {each.record} of it"
-                detail = f"{KafkaError(each.error).str()}{record}{each.detail and f': {each.detail}'}"
-                queue.refusal = Refusal(index=index, detail=detail)
+                error, too_large = KafkaError(each.error), each.error in TOO_LARGE
+                detail = f"{error.name()}: {error.str()}{each.detail and f': {each.detail}'}"
+                queue.refusal = Refusal(
+                    index=index, detail=detail, cause=error.name(), records=each.records, too_large=too_large
+                )
             elif each.error in PASSING:
                 self._fail(queue, each.error)
             else:
@@ -335,9 +476,13 @@ class RawWriter:
         reason = KafkaError(trouble).str() if trouble else "no answer in time"
         more = f", and {len(lacking) - 1} partitions more" if len(lacking) > 1 else ""
         count = sum(len(queue.batches) - len(queue.offsets) for queue in lacking)
+        written = sum(batch.size for queue in queues for batch in queue.batches)
+        taken = sum(batch.size for queue in queues for batch in queue.batches[: len(queue.offsets)])
         return NotAcknowledged(
             f"{count} batches were not acknowledged: {reason}",
             where=f"{self._cluster.where} {topic}-{partition}{more}",
-            hint=_SLOW,
+            hint=slow_hint(self.throttled_ms),
             partitions=[queue.place for queue in lacking],
+            tried=written,
+            share=taken / max(1, written),
         )

@@ -21,10 +21,14 @@ FETCH: Final[ApiKey] = (1, 12)
 LIST_OFFSETS: Final[ApiKey] = (2, 5)
 METADATA: Final[ApiKey] = (3, 7)
 FIND_COORDINATOR: Final[ApiKey] = (10, 2)
+DESCRIBED_TOPICS: Final[ApiKey] = (3, 10)
+"""Metadata of the first version that has the topics' ids: of Kafka 2.8."""
 API_VERSIONS: Final[ApiKey] = (18, 0)
 INIT_PRODUCER_ID: Final[ApiKey] = (22, 1)
 ADD_PARTITIONS: Final[ApiKey] = (24, 1)
 END_TRANSACTION: Final[ApiKey] = (26, 1)
+EPOCH_ENDS: Final[ApiKey] = (23, 3)
+"""OffsetForLeaderEpoch, as Kafka 2.3 to 4 serve it."""
 
 NEEDED: Final = (
     PRODUCE,
@@ -80,6 +84,28 @@ class AnswerReader:
         self._at += size
         return bytes(self._data[self._at - size : self._at]).decode()
 
+    def unsigned(self) -> int:
+        """An unsigned varint."""
+        number, self._at = read_unsigned(self._data, self._at)
+        return number
+
+    def compact_text(self) -> str:
+        """A string of the compact encoding; null reads as empty."""
+        size = max(0, self.unsigned() - 1)
+        self._at += size
+        return bytes(self._data[self._at - size : self._at]).decode()
+
+    def skip(self, size: int) -> memoryview:
+        """Bytes as they are."""
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def tags(self) -> None:
+        """Pass over the tagged fields."""
+        for _ in range(self.unsigned()):
+            self.unsigned()
+            self.skip(self.unsigned())
+
     @property
     def left(self) -> int:
         """Bytes that were not read."""
@@ -88,6 +114,28 @@ class AnswerReader:
     def array(self) -> range:
         """As many times as the array has members."""
         return range(self.int32())
+
+
+def unsigned(number: int) -> bytes:
+    """An unsigned varint."""
+    found = bytearray()
+    while number > 0x7F:  # noqa: PLR2004 -- seven bits in each byte
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def read_unsigned(data: memoryview, at: int) -> tuple[int, int]:
+    """An unsigned varint, and the place behind it."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 -- the last one
+            return number, at
+        shift += 7
 
 
 def string(text: str | None) -> bytes:

@@ -1,1 +1,0 @@
-"""An archive of Parquet files as a source of records."""

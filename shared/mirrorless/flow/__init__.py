@@ -1,0 +1,1 @@
+"""A flow: its settings, and the rules that depend on nothing else."""

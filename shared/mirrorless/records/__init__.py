@@ -1,0 +1,1 @@
+"""What a record is, alone and in the batches of a log."""

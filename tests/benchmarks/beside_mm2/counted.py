@@ -1,0 +1,43 @@
+"""What is counted and not timed: records that lagging groups read again, and what an event writes to the offset map."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.cost.assumptions import Assumptions
+from mirrorless.flow.settings import Tables
+from tests.benchmarks.beside_mm2.profiles import Profile
+from tests.benchmarks.beside_mm2.results import Figures, Results
+from tests.benchmarks.beside_mm2.sides import OURS
+from tests.benchmarks.ground import Ground
+from tests.benchmarks.translation import columns_of
+from tests.support.metered import MeteredClient
+from tests.support.write_units import replicated, stored_bytes
+
+LANES, EVENTS, SEED = 6, 10, 1
+
+
+def measure_translation(_: Ground, results: Results, profile: Profile) -> None:
+    """As `tests.benchmarks.translation` counts, for MM2 at each `offset.lag.max` and for ours, from a seed."""
+    for column in columns_of(profile.translation, SEED) if profile.translation else ():
+        side = column.title.replace("`", "")
+        for (first, last), band in column.bands.items():
+            found = {"reread_mean": band.mean, "reread_worst": float(band.worst), "skipped": float(band.skipped)}
+            figures = partial(dict[str, Figures], {side: found})
+            results.measure(figures, kind="translation", case=f"lag {first:,} to {last:,}", turn=1, sides={side: ("",)})
+
+
+def measure_offset_map(ground: Ground, results: Results, _: Profile) -> None:
+    """Events of a topic of its own, as a warm forwarder writes them: write units by DynamoDB's word, and bytes."""
+
+    def counted() -> dict[str, Figures]:
+        table = Tables().offset_map
+        stored = stored_bytes(ground.dynamodb.client(), table, lanes=LANES) + Assumptions().item_bytes
+        client = MeteredClient(ground.dynamodb.client())
+        chains = DynamoDbChains(client, table)
+        for number in range(2, 2 + EVENTS):
+            replicated(chains, number, range(LANES))
+        return {OURS: {"write_units_per_event": client.write_units / EVENTS, "stored_bytes_per_event": float(stored)}}
+
+    results.measure(counted, kind="offset map", case="6 lanes", turn=1, sides={OURS: ("",)})

@@ -1,0 +1,367 @@
+"""The sides of the comparison, Mirrorless in three forms; MM2 is in `mm2`. Each is a process with a folder of its own.
+
+Mirrorless runs as deployed: the bundle under the real runtime client, everything on. The function that replicates is
+measured, as MM2's source connector is; those that a schedule starts once a minute are not running.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from lab.servers.process import Server
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.chain.lane import FlowName
+from mirrorless.config.loading import load
+from mirrorless.errors import Retriable
+from mirrorless.flow.settings import Tables, decode_settings
+from mirrorless.jobs.request import REQUEST, BackfillOptions, JobRequest, encode_request
+from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS
+from mirrorless.topics.scheduled_topics import write_scheduled_topics
+from tests.benchmarks import cpu
+from tests.benchmarks.beside_mm2.stand_in import HOLD, POLLED, READY, RUNS, Request
+from tests.benchmarks.ground import PYTHONPATH, REPOSITORY, Ground
+from tests.support.lab_process import running
+
+OURS = "Mirrorless"
+POLLED_WITHIN_S, LOOK_S = 60.0, 0.02
+HANDED_OVER_WITHIN_S = 90.0
+
+CONFIGURATION = """
+clusters:
+  {alias}: {{bootstrap.servers: source.example.com:9092, region: us-east-1}}
+  target: {{bootstrap.servers: target.example.com:9092, region: us-east-1}}
+flows:
+  {alias}->target:
+    topics: [{topics}]
+{options}
+"""
+
+AT_ONCE = "    mapping: {maximum.batching.window.seconds: 0}"
+"""For latency: deliver what is there. Left out, a mapping gathers for Lambda's own half a second."""
+CONTINUOUS = """
+    trigger: schedule
+    schedule: {continuous: true}
+"""
+
+
+class Side(Server):
+    """One replicator with its settings.
+
+    The source cluster has an alias of this side alone, the prefix of its remote topics: each begins without a chain,
+    offsets and remote topics.
+
+    Attributes:
+        name: as the report calls it; unique among sides.
+    """
+
+    def __init__(self, ground: Ground, *, name: str, alias: str, topics: Sequence[str], log: str) -> None:
+        """Describe it. Args: topics: that it replicates; they are there."""
+        super().__init__(title=f"{name} ({alias})", folder=ground.folder / alias, log=log)
+        self.name = name
+        self._ground, self._alias, self._topics = ground, alias, tuple(topics)
+
+    def remote_topic(self, topic: str) -> str:
+        """The name of a source topic on the target."""
+        return f"{self._alias}.{topic}"
+
+    @abstractmethod
+    def cpu(self) -> cpu.Cpu:
+        """CPU so far."""
+
+    @abstractmethod
+    def resident_mb(self) -> float:
+        """Memory now."""
+
+    def freeze(self) -> None:
+        """Stop it where it is (SIGSTOP)."""
+        if self._process:
+            self._process.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        if self._process:
+            self._process.signal(signal.SIGCONT)
+
+    def hold(self) -> None:
+        """Have what AWS does for it, and does not count, be done while it is frozen, until it is thawed."""
+
+    def wait_polled(self, records: int) -> None:
+        """Wait until that is done for so many records since `hold`."""
+
+    def obstacle(self) -> str:
+        """Why it does not replicate any more; empty while it may."""
+        return "" if self.alive else f"{self.name} is dead; see {self.log}"
+
+    def discard(self) -> None:
+        """Stop it for good, and remove its folder."""
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _write_configuration(self, options: str = "") -> Path:
+        text = CONFIGURATION.format(alias=self._alias, topics=", ".join(self._topics), options=options)
+        configuration = self._folder / "replication.yaml"
+        configuration.write_text(text)
+        return configuration
+
+
+class Deployed(Side):
+    """A function of a flow, with what AWS does for it in a process of its own. Ready is what that says of itself."""
+
+    _options = ""
+    """More lines of the flow's configuration, at its indentation."""
+    _one_at_a_time = False
+    _timeout_seconds = 0.0
+
+    def cpu(self) -> cpu.Cpu:
+        """CPU so far; a cold start's is in it."""
+        if self.pid is None:
+            return cpu.Cpu(replicator=0.0)
+        return cpu.Cpu(replicator=cpu.children(self.pid), poller=cpu.own(self.pid))
+
+    def resident_mb(self) -> float:
+        """Memory of all function processes now."""
+        return sum(map(cpu.resident_mb, self.environments()))
+
+    def environments(self) -> list[int]:
+        """The pids of the function's execution environments."""
+        return sorted(child for (child, _), parent in running().items() if parent == self.pid)
+
+    def _command(self) -> list[str]:
+        (self._folder / READY).unlink(missing_ok=True)
+        request = self._folder / "request.json"
+        asked = Request(
+            configuration=str(self._write_configuration(self._options)),
+            source=self._ground.source.bootstrap,
+            target=self._ground.target.bootstrap,
+            source_alias=self._alias,
+            dynamodb=self._ground.dynamodb.endpoint,
+            folder=str(self._folder),
+            topics=self._topics,
+            one_at_a_time=self._one_at_a_time,
+            timeout_seconds=self._timeout_seconds,
+        )
+        request.write_bytes(msgspec.json.encode(asked))
+        # It runs in a folder of its own, and is to find this repository's code, not an installed one's.
+        program = [sys.executable, "-m", "tests.benchmarks.beside_mm2.stand_in", str(request)]
+        return ["env", f"PYTHONPATH={PYTHONPATH}", *program]
+
+    def _probe(self) -> Callable[[], str]:
+        ready = self._folder / READY
+        return lambda: "" if ready.exists() else "it does not replicate yet"
+
+
+class Mirrorless(Deployed):
+    """One flow with a mapping per topic. Ready means that the mappings poll every partition."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        *,
+        alias: str,
+        topics: Sequence[str],
+        options: str = "",
+        name: str = OURS,
+        one_at_a_time: bool = False,
+    ) -> None:
+        """Describe it.
+
+        Args:
+            ground: the clusters and the tables.
+            alias: of the source.
+            topics: the literal topics that it replicates.
+            options: more lines of the flow's configuration, at its indentation.
+            name: in the report.
+            one_at_a_time: whether one event is under way, as if alone on its processor, instead of as many as come.
+        """
+        super().__init__(ground, name=name, alias=alias, topics=topics, log="aws.log")
+        self._options, self._one_at_a_time, self._polled = options, one_at_a_time, 0
+
+    def kill_busy(self) -> None:
+        """SIGKILL one execution environment, one that works if there is one: idle ones are stopped (SIGSTOP)."""
+        pids = self.environments()
+        if pids:
+            os.kill(min(pids, key=cpu.is_stopped), signal.SIGKILL)
+
+    def thaw(self) -> None:
+        """Let it go on, and its mappings invoke."""
+        (self._folder / HOLD).unlink(missing_ok=True)
+        super().thaw()
+
+    def hold(self) -> None:
+        """Have the mappings invoke nothing until it is thawed."""
+        (self._folder / HOLD).touch()
+        self._polled = self._while_it_runs(lambda polled: polled >= 0)
+
+    def wait_polled(self, records: int) -> None:
+        """Have the mappings read so many records since `hold`, and encode them into events.
+
+        Raises:
+            Retriable: they were not read in time.
+        """
+        self._while_it_runs(lambda polled: polled >= self._polled + records)
+
+    def _while_it_runs(self, reached: Callable[[int], bool]) -> int:
+        """Let its process run until that many records are polled; the number."""
+        file, polled = self._folder / POLLED, -1
+        super().thaw()
+        for _ in range(int(POLLED_WITHIN_S / LOOK_S)):
+            polled = int(file.read_text()) if file.exists() else -1
+            if reached(polled):
+                break
+            time.sleep(LOOK_S)  # between two looks at its file
+        else:
+            raise Retriable(f"the mappings have read {polled} records, too few", where=self.title)
+        self.freeze()
+        return polled
+
+
+class Pulled(Deployed):
+    """One flow whose topics are scheduled, in continuous runs of a single shard. Ready: its first run was started."""
+
+    _options = CONTINUOUS
+
+    def __init__(
+        self,
+        ground: Ground,
+        *,
+        alias: str,
+        topics: Sequence[str],
+        name: str = OURS,
+        timeout_seconds: float = PULL_TIMEOUT_SECONDS,
+    ) -> None:
+        """Args: timeout_seconds: of a run, which gives way some time before. The others are those of `Mirrorless`."""
+        super().__init__(ground, name=name, alias=alias, topics=topics, log="aws.log")
+        self._timeout_seconds = timeout_seconds
+        self._frozen: list[int] = []
+
+    def freeze(self) -> None:
+        """Stop schedule and run where they are (SIGSTOP); environments that are idle are stopped anyway."""
+        super().freeze()
+        self._frozen = [pid for pid in self.environments() if not cpu.is_stopped(pid)]
+        for pid in self._frozen:
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        for pid in self._frozen:
+            os.kill(pid, signal.SIGCONT)
+        self._frozen = []
+        super().thaw()
+
+    def hand_over(self) -> None:
+        """Let the schedule start a run that takes over from the one under way; returns when it has.
+
+        Raises:
+            TimeoutError: it did not.
+        """
+        assert self._process is not None
+        before, deadline = self._handed_over(), time.monotonic() + HANDED_OVER_WITHIN_S
+        self._process.signal(signal.SIGUSR1)
+        while self._handed_over() == before:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no run took over; see {self._folder / RUNS}")
+            time.sleep(0.05)  # between two looks at a condition with a deadline
+
+    def _handed_over(self) -> int:
+        """How many runs have ended because their successor waited."""
+        path = self._folder / RUNS
+        payloads = [json.loads(line)["payload"] for line in path.read_text().splitlines()] if path.exists() else []
+        return sum(json.loads(payload).get("ended") == "successor" for payload in payloads)
+
+    def _command(self) -> list[str]:
+        documents = DynamoDbDocuments(self._ground.dynamodb.client(), Tables().control)
+        partitions = {topic: self._ground.partitions[topic] for topic in self._topics}
+        self._ground.create_remote({self.remote_topic(topic): count for topic, count in partitions.items()})
+        write_scheduled_topics(documents, FlowName(self._alias, "target"), partitions, stored={})
+        return super()._command()
+
+
+class Backfill(Side):
+    """The backfill of one topic as on an operator's machine: its own script, with Spark on this machine.
+
+    It is never ready: it works, and ends. On EMR Serverless the driver and the workers are machines of their own; here
+    they share these cores with everything.
+    """
+
+    def __init__(
+        self, ground: Ground, *, alias: str, topic: str, slots: int = os.cpu_count() or 1, handover_seconds: int = 2
+    ) -> None:
+        """Describe it.
+
+        Args:
+            ground: the clusters and the tables.
+            alias: of the source.
+            topic: all of which is copied.
+            slots: of Spark.
+            handover_seconds: how long it waits for a mapping to join; by default there is none.
+        """
+        super().__init__(ground, name=f"{OURS}, backfill job", alias=alias, topics=[topic], log="backfill.log")
+        self._slots, self._handover = slots, handover_seconds
+        self._spent = cpu.Cpu(replicator=0.0)
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder, with its report once it has ended."""
+        return self._folder
+
+    def cpu(self) -> cpu.Cpu:
+        """CPU so far, of the driver, its JVM and the workers; of a job that has ended, as far as it was seen."""
+        if self.pid is not None:
+            now = cpu.Cpu(replicator=cpu.family(self.pid))
+            self._spent = max(self._spent, now, key=lambda each: each.replicator)
+        return self._spent
+
+    def resident_mb(self) -> float:
+        """Memory now, of all its processes."""
+        return cpu.family_resident_mb(self.pid) if self.pid is not None else 0.0
+
+    def obstacle(self) -> str:
+        """Why it does not copy any more; empty while it may, and when it has ended well."""
+        self.cpu()  # the last look before its end counts
+        code = self._process.exit_code if self._process else None
+        return f"it ended with {code}; see {self.log}\n{self.log.read_text()[-2000:]}" if code else ""
+
+    def await_exit(self, *, seconds: float, look: Callable[[], object] = lambda: None) -> None:
+        """Wait for its end, looking at it again and again.
+
+        Raises:
+            TimeoutError: it did not end in time.
+            RuntimeError: it failed.
+        """
+        deadline = time.monotonic() + seconds
+        while self.alive:
+            self.cpu()
+            look()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the job did not end within {seconds:.0f} s; see {self.log}")
+            time.sleep(LOOK_S)  # between two looks at a condition with a deadline
+        if reason := self.obstacle():
+            raise RuntimeError(reason)
+
+    def _command(self) -> list[str]:
+        addresses = {self._alias: self._ground.source.bootstrap, "target": self._ground.target.bootstrap}
+        (flow,) = load(self._write_configuration()).with_clusters_at(addresses).enabled_flows
+        request = JobRequest(
+            run_id=self._alias,
+            flow=decode_settings(flow.function_settings_json()),
+            topics=self._topics,
+            options=BackfillOptions(handover_seconds=self._handover),
+            aliases=(self._alias, "target"),
+        )
+        (self._folder / REQUEST).write_bytes(encode_request(request))
+        environment = [f"{name}={value}" for name, value in self._ground.variables(self._slots).items()]
+        door = REPOSITORY / "spark" / "backfill.py"
+        return ["env", *environment, sys.executable, str(door), str(self._folder)]
+
+    def _probe(self) -> Callable[[], str]:
+        return lambda: ""

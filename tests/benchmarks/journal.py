@@ -1,0 +1,185 @@
+"""Eight environments in one slice beside eight slices: the time of an event, and what collisions cost.
+
+Each environment has two lanes of its own and gets five events of ten records a second, at random moments. On a real
+broker, by default as far away as a neighbouring region, and DynamoDB Local at 3 ms, in alternating rounds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from random import Random
+from statistics import median, quantiles
+from typing import Any, Final
+from uuid import uuid4
+
+from lab.servers.process import free_port
+from lab.servers.proxy import NetworkLink
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.client import dynamodb_client
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.kafka.source import KafkaSource
+from mirrorless.adapters.kafka.target import KafkaTarget
+from mirrorless.chain.lane import SLICE_LANES
+from mirrorless.clock import now_ms
+from mirrorless.errors import LostRace
+from mirrorless.flow.settings import FlowSettings
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.positions import Positions
+from mirrorless.protocol.replicate import Replicator
+from mirrorless.records.record import Record
+from tests.benchmarks.ground import grounded
+from tests.benchmarks.harness import Outcome
+from tests.support.metered import MeteredClient
+
+ENVIRONMENTS: Final = 8
+EVERY_SECONDS: Final = 0.2
+RECORDS: Final = 10
+ROUND_TRIP_MS: Final = 3.0
+"""To DynamoDB, in the function's own region."""
+LIMIT: Final = 1.1
+TOPIC: Final = "contended"
+FORMS: Final = ("one slice", "eight slices")
+
+
+class CountedChains(DynamoDbChains):
+    """Chains that count their lost races."""
+
+    lost = 0
+
+    def prepare(self, runs: Any, deadline: Any = None) -> None:
+        """See `Chains.prepare`."""
+        try:
+            super().prepare(runs, deadline)
+        except LostRace:
+            self.lost += 1
+            raise
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one environment measured in one round."""
+
+    took: list[float]
+    inserts: int
+    reads: int
+    lost: int
+
+
+@dataclass
+class Environment:
+    """One warm execution environment, with its lanes."""
+
+    settings: FlowSettings
+    lanes: tuple[int, int]
+    replicator: Replicator = field(init=False)
+    chains: CountedChains = field(init=False)
+    client: MeteredClient = field(init=False)
+    _next: int = 0
+
+    def __post_init__(self) -> None:
+        """Wire it as the forwarder is."""
+        self.client = MeteredClient(dynamodb_client("us-east-1", direct=True))
+        settings, tables = self.settings, self.settings.tables
+        self.chains = CountedChains(self.client, tables.offset_map)
+        target, states = KafkaTarget(settings, environment=uuid4().hex), DynamoDbLaneStates(self.client, tables.lanes)
+        self._random = Random(self.lanes[0])  # noqa: S311 -- moments, no secret
+        self.replicator = Replicator(
+            flow=settings.name,
+            delivery="exactly_once",
+            remote_topic=settings.remote_topic,
+            chains=self.chains,
+            positions=Positions(chains=self.chains, states=states, target=target, clock=now_ms),
+            ledger=DynamoDbLossLedger(self.client, tables.loss_ledger),
+            target=target,
+            source=KafkaSource(settings),
+            clock=now_ms,
+            new_id=lambda: uuid4().hex,
+        )
+
+    def run(self, events: int, start: float) -> Share:
+        """Take events at their moments; one that comes late does not put off the next."""
+        took = []
+        self.client.inserts = self.client.reads = self.chains.lost = 0
+        for number in range(self._next, self._next + events):
+            due = start + (number - self._next + self._random.random()) * EVERY_SECONDS
+            time.sleep(max(0.0, due - time.monotonic()))
+            first, at = number * RECORDS, now_ms()
+            records = [Record(first + each, at, [], b"k", b"v" * 100) for each in range(RECORDS)]
+            batch, began = Batch.of_topic(TOPIC, dict.fromkeys(self.lanes, records)), time.perf_counter()
+            self.replicator.replicate(batch, request=str(uuid4()), deadline=lambda: 30.0)
+            took.append((time.perf_counter() - began) * 1000)
+        self._next += events
+        return Share(took, self.client.inserts, self.client.reads, self.chains.lost)
+
+
+def work(orders: Connection, settings: FlowSettings, number: int) -> None:
+    """One environment of each form, in a process of its own as on Lambda; runs what it is ordered to."""
+    apart = SLICE_LANES * (number + 1)
+    environments = {
+        FORMS[0]: Environment(settings, (2 * number, 2 * number + 1)),
+        FORMS[1]: Environment(settings, (apart, apart + 1)),
+    }
+    orders.send("ready")
+    while (order := orders.recv()) is not None:
+        form, events, start = order
+        orders.send(environments[form].run(events, start))
+
+
+def measure(*, events: int = 40, target_ms: float = 20.0, rounds: int = 5) -> Outcome:
+    """Print the table. Args: events: of each environment in a round. target_ms: the round trip to the target."""
+    shares: dict[str, list[list[Share]]] = {form: [] for form in FORMS}
+    with grounded(linked="target") as ground:
+        port = free_port()
+        link = NetworkLink({port: int(ground.dynamodb.endpoint.rpartition(":")[2])})
+        link.open()
+        spawn, workers, ends = get_context("spawn"), [], []
+        try:
+            os.environ |= {"AWS_ENDPOINT_URL_DYNAMODB": f"http://127.0.0.1:{port}", "AWS_LAMBDA_RUNTIME_API": "none"}
+            ground.target.link.round_trip_ms, link.round_trip_ms = target_ms, ROUND_TRIP_MS
+            settings = ground.settings()
+            ground.create_remote({settings.remote_topic(TOPIC): SLICE_LANES * (ENVIRONMENTS + 1)})
+            for number in range(ENVIRONMENTS):
+                ours, theirs = spawn.Pipe()
+                workers.append(spawn.Process(target=work, args=(theirs, settings, number)))
+                workers[-1].start()
+                ends.append(ours)
+            for end in ends:
+                end.recv()
+            for number in range(rounds + 1):
+                for form in FORMS:
+                    for end in ends:
+                        end.send((form, events, time.monotonic() + 0.2))
+                    found = [end.recv() for end in ends]
+                    shares[form] += [found] if number else []  # the first one warms up
+        finally:
+            for end, worker in zip(ends, workers, strict=True):
+                if worker.is_alive():
+                    end.send(None)
+                worker.join(30)
+            link.close()
+    return _outcome(shares)
+
+
+def _outcome(shares: dict[str, list[list[Share]]]) -> Outcome:
+    print("| | median, ms | p99, ms | inserts an event | reads an event | lost to others |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    lost = 0
+    for form, rounds in shares.items():
+        every = [share for found in rounds for share in found]
+        took = [each for share in every for each in share.took]
+        lost += (lost_here := sum(each.lost for each in every))
+        print(
+            f"| {form} | {median(took):.1f} | {quantiles(took, n=100)[98]:.1f} "
+            f"| {sum(each.inserts for each in every) / len(took):.2f} "
+            f"| {sum(each.reads for each in every) / len(took):.2f} | {lost_here} |"
+        )
+    medians = [[median(each for share in found for each in share.took) for found in shares[form]] for form in FORMS]
+    ratios = [one / eight for one, eight in zip(*medians, strict=True)]
+    print(f"\none slice over eight, medians by round: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
+    wrong = [f"{lost} transactions were lost to environments with other lanes"] * bool(lost)
+    return Outcome({}, wrong + [f"the limit is {LIMIT}"] * (median(ratios) > LIMIT))

@@ -1,0 +1,162 @@
+"""A partition's log, by records that are committed and by whole batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from mirrorless.adapters.kafka.batch_lane_log import KafkaBatchLaneLog
+from mirrorless.adapters.kafka.committed_log import _read, _Reading
+from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
+from mirrorless.errors import RecordsGone, Retriable
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.jobs.copy_task import BatchChunk, OffsetRange
+from mirrorless.ports.kafka import TopicPartition
+from mirrorless.pull.log import RawArrivals
+from mirrorless.records.record_batch import BatchUnreadable, RecordBatch
+from tests.support.batches import batch_of
+from tests.support.protocol_world import records
+
+PLACE = ("orders", 0)
+
+
+class Leader:
+    """A consumer's view of one partition: what comes in turn, and where the log ends by its leader."""
+
+    def __init__(self, came: Iterable[Any], ends: Iterable[int | KafkaException]) -> None:
+        self._came, self._ends = iter(came), iter(ends)
+
+    def poll(self, _: float) -> Any:
+        """What comes next."""
+        return next(self._came)
+
+    def get_watermark_offsets(self, *_: object) -> tuple[int, int]:
+        """As the leader lists them."""
+        end = next(self._ends)
+        if isinstance(end, KafkaException):
+            raise end
+        return 0, end
+
+    def incremental_unassign(self, _: object) -> None:
+        """As the client has it."""
+
+
+def end(offset: int) -> Any:
+    return _message(offset, KafkaError(KafkaError._PARTITION_EOF))
+
+
+def record(offset: int) -> Any:
+    return _message(offset, None)
+
+
+def _message(offset: int, error: KafkaError | None) -> Any:
+    content = {"timestamp": (1, 0), "headers": None, "key": None, "value": b"v"}
+    given = {"topic": PLACE[0], "partition": PLACE[1], "offset": offset, "error": error, **content}
+    return SimpleNamespace(**{name: (lambda value=value: value) for name, value in given.items()})
+
+
+def reading_of(leader: Leader) -> _Reading:
+    reading = _Reading(wanted=[(5, 8)], left=[(5, 8)])
+    _read(leader, {PLACE: reading}, time.monotonic() + 20, 1_000, lambda *_: pytest.fail("nothing is damaged"))  # type: ignore[arg-type]  # a fake
+    return reading
+
+
+def test_a_log_that_its_leader_says_to_end_there_is_read_to_its_end() -> None:
+    assert reading_of(Leader([record(5), end(6)], [6])).until == 6
+
+
+def test_a_leader_that_shows_less_than_it_has_is_read_on() -> None:
+    reading = reading_of(Leader([end(5), record(5), record(6), record(7)], [9]))
+
+    assert (reading.until, [each.offset for each in reading.records]) == (8, [5, 6, 7])
+
+
+def test_a_leader_that_does_not_say_yet_where_its_log_ends_is_no_log_that_ends() -> None:
+    not_yet = KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
+
+    with pytest.raises(KafkaException, match="OFFSET_NOT_AVAILABLE"):
+        reading_of(Leader([end(5)], [not_yet]))
+
+
+@dataclass
+class Answers:
+    """Implements what is asked of a raw log, by answers that are given in turn; `None` is no answer in time."""
+
+    given: list[RawArrivals | None]
+    followed: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def follow(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """See `KafkaRawLog.follow`."""
+        self.followed |= offsets
+
+    def leave(self, places: Iterable[TopicPartition]) -> None:
+        """See `KafkaRawLog.leave`."""
+        for place in places:
+            del self.followed[place]
+
+    def arrivals(self, seconds: float, *, records: int, size: int) -> RawArrivals:  # noqa: ARG002  the raw log's
+        """See `KafkaRawLog.arrivals`."""
+        assert size > 0
+        return self.given.pop(0) or RawArrivals()
+
+
+def a_batch(first: int) -> RecordBatch:
+    """Ten records."""
+    return batch_of(records(*range(first, first + 10)))
+
+
+def some(*batches: RecordBatch) -> RawArrivals:
+    size = sum(each.size for each in batches)
+    return RawArrivals(records={PLACE: list(batches)}, covered={PLACE: batches[-1].next}, bytes=size)
+
+
+def log_of(*answers: RawArrivals | None) -> tuple[KafkaBatchLaneLog, Answers]:
+    size = 2 * a_batch(0).size
+    log = KafkaBatchLaneLog(ClusterSettings(alias="a", bootstrap="a:9092"), flow="a->b", chunk_bytes=size)
+    raw = Answers(list(answers))
+    log._log = cast("KafkaRawLog", raw)
+    return log, raw
+
+
+def read(log: KafkaBatchLaneLog, first: int, following: int) -> list[BatchChunk]:
+    return list(log.read(*PLACE, OffsetRange(first, following), lambda: 60.0))
+
+
+def test_answers_are_gathered_to_chunks_and_what_lies_beyond_the_range_is_left_out() -> None:
+    answers = [some(a_batch(0)), some(a_batch(10)), some(a_batch(20)), None, some(a_batch(30), a_batch(40))]
+    log, raw = log_of(*answers)
+
+    chunks = read(log, 5, 35)
+
+    assert [[each.offset for each in chunk.records] for chunk in chunks] == [[5, 10], [20], [30]]
+    assert [chunk.covered for chunk in chunks] == [20, 30, 50]
+    assert raw.followed == {}
+
+
+@pytest.mark.parametrize("ending", ["unreadable", "truncated", "out_of_range"])
+def test_what_was_read_before_a_log_ends_badly_is_given_first(ending: str) -> None:
+    damaged = BatchUnreadable("the checksum of the batch is not that of its bytes", offset=10)
+    last = some(a_batch(0))
+    match ending:
+        case "unreadable":
+            last.unreadable[PLACE] = damaged
+        case "truncated":
+            last.truncated[PLACE] = 7
+        case _:
+            last.out_of_range.add(PLACE)
+    log, raw = log_of(last)
+    chunks: list[BatchChunk] = []
+
+    with pytest.raises(
+        (BatchUnreadable, RecordsGone, Retriable), match=r"checksum|cut off at 7|does not hold upstream offset 10"
+    ):
+        chunks.extend(log.read(*PLACE, OffsetRange(0, 90), lambda: 60.0))
+
+    assert [chunk.covered for chunk in chunks] == [10]
+    assert raw.followed == {}

@@ -1,0 +1,361 @@
+"""Chains in journals: what expires, what is remembered, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from mirrorless.chain.chains import IN_DOUBT, JournalChains
+from mirrorless.chain.entry import Entry, Slice
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import NEW_LANE, Head
+from mirrorless.chain.run import Run, Span
+from mirrorless.chain.search import KEPT, JournalSearch
+from mirrorless.errors import LostRace, Retriable
+from mirrorless.protocol.positions import Positions
+from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
+from tests.support.clusters import MemoryCluster, MemoryTarget
+from tests.support.journals import MemoryJournals
+
+NEIGHBOUR = Lane(FLOW, "orders", 1)
+SLICE = Slice.of(LANE)
+DAY = 86_400
+NOW = 1_763_686_800
+
+
+def chains_at(now: int, memory: MemoryJournals) -> JournalChains:
+    """Another environment at a time, seconds since the epoch."""
+    return JournalChains(journals=memory, clock=lambda: float(now))
+
+
+def test_a_lane_whose_newest_entry_has_expired_in_a_busy_slice_is_not_believed() -> None:
+    chains = MemoryChains()
+    chains.prepare([run(0, 10, (0, 0, 10)), run(0, 5, (0, 0, 5), lane=NEIGHBOUR, attempt="beside")])
+    del chains.memory.entries[SLICE, 0]
+
+    heads = chains.beside().heads([LANE, NEIGHBOUR])
+
+    assert heads[LANE] == Head(generation=0, position=0, expired=True)
+    assert not heads[NEIGHBOUR].expired
+
+
+@pytest.mark.parametrize(("left", "expired"), [(3_599, True), (3_601, False)])
+def test_an_end_that_nothing_renewed_is_not_believed_in_its_last_hour(left: int, *, expired: bool) -> None:
+    chains = MemoryChains()
+    chains.prepare([run(0, 10, (0, 0, 10))])
+
+    late = chains_at(NOW + 30 * DAY - left, chains.memory)
+
+    assert late.heads([LANE])[LANE].expired is expired
+    assert late.heads([NEIGHBOUR])[NEIGHBOUR] == NEW_LANE
+    assert late.renew([LANE], settled_before=2**60, expires_at=NOW + 90 * DAY) == (0 if expired else 1)
+
+
+def test_a_lane_with_an_expired_end_stops_until_it_is_reset() -> None:
+    chains = MemoryChains()
+    chains.prepare([run(0, 10, (0, 0, 10))])
+    late, states = chains_at(NOW + 30 * DAY, chains.memory), MemoryLaneStates()
+    now = (NOW + 30 * DAY) * 1000
+    positions = Positions(chains=late, states=states, target=MemoryTarget(MemoryCluster(), "w"), clock=lambda: now)
+
+    positions.load([LANE], lambda topic: f"us-east.{topic}", lambda: 30.0)
+    stop = states.states[LANE].stop
+    assert stop is not None
+    assert (stop.reason, stop.upstream_offset) == ("expired", 10)
+    assert positions.state(LANE).stop == stop, "this batch is stopped by it already"
+
+    late.reset(replace(reset(10, 10), at=now))
+    assert late.heads([LANE])[LANE] == Head(generation=1, position=10)
+
+
+def test_an_entry_behind_an_expired_end_leaves_its_neighbours_unbelieved_until_each_is_reset() -> None:
+    chains = MemoryChains()
+    chains.prepare([run(0, 10, (0, 0, 10)), run(0, 5, (0, 0, 5), lane=NEIGHBOUR)])
+    late = chains_at(NOW + 30 * DAY, chains.memory)
+
+    late.reset(replace(reset(10, 10), at=(NOW + 30 * DAY) * 1000))
+
+    heads = chains_at(NOW + 30 * DAY, chains.memory).heads([LANE, NEIGHBOUR])
+    assert (heads[LANE].generation, heads[LANE].expired) == (1, False)
+    assert heads[NEIGHBOUR] == Head(generation=0, position=5, expired=True)
+    assert chains_at(NOW + 30 * DAY, chains.memory).after(NEIGHBOUR, 0, -1, limit=9) == []
+
+    late.reset(replace(reset(5, 5, lane=NEIGHBOUR), at=(NOW + 30 * DAY) * 1000))
+    assert late.heads([NEIGHBOUR])[NEIGHBOUR] == Head(generation=1, position=5)
+
+
+def test_an_expired_head_is_read_again_for_every_batch() -> None:
+    chains = MemoryChains()
+    chains.prepare([run(0, 10, (0, 0, 10))])
+    late, now = chains_at(NOW + 30 * DAY, chains.memory), (NOW + 30 * DAY) * 1000
+    target = MemoryTarget(MemoryCluster(), "w")
+    positions = Positions(chains=late, states=MemoryLaneStates(), target=target, clock=lambda: now)
+    positions.load([LANE], lambda topic: f"us-east.{topic}", lambda: 30.0)
+    reads = chains.memory.reads
+
+    positions.load([LANE], lambda topic: f"us-east.{topic}", lambda: 30.0, {LANE: 10})
+
+    assert chains.memory.reads > reads
+    assert positions.head(LANE).expired
+
+
+def test_a_doubt_that_is_settled_late_is_kept_for_the_whole_retention_from_then_on() -> None:
+    chains = MemoryChains()
+    chains.prepare([replace(run(0, 10, (0, 0, 10)), state="prepared")])
+    chains.memory.expire(2**40)
+
+    late = chains_at(NOW + 300 * DAY, chains.memory)
+    (doubt,) = late.of_attempts([late.heads([LANE])[LANE].run])  # type: ignore[list-item]  # there is one
+    late.confirm([doubt])
+
+    assert chains.memory.entries[SLICE, 0].expires_at == NOW + 330 * DAY
+    assert not late.heads([LANE])[LANE].expired
+
+
+def test_whatever_heads_rest_on_is_renewed_and_the_end_outlives_it() -> None:
+    chains, old = MemoryChains(), NOW * 1000
+    first = replace(run(0, 10, (0, 0, 10)), settled_at=old)
+    lost = replace(run(10, 20, (10, 10, 10)), settled_at=old, state="prepared", attempt="lost")
+    chains.prepare([first, lost])
+    chains.withdraw([lost])
+    chains.prepare([replace(run(0, 5, (0, 0, 5), lane=NEIGHBOUR), settled_at=old + 20 * DAY * 1000)])
+
+    assert chains.beside().renew([LANE], settled_before=old + 1, expires_at=NOW + 90 * DAY) == 3
+
+    chains.memory.expire(NOW + 60 * DAY)
+    assert chains.beside().heads([LANE])[LANE].run == first
+
+
+def test_an_end_that_was_open_is_read_again_with_what_was_added() -> None:
+    chains = MemoryChains()
+    doubt = replace(run(0, 10, (0, 0, 10)), state="prepared")
+    chains.prepare([doubt])
+    reader = chains.beside()
+    assert reader.heads([LANE])[LANE].in_doubt
+
+    chains.confirm([doubt])
+    reads = chains.memory.reads
+    assert reader.heads([LANE])[LANE].run == doubt.committed()
+    assert chains.memory.reads == reads + 1
+
+    # Since then it expires, and is not believed in its last hour.
+    late = NOW + 30 * DAY - 3_000
+    reader.clock = reader._ends.clock = lambda: float(late)
+    reader._ends._ends[SLICE].at = late
+    assert reader.heads([LANE])[LANE].expired
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_end_that_another_thread_has_read_on_does_not_go_back(*, known: bool) -> None:
+    memory = _MemoryOvertaken()
+    writer, reader = MemoryChains(memory), MemoryChains(memory)
+    writer.prepare([run(0, 10, (0, 0, 10))])
+    if known:
+        reader.heads([LANE])
+
+    def overtake() -> None:
+        writer.prepare([run(10, 20, (10, 10, 10))])
+        reader.heads([LANE])
+
+    memory.between = overtake
+    reader.heads([LANE])  # its answer is of before
+
+    assert reader.at_or_before(LANE, 0, 12, head=Head(generation=0, position=20)) == run(10, 20, (10, 10, 10))
+
+
+class _MemoryOvertaken(MemoryJournals):
+    between: Callable[[], None] | None = None
+
+    def newest(self, after: Mapping[Slice, int], limit: int) -> Mapping[Slice, Sequence[Entry]]:
+        """See `Journals.newest`; something else comes between the answer and what is made of it."""
+        answer = super().newest(after, limit)
+        if after and self.between is not None:
+            between, self.between = self.between, None
+            between()
+        return answer
+
+
+def test_an_end_that_was_renewed_elsewhere_is_believed_by_who_remembers_it() -> None:
+    memory, now = MemoryJournals(), NOW
+    chains = JournalChains(journals=memory, clock=lambda: float(now))
+    chains.prepare([run(0, 10, (0, 0, 10)), run(0, 5, (0, 0, 5), lane=NEIGHBOUR)])
+    assert chains_at(NOW, memory).renew([LANE], settled_before=2**60, expires_at=NOW + 90 * DAY) == 1
+
+    for day in range(1, 31):  # it is never forgotten
+        now = NOW + day * DAY - 3_601
+        chains.heads([LANE])
+    now += 2
+    chains.prepare([replace(run(10, 20, (10, 10, 10)), settled_at=now * 1000)])
+
+    assert not chains_at(now, memory).heads([NEIGHBOUR])[NEIGHBOUR].expired
+
+
+def test_an_open_end_that_is_gone_leaves_the_entry_before_it() -> None:
+    """A table that was restored to an earlier time."""
+    chains, first = MemoryChains(), run(0, 10, (0, 0, 10))
+    chains.prepare([first, replace(run(10, 20, (10, 10, 10)), state="prepared")])
+    assert chains.heads([LANE])[LANE].in_doubt
+
+    del chains.memory.entries[SLICE, 1]
+
+    assert chains.heads([LANE])[LANE].run == first
+
+
+def test_an_entry_outlives_the_one_below_that_was_kept_for_longer() -> None:
+    """The retention was shortened: the newest entry would expire first, and the lane would count as new."""
+    longer = JournalChains(journals=MemoryJournals(), retention_seconds=90 * DAY, clock=lambda: float(NOW))
+    memory = longer.journals
+    longer.prepare([run(0, 10, (0, 0, 10)), run(0, 5, (0, 0, 5), lane=NEIGHBOUR)])
+    assert isinstance(memory, MemoryJournals)
+
+    for following in (10, 20):  # by an environment that reads the end, and by one that remembers it
+        chains_at(NOW, memory).prepare([run(following, following + 10, (following, following, 10))])
+
+    assert {entry.expires_at for entry in memory.of(SLICE)} == {NOW + 90 * DAY}
+
+
+def test_a_slice_that_is_not_believed_keeps_no_other_from_being_renewed() -> None:
+    chains, other = MemoryChains(), Lane(FLOW, "orders", 16)
+    chains.prepare([run(0, 10, (0, 0, 10))])
+    late = chains_at(NOW + 30 * DAY, chains.memory)
+    late.prepare([replace(run(0, 10, (0, 0, 10), lane=other), settled_at=(NOW + 30 * DAY) * 1000)])
+
+    assert late.renew([LANE, other], settled_before=2**60, expires_at=NOW + 90 * DAY) == 1
+
+
+def test_doubts_that_are_remembered_are_bounded() -> None:
+    """Every read of heads meets entries that are being written, and few of them are settled here."""
+    chains = MemoryChains()
+    lanes = [Lane(FLOW, "orders", 16 * number) for number in range(IN_DOUBT + 5)]
+    for lane in lanes:
+        chains.prepare([replace(run(0, 10, (0, 0, 10), lane=lane), state="prepared")])
+
+    reader = chains.beside()
+    assert all(head.in_doubt for head in reader.heads(lanes).values())
+    assert len(reader._in_doubt) <= IN_DOUBT
+
+
+def test_places_far_back_in_a_long_journal_are_found_in_few_reads() -> None:
+    chains = MemoryChains()
+    busy = [run(n, n + 1, (n, n, 1), lane=NEIGHBOUR if n % 100 else LANE) for n in range(4_000)]
+    chains.prepare(busy)
+
+    for place in (0, 1_234, 3_900):
+        cold, before = chains.beside(), chains.memory.reads
+        following = [link for link in busy if link.lane == NEIGHBOUR and link.position > place][:2]
+        assert cold.after(NEIGHBOUR, 0, place, limit=2) == following
+        assert cold.at_or_before(LANE, 0, place) == busy[place // 100 * 100]
+        assert chains.memory.reads - before <= 60
+
+
+def test_the_newest_runs_of_neighbours_come_together_and_none_from_before_a_reset() -> None:
+    chains = MemoryChains()
+    lanes = [Lane(FLOW, "orders", partition) for partition in range(12)]
+    for number in range(6):
+        for lane in lanes:  # an entry for each, as of lanes whose batches come apart
+            one = run(number, number + 1, (number, number, 1), lane=lane, attempt=f"{number} {lane.partition}")
+            chains.prepare([one])
+            chains.confirm([one])
+    withdrawn = run(6, 7, (6, 6, 1), state="prepared", attempt="withdrawn")
+    chains.prepare([withdrawn])
+    chains.withdraw([withdrawn])
+    chains.reset(reset(6, 6, lane=NEIGHBOUR))
+    fresh = run(6, 7, (6, 6, 1), lane=NEIGHBOUR, generation=1)
+    chains.prepare([fresh])
+    others = chains.beside()
+    others.heads(lanes)
+    before = chains.memory.reads
+
+    found = others.newest_runs([*lanes, Lane(FLOW, "payments", 0)], limit=5)
+
+    assert chains.memory.reads - before <= 6  # not one for each lane and run
+    assert [each.position for each in found[LANE]] == [5, 4, 3, 2, 1]
+    assert found[NEIGHBOUR] == [fresh]
+    assert found.keys() == set(lanes)
+
+
+def test_a_reset_gives_up_the_run_that_its_operator_saw_and_no_other() -> None:
+    chains = MemoryChains()
+    doubt = replace(run(0, 10, (0, 0, 10)), state="prepared", attempt="seen")
+    chains.prepare([doubt])
+
+    for over in (None, replace(doubt, attempt="another")):
+        with pytest.raises(LostRace):
+            chains.beside().reset(reset(0, 10), over)
+    chains.beside().reset(reset(0, 10), doubt)
+
+    assert chains.heads([LANE])[LANE].generation == 1
+    assert chains.after(LANE, 0, -1, limit=9) == [reset(0, 10)]
+
+
+def test_an_environment_that_slept_while_others_wrote_reads_the_end_once() -> None:
+    asleep = MemoryChains()
+    asleep.prepare([run(0, 10, (0, 0, 10))])
+    asleep.beside().prepare([run(n, n + 1, (n, n, 1), lane=NEIGHBOUR) for n in range(300)])
+    reads, inserts = asleep.memory.reads, asleep.memory.inserts
+
+    asleep.prepare([run(10, 20, (10, 10, 10))])
+
+    assert (asleep.memory.reads - reads, asleep.memory.inserts - inserts) == (1, 2)
+
+
+def test_a_read_of_what_others_added_that_fails_leaves_it_to_the_insert() -> None:
+    """It is made while a transaction is open, and an error would leave that to its timeout."""
+    memory = _MemoryAway()
+    chains = MemoryChains(memory)
+    chains.prepare([run(0, 10, (0, 0, 10))])
+    chains.beside().prepare([run(0, 5, (0, 0, 5), lane=NEIGHBOUR)])
+    chains.prepare([run(10, 20, (10, 10, 10))])
+    catch_up = chains.catch_up([LANE])
+    assert catch_up is not None
+
+    memory.away = True
+    catch_up()
+    memory.away = False
+
+    chains.prepare([run(20, 30, (20, 20, 10))])
+    assert chains.heads([LANE])[LANE].position == 30
+
+
+class _MemoryAway(MemoryJournals):
+    away = False
+
+    def newest(self, after: Mapping[Slice, int], limit: int) -> Mapping[Slice, Sequence[Entry]]:
+        """See `Journals.newest`."""
+        if self.away:
+            raise Retriable("no answer")
+        return super().newest(after, limit)
+
+
+def test_what_is_kept_of_settled_entries_is_bounded_by_their_spans() -> None:
+    """A run of a compacted topic has thousands of spans: entries by number would fill a function's memory."""
+    search = JournalSearch(MemoryJournals())
+    spans = tuple(Span(3 * i, 2 * i, 1) for i in range(2_000))
+
+    for number in range(100):
+        search.keep(entry(number, replace(run(number, number + 1), spans=spans)))
+    assert len(search._settled) == KEPT // 2_009
+    assert search.read(SLICE, {99})[99].number == 99
+
+    huge = replace(run(0, 1), spans=spans * 120)
+    search.keep(entry(100, huge))
+    assert list(search._settled) == [(SLICE, 100)]
+
+
+def entry(number: int, link: Run) -> Entry:
+    """A committed entry of one link."""
+    return Entry(
+        slice=SLICE,
+        number=number,
+        state="committed",
+        writer="w",
+        attempt=f"attempt-{number}",
+        request="",
+        settled_at=0,
+        examined=False,
+        links={0: link},
+        previous={0: number - 1},
+        heads={},
+    )

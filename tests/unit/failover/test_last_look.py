@@ -1,0 +1,455 @@
+"""What counts for the next command, and what the last look of a command finds, replicates or names."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from cli.main import build_parser
+from mirrorless.chain.lane_state import Stop
+from mirrorless.failover.groups import GroupVerdict, with_started
+from mirrorless.failover.plan import PlannedStep
+from mirrorless.failover.report import is_clean, missing_of, report_of, summary
+from mirrorless.failover.state import FailoverDocument, FailoverOrder, StepName, StepResult
+from mirrorless.failover.steps import with_earlier
+from mirrorless.failover.work import Interrupted, Unfinished
+from mirrorless.lanes.gaps import GapRange, Look
+from mirrorless.ports.kafka import TopicPartition
+from mirrorless.topics.acls import Acl
+from tests.support.chains import FLOW
+from tests.support.failover_world import APPLICATION, CommandKilled, FailoverWorld
+from tests.support.group_cluster import MARKER, MemoryTopics, settings
+
+ACL, WAIT = FailoverOrder(mode="planned"), FailoverOrder(mode="planned", fencing="wait")
+DRILL = FailoverOrder(mode="drill")
+
+
+def replicated(**changes: object) -> FailoverWorld:
+    world = FailoverWorld(**changes)  # type: ignore[arg-type]  # fields of the world
+    world.produce(5)
+    world.replicate()
+    world.meanwhile = world.replicate
+    return world
+
+
+def killed_behind(world: FailoverWorld, order: FailoverOrder | None, step: StepName) -> None:
+    """Carry out, and die once a step's result is stored."""
+
+    def die(planned: PlannedStep, _: StepResult) -> None:
+        if planned.step == step:
+            raise CommandKilled
+
+    command = world.command(order)
+    command.prepare()
+    command.on_step = die
+    with pytest.raises(CommandKilled):
+        command.execute()
+
+
+def ended(world: FailoverWorld) -> FailoverDocument:
+    document = world.document()
+    assert document is not None
+    assert document.is_ended
+    return document
+
+
+def lacking(world: FailoverWorld) -> int:
+    """Records of the source that the target has not."""
+    return sum(
+        len(set(world.clusters.source_log(lane)) - set(world.clusters.target_log(lane)) - {MARKER})
+        for lane in world.lanes
+    )
+
+
+# What counts for the next command
+
+
+@pytest.mark.parametrize("step", ["check", "fence-producers", "standstill", "drain"])
+@pytest.mark.parametrize("sizes", [(7,), (1, 1, 1)], ids=["one transaction", "several"])
+def test_what_was_seen_before_the_fence_is_seen_again(step: StepName, sizes: tuple[int, ...]) -> None:
+    world = replicated()
+    killed_behind(world, WAIT, step)
+    world.produce(*sizes)
+    world.clusters.now += 60_000
+
+    document = world.carry_out(WAIT)
+
+    assert lacking(world) == 0
+    assert is_clean(document)
+    assert step == "check" or summary(FLOW, document)["seconds"] >= 60, "from the first change of both commands"
+
+
+def test_what_was_forced_stays_forced() -> None:
+    world = replicated()
+    world.states.stop(world.lanes[0], Stop(reason="refused", upstream_offset=6, detail="too large", at=1))
+    command = world.command(WAIT, force=True)
+    command.prepare()
+    command.cancelled = lambda: bool(world.document())
+    with pytest.raises(Interrupted):
+        command.execute()
+
+    assert world.carry_out(WAIT).ended_at
+
+
+def test_a_partition_that_appears_between_two_commands_is_drained() -> None:
+    world = replicated()
+    killed_behind(world, WAIT, "drain")
+    world.topics["orders"] = 4
+    world.make_logs()
+    world.produce(3)
+
+    document = world.carry_out(WAIT)
+
+    assert document.facts("check")["topics"]["orders"] == 4
+    assert lacking(world) == 0
+
+
+def test_a_topic_that_appears_between_two_commands_is_fenced_and_drained() -> None:
+    world = replicated(settings=settings(topics=("orders", "payments", "refunds")))
+    killed_behind(world, ACL, "fence-producers")
+    world.topics["refunds"] = 2
+    world.make_logs()
+    assert world.source_acls.there is not None
+    world.source_acls.there.add(Acl("TOPIC", "LITERAL", "refunds", APPLICATION, "*", "ALLOW", "WRITE"))
+    for lane in world.lanes:
+        if lane.topic == "refunds":
+            world.clusters.produce(lane, 4)
+
+    document = world.carry_out(ACL)
+
+    assert lacking(world) == 0
+    assert {acl.name for acl in world.source_acls.there if acl.permission == "DENY"} == {
+        "orders",
+        "payments",
+        "refunds",
+    }
+    assert len([each for each in document.steps[1].commands if "DENY" in each]) == 3, "those of both commands"
+
+
+def test_a_topic_that_appears_during_a_command_is_found_by_the_last_look() -> None:
+    world = replicated()
+    command = world.command(WAIT)
+    command.prepare()
+
+    def grow(step: PlannedStep, _: StepResult) -> None:
+        if step.step == "fence-flow" and world.topics["orders"] == 2:
+            world.topics["orders"] = 3
+            world.make_logs()
+            world.produce(2)
+
+    command.on_step = grow
+    document = command.execute()
+
+    assert document.facts("check")["topics"]["orders"] == 3
+    assert lacking(world) == 0
+    assert is_clean(document)
+
+
+def test_behind_the_fence_a_command_goes_on_where_it_was_and_still_finds_what_came_late() -> None:
+    world = replicated()
+    killed_behind(world, WAIT, "groups")
+    command = world.command(WAIT)
+    assert [each.step for each in command.prepare() if each.done] == [
+        "check",
+        "fence-producers",
+        "standstill",
+        "drain",
+        "fence-flow",
+        "groups",
+    ]
+    world.produce(6)
+
+    document = command.execute()
+
+    assert lacking(world) == 0
+    assert is_clean(document)
+    assert FLOW in world.states.fences
+
+
+def test_a_drill_that_is_run_again_states_what_would_be_lost_then() -> None:
+    world = replicated()
+    world.meanwhile = lambda: None
+    killed_behind(world, DRILL, "shadow-groups")
+    world.produce(2)
+
+    document = world.carry_out(DRILL)
+
+    assert [lane["seen_end"] - lane["position"] for lane in document.facts("holdings")["lanes"]] == [4, 4, 4]
+
+
+# What the last look finds
+
+
+def test_one_who_writes_for_ever_is_named_with_counts_and_the_recovery_point_is_not_zero() -> None:
+    world = replicated()
+    command = world.command(WAIT)
+    command.prepare()
+
+    def write(step: PlannedStep, _: StepResult) -> None:
+        if step.step == "prove":
+            world.produce(2)
+            world.clusters.now += 4_000
+
+    command.on_step = write
+    document = command.execute()
+
+    assert lacking(world) == 6
+    assert missing_of(document)[0] == (
+        "orders-0: 2 records from offset 15 on of us-east are not on eu-west: they came late. Stop that producer; a "
+        "failback counts them as orphans"
+    )
+    assert not is_clean(document)
+    assert "Nothing is missing" not in report_of(FLOW, document).verdict
+    assert summary(FLOW, document)["recovery_point_seconds"] >= 4
+
+
+def test_an_open_transaction_is_named_though_nobody_sees_its_records_yet() -> None:
+    world = replicated()
+    command = world.command(WAIT)
+    command.prepare()
+
+    def open_one(step: PlannedStep, _: StepResult) -> None:
+        if step.step == "prove":
+            world.clusters.produce(world.lanes[1], -1)
+            world.open_transactions = {("orders", 1)}
+            world.meanwhile = lambda: None
+
+    command.on_step = open_one
+    with pytest.raises(Unfinished, match="has an open transaction: orders-1"):
+        command.execute()
+
+    world.open_transactions = set()
+    world.meanwhile = world.replicate
+    assert is_clean(world.carry_out(WAIT))
+    assert lacking(world) == 0
+
+
+def test_a_lane_that_was_stopped_is_counted_and_not_waited_for() -> None:
+    world = replicated()
+    world.states.stop(world.lanes[0], Stop(reason="refused", upstream_offset=6, detail="too large", at=1))
+    world.clusters.produce(world.lanes[0], 4)
+    world.meanwhile = lambda: None
+
+    command = world.command(ACL, force=True)
+    command.prepare()
+    document = command.execute()
+
+    assert "orders-0: 4 records from offset 6 on of us-east are not on eu-west: its lane was left alone" in missing_of(
+        document
+    )
+    assert not [line for line in world.said if "carried out again" in line]
+
+
+def test_a_lane_that_stops_while_what_came_late_is_drained_is_not_passed_over() -> None:
+    world = replicated()
+    command = world.command(WAIT)
+    command.prepare()
+
+    def stop(step: PlannedStep, _: StepResult) -> None:
+        if step.step == "prove":
+            world.produce(2)
+            world.states.stop(world.lanes[0], Stop(reason="refused", upstream_offset=6, detail="too large", at=1))
+            world.meanwhile = lambda: None
+
+    command.on_step = stop
+    with pytest.raises(Unfinished, match="nothing moves: us-east->eu-west orders-0"):
+        command.execute()
+
+
+@dataclass
+class Shortsighted:
+    """Looks at a log that see so many offsets at a time, as those of a client do in a second."""
+
+    log: MemoryTopics
+    most: int
+
+    def look(
+        self, ranges: Mapping[TopicPartition, Sequence[GapRange]], **options: Any
+    ) -> Mapping[TopicPartition, Look]:
+        """See `LogLooks.look`."""
+        near = {place: [(some[0][0], min(some[0][1], some[0][0] + self.most))] for place, some in ranges.items()}
+        return self.log.look(near, **options)
+
+
+@pytest.mark.parametrize(
+    ("most", "words"),
+    [
+        (3, "orders-1: 7 records from offset 6 on"),
+        (0, "orders-1: 8 offsets not counted one by one from offset 6 on"),
+    ],
+)
+def test_records_are_counted_in_as_many_looks_as_it_takes_and_offsets_where_no_look_comes_further(
+    most: int, words: str
+) -> None:
+    world = replicated()
+    world.carry_out(WAIT)
+    world.clusters.produce(world.lanes[1], 7)
+
+    document = world.carry_out(WAIT, source_looks=Shortsighted(world.clusters.source_topics, most))
+
+    assert words in missing_of(document)[0]
+
+
+def test_a_command_that_has_ended_only_looks_and_says_what_it_finds() -> None:
+    world = replicated()
+    seconds = summary(FLOW, world.carry_out(WAIT))["seconds"]
+    world.produce(2)
+    world.clusters.now += 3_600_000
+
+    document = world.carry_out(WAIT)
+
+    assert lacking(world) == 6
+    assert len([each for each in missing_of(document) if "2 records from offset 6" in each]) == 3
+    assert summary(FLOW, document)["seconds"] == seconds
+    world.lose_source()
+    assert missing_of(world.carry_out(WAIT)) == missing_of(document)
+
+
+def test_a_planned_failover_whose_source_is_lost_between_two_commands_keeps_what_it_has_seen() -> None:
+    world = replicated()
+    killed_behind(world, WAIT, "drain")
+    world.lose_source()
+
+    document = world.carry_out(FailoverOrder(mode="source-lost"))
+
+    assert document.facts("check")["topics"] == {"orders": 2, "payments": 1}
+
+
+# On the way back
+
+
+@pytest.mark.parametrize("step", ["reconcile", "revoke-acls", "last-look"])
+@pytest.mark.parametrize("sizes", [(3,), (1, 1)], ids=["one transaction", "several"])
+def test_what_is_written_to_the_target_behind_a_reconcile_comes_back_too(
+    step: StepName, sizes: tuple[int, ...]
+) -> None:
+    world = replicated()
+    world.target_acls.there = None  # its rights are not the failover's
+    world.carry_out(WAIT)
+    world.produce_on_target(4)
+    killed_behind(world, None, step)
+    world.produce_on_target(*sizes)
+
+    document = world.carry_out(None)
+
+    assert len(world.jobs.started) == 2
+    assert is_clean(document)
+    for lane in world.lanes:
+        assert set(world.clusters.target_log(lane)) <= set(world.clusters.source_log(lane))
+    report = document.facts("reconcile")["report"]
+    assert [lane["copied_back"] for lane in report["lanes"]] == [4 + sum(sizes)] * 3, "of both runs"
+    assert report["totals"]["copied_back"] == 3 * (4 + sum(sizes))
+
+
+def test_a_reconcile_counts_where_nothing_came_behind_it() -> None:
+    world = replicated()
+    world.carry_out(WAIT)
+    world.produce_on_target(4)
+    killed_behind(world, None, "reconcile")
+
+    assert is_clean(world.carry_out(None))
+    assert len(world.jobs.started) == 1
+
+
+def test_copies_of_the_flow_that_was_lifted_already_are_not_late() -> None:
+    """Killed between the end of the fence and the note of it: the flow writes on the target meanwhile."""
+    world = replicated()
+    world.carry_out(WAIT)
+    world.produce_on_target(4)
+    killed_behind(world, None, "last-look")
+    world.states.lift(FLOW)
+    world.produce(3)
+    world.replicate()
+    world.target_acls.there = None
+    world.produce_on_target(2)
+
+    document = world.carry_out(None)
+
+    assert len(world.jobs.started) == 1, "what comes late is named then, for the flow is at work"
+    first, *others = missing_of(document)
+    assert first.startswith("us-east.orders-0: 2 records from offset ")
+    assert len(others) == 2
+    _, advice, _ = first.split("`")
+    words = shlex.split(advice)[1:]
+    wanted = build_parser(words[:1]).parse_args(words)
+    assert (wanted.flow, wanted.topics) == (str(FLOW), ["orders"])
+
+
+def test_a_run_of_an_earlier_version_says_nothing_of_the_target_s_ends_and_is_repeated() -> None:
+    world = replicated()
+    world.carry_out(WAIT)
+    killed_behind(world, None, "reconcile")
+    document = world.document()
+    assert document is not None
+    assert document.back is not None
+    back = msgspec.structs.replace(document.back, reconcile_ends={})
+    world.documents.write(FLOW, {"failover": msgspec.json.encode(msgspec.structs.replace(document, back=back))})
+
+    assert is_clean(world.carry_out(None))
+    assert len(world.jobs.started) == 2
+
+
+def test_orphans_of_an_earlier_run_stay_in_the_report() -> None:
+    place = {"topic": "orders", "partition": 0}
+    lane = place | {"copied_back": 5, "orphan_records": 7, "oldest_orphan": 3, "newest_orphan": 9}
+    later = place | {"copied_back": 2, "orphan_records": 0, "oldest_orphan": -1, "newest_orphan": -1}
+    totals = {"copied_back": 5, "copied_back_bytes": 50, "bytes": 100, "orphans": 7}
+
+    earlier = {"lanes": [lane], "totals": totals, "troubles": ["a"]}
+    found = with_earlier(earlier, {"lanes": [later], "totals": totals | {"orphans": 0}})
+
+    assert found["lanes"] == [lane | {"copied_back": 7}]
+    assert (found["totals"]["orphans"], found["totals"]["copied_back_ratio"]) == (7, 1.0)
+    assert found["troubles"] == ["a"]
+
+
+@pytest.mark.parametrize(("copied", "new", "sum_"), [(0, 14, 14), (5, 2, 7), (5, 0, 5)])
+def test_what_a_run_has_found_and_left_is_not_counted_twice(copied: int, new: int, sum_: int) -> None:
+    place = {"topic": "orders", "partition": 3}
+    earlier = {"lanes": [place | {"new": copied or new, "copied_back": copied}], "totals": {"copied_back": copied}}
+
+    found = with_earlier(earlier, {"lanes": [place | {"new": new, "copied_back": 0}], "totals": {"new": new}})
+
+    assert (found["lanes"][0]["new"], found["totals"]["new"]) == (sum_, sum_)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "fate"),
+    [
+        ("active_on_target", "moved", "moved"),
+        ("independent", "moved", "moved"),
+        ("active_on_target", "left", "left"),
+        ("ahead_on_target", "moved", "left"),
+    ],
+)
+def test_a_group_that_has_begun_on_the_target_meanwhile_has_moved(now: str, before: str, fate: str) -> None:
+    found = GroupVerdict(group="shop", fate="left", readiness=now)
+    earlier = GroupVerdict(group="shop", fate=before, readiness="ready")  # type: ignore[arg-type]  # a fate
+
+    assert with_started([found], [earlier])[0].fate == fate
+
+
+def test_a_fence_tells_its_age_by_the_store_s_clock_and_from_when_it_stood() -> None:
+    world = replicated()
+    wrong = world.effects().clock
+    world.states.store_now = lambda: wrong() + 400_000
+
+    world.carry_out(WAIT, clock=wrong)
+
+    stop = world.states.fences[FLOW]
+    assert stop.by_store
+    assert stop.at > 1_400_000, "not by the operator's clock"
+
+
+def test_a_fence_in_a_store_that_does_not_tell_its_time_has_the_operator_s() -> None:
+    world = replicated()
+    world.states.store_now = lambda: None
+
+    world.carry_out(WAIT)
+
+    assert not world.states.fences[FLOW].by_store
