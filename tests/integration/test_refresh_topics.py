@@ -498,6 +498,7 @@ def test_a_paused_flow_keeps_its_mappings_disabled_until_it_is_resumed(stage: Re
 
 def test_a_group_with_members_is_waited_for(stage: RefreshStage) -> None:
     """Pollers that have not left yet would commit their own offsets last."""
+    stage.pause_mappings()  # the pollers of the new one would commit theirs, too
     stage.create("logs")
     stage.write("logs", 3)
     stage.refresh(trigger="schedule")
