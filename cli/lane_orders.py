@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cli.args import BadInput, offset
@@ -185,6 +185,9 @@ def _reset_order(
     if gone is None:
         stop, ordered = state.stop, arguments.until
         replicated = _replicated(deployment, stores, source, lane, head, stop=stop, to=to, ordered=ordered)
+        if stop is not None and stop.begins_replicated and head.position < min(to, stop.upstream_offset):
+            logs = _comparison(deployment, stores, lane)
+            state = replace(state, stop=_waits_for(source, logs, lane, head, stop))
     try:
         plan = plan_reset(
             lane,
@@ -226,14 +229,7 @@ def _replicated(
     left = tuple(each for each in stop.replicated if each[0] > to) if stop is not None else ()
     if not (left if to >= head.position else of_another_log or ordered is not None):
         return ()
-    from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog  # noqa: PLC0415 -- commands without Kafka start sooner
-    from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs  # noqa: PLC0415 -- same
-
-    cluster, flow = deployment.settings(lane.flow).source, str(lane.flow)
-    logs = LogComparison(
-        chains=stores.chains, epochs=KafkaLogEpochs(cluster, flow=flow), log=KafkaCommittedLog(cluster, flow=flow)
-    )
-    soon = deadline(SOURCE_SECONDS)
+    logs, soon = _comparison(deployment, stores, lane), deadline(SOURCE_SECONDS)
 
     def look() -> ReplicatedRanges:
         found = left
@@ -259,6 +255,26 @@ def _replicated(
             hint="--until names the offset from which the source's present records were replicated already",
         )
     return found
+
+
+def _waits_for(source: SourceView, logs: LogComparison, lane: Lane, head: Head, stop: Stop) -> Stop:
+    """The stop to which a lane is on its way, behind the last record that the source still has before it.
+
+    What was there when the lane was sent there may have expired since, or been compacted away.
+    """
+    soon = deadline(SOURCE_SECONDS)
+    stands = source.read(lambda: logs.stands_at(lane, head.position, stop.upstream_offset, soon))
+    return stop if stands is None else replace(stop, upstream_offset=stands)
+
+
+def _comparison(deployment: DeployedFlows, stores: Stores, lane: Lane) -> LogComparison:
+    from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog  # noqa: PLC0415 -- commands without Kafka start sooner
+    from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs  # noqa: PLC0415 -- same
+
+    cluster, flow = deployment.settings(lane.flow).source, str(lane.flow)
+    return LogComparison(
+        chains=stores.chains, epochs=KafkaLogEpochs(cluster, flow=flow), log=KafkaCommittedLog(cluster, flow=flow)
+    )
 
 
 def _answer_all(

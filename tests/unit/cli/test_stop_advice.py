@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -407,6 +408,27 @@ def follow(stopped: Lane, stop: Stop, *words: str) -> None:
     ]
     assert bool(following) == ("--until" in found), "of two, the first one ends before the second begins"
     assert main([*found[1:], "--lab", "lab.json"]) == 0, found
+
+
+@pytest.mark.parametrize("left", [22, 28], ids=["all of it", "the last of it"])
+def test_a_lane_goes_on_though_what_it_was_to_stand_behind_is_gone(world: World, left: int) -> None:
+    """Compacted away, or expired, before the lane came there."""
+    truncated_beyond(world)
+    sent = world.states.states[lane()].stop
+    assert sent is not None
+    follow(lane(), sent, "lanes", "reset")
+    del world.source[0][left:30]
+    deliver(world)
+    stands = world.states.states[lane()].stop
+    assert stands is not None
+    assert world.chains.heads([lane()])[lane()].position == left < stands.upstream_offset
+
+    follow(lane(), stands, "lanes", "reset")
+
+    deliver(world)
+    seen = Counter(world.visible(0))
+    assert [seen[int(record.value or b"")] for record in world.source[0]] == [1] * len(world.source[0])
+    assert [(loss.first, loss.next) for loss in world.ledger.read(lane())] == [(left, 30)]
 
 
 @pytest.mark.parametrize("brought", [2, 15])
