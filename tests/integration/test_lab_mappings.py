@@ -198,13 +198,11 @@ def test_a_window_gathers_and_zero_does_not(stage: Stage) -> None:
     stage.make_topic()
     stage.produce(3)
 
-    uuid = stage.create(MaximumBatchingWindowInSeconds=1)
-    started = time.monotonic()
+    uuid = stage.create(MaximumBatchingWindowInSeconds=4)
     stage.produce(3, first=3)
     stage.drained(uuid)
 
     assert stage.function.sizes() == [6]
-    assert time.monotonic() - started > 0.5
 
 
 def test_a_record_reaches_the_function_at_once_when_the_window_is_zero(stage: Stage) -> None:
@@ -222,7 +220,7 @@ def test_a_record_reaches_the_function_at_once_when_the_window_is_zero(stage: St
         stage.produce(1, first=number)
     stage.drained(uuid)
 
-    assert sorted(latencies)[len(latencies) // 2] < 0.2  # milliseconds when the machine is idle
+    assert sorted(latencies)[len(latencies) // 2] < 0.4, "a mapping that sets no window waits for 0.5 s"
 
 
 def test_partitions_share_a_payload_unless_set_otherwise(stage: Stage) -> None:
@@ -561,7 +559,7 @@ def test_an_update_stops_polling_and_goes_on_from_what_is_committed(stage: Stage
 def test_what_is_written_before_a_new_mapping_polls_is_lost_by_latest_only(
     stage: Stage, start: str, delivered: list[int]
 ) -> None:
-    stage.behaviour = replace(stage.behaviour, creation_delay_s=1.0)
+    stage.behaviour = replace(stage.behaviour, creation_delay_s=4.0)
     stage.make_topic()
     created = stage.mappings.create(**stage.request(StartingPosition=start))
     stage.produce(3)
@@ -578,7 +576,7 @@ def test_what_is_written_before_a_new_mapping_polls_is_lost_by_latest_only(
 def test_what_is_written_during_an_update_is_lost_by_latest_before_the_first_commit_only(
     stage: Stage, committed: int, delivered: list[int]
 ) -> None:
-    stage.behaviour = replace(stage.behaviour, update_delay_s=1.0)
+    stage.behaviour = replace(stage.behaviour, update_delay_s=4.0)
     stage.make_topic()
     uuid = stage.create(StartingPosition="LATEST")
     stage.produce(committed)
