@@ -47,7 +47,8 @@ from tests.benchmarks.ground import REPOSITORY, Ground, Written, grounded, produ
 from tests.benchmarks.harness import Outcome
 from tests.support.kill_rounds import kill_round
 from tests.support.lane_stage import LaneStage
-from tests.support.spark_cluster import DAEMON, children, command, descendants, wait_for
+from tests.support.spark_cluster import DAEMON, children, command, descendants
+from tests.support.waiting import eventually
 
 TOPIC = "orders"
 LIMIT_CPU_SECONDS, LIMIT_SECONDS = 15.0, 15.0
@@ -189,7 +190,7 @@ def _job(lab: Lab, flow: Flow, folder: Path, kills: int) -> dict[str, Any]:
         )
     try:
         for _ in range(kills):
-            wait_for(lambda: _workers(process.pid), f"a worker of {folder.name} to kill")
+            eventually(lambda: _workers(process.pid), f"a worker of {folder.name} to kill")
             os.kill(_workers(process.pid)[0], signal.SIGKILL)
             time.sleep(1.0)  # for the next task to be under way: kills are at random
         if code := process.wait(1800):

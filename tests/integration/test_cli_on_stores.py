@@ -39,8 +39,8 @@ from mirrorless.scheduled.runner import RoundReport, TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from mirrorless.topics.topic_state import Recreated, TopicState
-from tests.support.flow_stage import eventually
 from tests.support.lane_stage import ORDERED
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -26,20 +26,13 @@ from lab.functions.invocation import Invocation, Status
 from lab.servers.artifacts import DEFAULT_KAFKA
 from lab.servers.kafka import KafkaCluster
 from tests.support.lane_stage import ORDERED
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
 ARN = "arn:aws:kafka:us-east-1:123456789012:cluster/src/1"
 PROVISIONED: dict[str, Any] = {"ProvisionedPollerConfig": {"MinimumPollers": 1, "MaximumPollers": 1}}
 PARTIAL = {**PROVISIONED, "FunctionResponseTypes": ["ReportBatchItemFailures"]}
-
-
-def eventually(claim: Callable[[], bool], *, within_s: float = 20.0) -> None:
-    """Wait until the claim holds."""
-    deadline = time.monotonic() + within_s
-    while not claim():
-        assert time.monotonic() < deadline, f"not within {within_s} s"
-        time.sleep(0.01)  # between two looks at a condition with a deadline
 
 
 def success(payload: bytes = b"null") -> Invocation:
@@ -696,5 +689,5 @@ def test_a_killed_broker_does_not_kill_the_poller(stage: Stage) -> None:
     stage.broker.kill()
     stage.broker.start()
     stage.produce(5, first=5)
-    eventually(lambda: set(stage.function.offsets()) == set(range(10)), within_s=40)
-    eventually(lambda: stage.has_committed(uuid, 10), within_s=40)
+    eventually(lambda: set(stage.function.offsets()) == set(range(10)))
+    eventually(lambda: stage.has_committed(uuid, 10))

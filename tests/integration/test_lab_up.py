@@ -24,9 +24,9 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import Retriable
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
-from tests.support.flow_stage import eventually
 from tests.support.lab_process import REPOSITORY, LabProcess, kill
 from tests.support.readback import Seen, assert_mirrored, await_settled, read_topic
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

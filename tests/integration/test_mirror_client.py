@@ -19,7 +19,8 @@ from lab.servers.artifacts import classpath, compiled, java_command, resolve
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import Stop
-from tests.support.mm2_stage import Pair, Place, Side, await_mirrored, eventually, fresh, servers
+from tests.support.mm2_stage import Pair, Place, Side, await_mirrored, fresh, servers
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
 

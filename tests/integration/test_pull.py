@@ -53,10 +53,10 @@ from mirrorless.verify.slice_proof import LaneVerification
 from mirrorless.verify.task import VerifyTask
 from tests.support.batch_writers import write_header_name
 from tests.support.cut_logs import cut_off, replace_by_format_1
-from tests.support.flow_stage import eventually
 from tests.support.java_client import Given, read_by_java, run_java, write_by_java
 from tests.support.lane_stage import ORDERED, Crash, LaneStage, at_step, crash
 from tests.support.readback import assert_mirrored, await_settled, committed, links, read_topic
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -64,6 +64,7 @@ from tests.support.chains import run
 from tests.support.lane_stage import ORDERED
 from tests.support.readback import committed, read_topic
 from tests.support.tries import tries
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -216,14 +217,6 @@ class RefreshStage:
         """What the topic's mapping's group has committed on the source."""
         topic = self.topic(name)
         return committed(self.settings.flow.source.bootstrap, self.settings.consumer_group(topic), topic)
-
-
-def eventually(claim: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + 20
-    while not claim():
-        assert time.monotonic() < deadline, "not within 20 s"
-        time.sleep(0.05)  # between two looks at a condition with a deadline
 
 
 @pytest.fixture

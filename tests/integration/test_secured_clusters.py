@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -34,6 +34,7 @@ from tests.support.certificates import Authority
 from tests.support.lane_stage import LaneStage
 from tests.support.secured_cluster import PASSWORD, USER, SecuredCluster
 from tests.support.token_server import CLIENT, TokenServer
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -139,14 +140,6 @@ def replicate(
     prepare(stage, secured, bootstrap, authentication)
     stage.replicate(stage.environment(), stage.event(), seconds=seconds)
     stage.assert_mirrored()
-
-
-def eventually(claim: Callable[[], bool], *, within_s: float = 30.0) -> None:
-    """Wait until the claim holds."""
-    deadline = time.monotonic() + within_s
-    while not claim():
-        assert time.monotonic() < deadline, f"not within {within_s} s"
-        time.sleep(0.05)  # between two looks at a condition with a deadline
 
 
 # Certificates and passwords

@@ -25,9 +25,9 @@ from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.chain.lane import Lane
 from tests.support.assembly import assemble
-from tests.support.flow_stage import eventually
 from tests.support.readback import assert_mirrored, await_settled, links, read_topic
 from tests.support.template_stage import TemplateStage
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -23,17 +23,10 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.chain.lane import Lane
 from mirrorless.config.flow import Flow
 from mirrorless.protocol.hooks import Step
-from tests.support.readback import LOOK_EVERY_SECONDS, Seen, assert_mirrored, await_settled, read_topic
+from tests.support.readback import Seen, assert_mirrored, await_settled, read_topic
+from tests.support.waiting import eventually
 
 PARTITIONS = 2
-
-
-def eventually(claim: Callable[[], object], what: str, *, seconds: float = 120.0) -> None:
-    """Wait until the claim holds; the time is for machines that are slow or busy."""
-    deadline = time.monotonic() + seconds
-    while not claim():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(LOOK_EVERY_SECONDS)  # between two looks at a condition with a deadline
 
 
 @dataclass(slots=True, kw_only=True)

@@ -22,7 +22,8 @@ from mirrorless.jobs.progress import LaneProgress
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
 from mirrorless.verify.comparison import compare
 from tests.support.lane_stage import ORDERED, LaneStage
-from tests.support.spark_cluster import ROOT, RunningJob, alive, plain_environment, submitted, wait_for
+from tests.support.spark_cluster import ROOT, RunningJob, alive, plain_environment, submitted
+from tests.support.waiting import eventually
 
 SCRIPT = ROOT / "spark" / "backfill.py"
 TERM = 120.0
@@ -146,7 +147,7 @@ def await_work(job: RunningJob, run: Path, kind: str) -> None:
         assert job.driver.poll() is None, f"the job ended before its {kind} was killed: {job.log_text()[-3_000:]}"
         return bool(job.workers()) and _work(run) != before
 
-    wait_for(moves, f"the job at work, before its {kind} is killed", seconds=TERM * 2)
+    eventually(moves, f"the job at work, before its {kind} is killed", seconds=TERM * 2)
 
 
 def _work(run: Path) -> tuple[dict[str, int], int]:
@@ -162,10 +163,10 @@ def killed(job: RunningJob, kind: str, draw: random.Random) -> None:
     if kind == "driver":
         job.kill_driver()
         return
-    wait_for(job.workers, "a worker to kill", seconds=TERM)
+    eventually(job.workers, "a worker to kill", seconds=TERM)
     victim = draw.choice(job.workers() if kind == "worker" else job.executors())
     os.kill(victim, signal.SIGKILL)
-    wait_for(lambda: not alive(victim), f"the end of {kind} {victim}", seconds=10)
+    eventually(lambda: not alive(victim), f"the end of {kind} {victim}", seconds=10)
 
 
 def _audit(stage: LaneStage, seed: int) -> tuple[dict[str, int], int]:

@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.flow_stage import eventually
+from tests.support.waiting import eventually
 
 REPOSITORY = Path(__file__).parents[2]
 LOOK_EVERY_SECONDS = 0.01

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,6 +46,7 @@ from mirrorless.mm2.internal_records import Checkpoint
 from mirrorless.ports.kafka import OffsetAndMetadata
 from tests.support.lane_stage import ORDERED
 from tests.support.readback import Seen, await_settled, committed, read_topic
+from tests.support.waiting import eventually
 
 PARTITIONS, PER_PARTITION = 4, 25
 """100 records a topic, as in MM2's own tests."""
@@ -79,14 +80,6 @@ NOT_YET = {
 """Errors of a partition that was created a moment ago."""
 
 Place = tuple[str, int]
-
-
-def eventually(claim: Callable[[], object], what: str, *, seconds: float = 180.0) -> None:
-    """Wait until the claim holds."""
-    deadline = time.monotonic() + seconds
-    while not claim():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(LOOK_EVERY_S)  # between two looks at a condition with a deadline
 
 
 @dataclass(slots=True)

@@ -17,8 +17,8 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.run import Run
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap, Translation
+from tests.support.waiting import LOOK_EVERY_SECONDS
 
-LOOK_EVERY_SECONDS = 0.05
 LEADER_MOVES = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 """What a broker answers while another one becomes a partition's leader."""
 TRANSLATED = 12

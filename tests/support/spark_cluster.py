@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,15 +152,3 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def wait_for(claim: Callable[[], object], what: str, *, seconds: float = 120.0) -> None:
-    """Look until something is so.
-
-    Raises:
-        AssertionError: it is not, in time.
-    """
-    deadline = time.monotonic() + seconds
-    while not claim():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.05)  # between two looks at a condition with a deadline

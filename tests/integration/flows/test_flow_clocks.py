@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from tests.support.flow_stage import PARTITIONS, Stage, eventually
+from tests.support.flow_stage import PARTITIONS, Stage
 from tests.support.readback import links
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

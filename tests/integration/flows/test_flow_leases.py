@@ -20,8 +20,9 @@ from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from tests.support.chains import every_run
-from tests.support.flow_stage import Stage, eventually
+from tests.support.flow_stage import Stage
 from tests.support.readback import read_topic
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,8 @@ import pytest
 
 from lab.servers.process import Server
 from mirrorless.protocol.hooks import Step
-from tests.support.flow_stage import Stage, eventually
+from tests.support.flow_stage import Stage
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.flow_stage import Stage, eventually
+from tests.support.flow_stage import Stage
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -9,8 +9,9 @@ from confluent_kafka.admin import NewTopic
 
 from lab.cloud import create_topics
 from mirrorless.chain.lane_state import RUNNING, LaneState, LeftOut
-from tests.support.flow_stage import PARTITIONS, Stage, eventually
+from tests.support.flow_stage import PARTITIONS, Stage
 from tests.support.readback import await_settled, read_topic
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

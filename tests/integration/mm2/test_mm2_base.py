@@ -16,11 +16,11 @@ from tests.support.mm2_stage import (
     Pair,
     assert_monotonic,
     await_mirrored,
-    eventually,
     fresh,
     true_place,
     values,
 )
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

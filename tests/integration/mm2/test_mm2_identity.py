@@ -13,10 +13,10 @@ from tests.support.mm2_stage import (
     Pair,
     assert_monotonic,
     await_mirrored,
-    eventually,
     fresh,
     servers,
 )
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

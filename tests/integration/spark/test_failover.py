@@ -34,9 +34,9 @@ from tests.support.failover_scenario import (
     deployed,
     granted,
 )
-from tests.support.flow_stage import eventually
 from tests.support.guarded_cluster import guarded_clusters
 from tests.support.lane_stage import LaneStage
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

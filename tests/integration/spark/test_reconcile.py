@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from mirrorless.chain.lane import Lane
 from spark.reconcile import ReconcileStep
 from tests.support.failover_stage import FailoverStage
-from tests.support.flow_stage import eventually
 from tests.support.lane_stage import Crash, LaneStage
 from tests.support.readback import read_topic
 from tests.support.twin_tasks import twin_lanes
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
@@ -21,6 +19,7 @@ from spark.jobs.lane_tasks import TaskAttempt
 from spark.jobs.leases import AT_ONCE, HeldLanes, KeptLeases
 from tests.support.chains import MemoryLaneStates
 from tests.support.flows import make_flow
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from mirrorless.jobs.copy_task import LaneLog
@@ -43,13 +42,6 @@ def leases(states: MemoryLaneStates, *, throughout: bool = True) -> KeptLeases:
 def holder(states: MemoryLaneStates, lane: Lane) -> str | None:
     lease = states.states[lane].lease
     return lease.holder if lease is not None else None
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_leases_are_renewed_inside_the_block_and_ended_behind_it(states: MemoryLaneStates) -> None:

@@ -24,7 +24,7 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.flow.settings import decode_settings
 from mirrorless.scheduled.functions import SCHEDULED
 from mirrorless.scheduled.settings import control_settings, pull_settings
-from tests.support.flow_stage import eventually
+from tests.support.waiting import eventually
 
 CONFIGURATION = """
 clusters:

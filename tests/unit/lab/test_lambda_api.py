@@ -17,7 +17,7 @@ from lab.esm.behaviour import LabBehaviour
 from lab.esm.lambda_api import CallRate, LambdaApi
 from lab.esm.mappings import EventSourceMappings
 from lab.functions.invocation import Invocation
-from tests.support.flow_stage import eventually
+from tests.support.waiting import eventually
 
 # No server listens there: the pollers wait for a cluster, which no test here needs.
 NOWHERE = "127.0.0.1:1"
