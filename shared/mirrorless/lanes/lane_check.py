@@ -199,7 +199,7 @@ class LaneCheck:
                 continue
             if parting is None:
                 round_.notes[lane] = replace(round_.notes[lane], epoch=wanted[lane].current)
-            else:
+            elif self.chains.heads([lane])[lane].generation == wanted[lane].head.generation:  # no reset meanwhile
                 self._stop_parted(lane, wanted[lane].head, parting, report)
         if waiting:
             report.troubles.append(f"{len(waiting)} logs wait to be compared with their chains, {waiting[0]} first")

@@ -709,6 +709,24 @@ def test_a_log_that_parts_from_the_copy_stops_its_lane_there_until_it_is_reset(s
     assert (stop_of(stage), stage.notes().epoch) == (None, 6)
 
 
+def test_a_lane_that_is_reset_while_its_log_is_compared_is_not_stopped_again() -> None:
+    stage = Stage()
+    copied(stage)
+    stage.logs.elect(ended_at=6, record=OTHER)
+
+    def order() -> None:
+        stage.logs.while_reading = lambda: None
+        stage.chains.reset(reset(10, 6))
+
+    stage.logs.while_reading = order
+
+    report = stage.round()
+
+    assert (stop_of(stage), report.troubles) == (None, [])
+    stage.round()
+    assert (stop_of(stage), stage.notes().epoch) == (None, 6)
+
+
 def test_a_lane_that_is_held_stays_so_where_its_log_parts() -> None:
     stage = Stage()
     copied(stage)
