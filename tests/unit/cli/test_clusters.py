@@ -11,10 +11,11 @@ import pytest
 
 from cli.clusters import SourceView, group_advice
 from cli.lab_state import LabNotRunning, read_lab_state
-from cli.main import main
 from mirrorless.adapters.kafka.offsets import Extent
 from mirrorless.errors import Retriable
+from tests.frozen.small_flow import STATE
 from tests.support.chains import LANE
+from tests.support.commands import Command, replication_yaml
 
 
 @pytest.mark.parametrize(
@@ -82,18 +83,7 @@ def test_a_source_that_does_not_answer_is_contacted_once() -> None:
 def test_a_lab_that_starts_is_worth_a_retry_and_one_that_has_ended_is_not(
     tmp_path: Path, pid: int | None, *, passes: bool
 ) -> None:
-    tables = dict.fromkeys(("offset_map", "lanes", "loss_ledger", "checkpoints", "control"), "table")
-    state: dict[str, object] = {
-        "ready": False,
-        "pid": pid,
-        "config": "replication.yaml",
-        "clusters": {},
-        "dynamodb": {"endpoint": "http://127.0.0.1:1", "pid": pid},
-        "tables": tables,
-        "functions": {},
-        "mappings": [],
-        "logs": "",
-    }
+    state = {**STATE, "ready": False, "pid": pid, "dynamodb": {"endpoint": "http://127.0.0.1:1", "pid": pid}}
     file = tmp_path / "state.json"
     file.write_text(json.dumps(state))
 
@@ -105,7 +95,7 @@ def test_a_lab_that_starts_is_worth_a_retry_and_one_that_has_ended_is_not(
 
 @pytest.mark.parametrize("lab_was_here", [True, False])
 def test_a_command_without_a_lab_and_without_credentials_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, lab_was_here: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, *, lab_was_here: bool
 ) -> None:
     """It said that DynamoDB did not answer, and that a retry may help, once the lab had ended."""
     monkeypatch.chdir(tmp_path)
@@ -113,16 +103,15 @@ def test_a_command_without_a_lab_and_without_credentials_says_so(
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", str(tmp_path))
-    Path("replication.yaml").write_text((Path(__file__).parents[3] / "replication.example.yaml").read_text())
+    Path("replication.yaml").write_text(replication_yaml())
     if lab_was_here:
         Path(".lab").mkdir()
         Path(".lab/state.json").write_text("{}")
 
-    code = main(["status"])
+    answer = command("status")
 
-    said = capsys.readouterr().err
-    assert "there are no credentials for AWS" in said
-    assert "retry may help" not in said
-    assert ("the lab is not running" in said) is lab_was_here
-    assert "`make lab`" in said
-    assert code == (1 if lab_was_here else 2)
+    assert answer.code == (1 if lab_was_here else 2)
+    assert "there are no credentials for AWS" in answer.err
+    assert "retry may help" not in answer.err
+    assert ("the lab is not running" in answer.err) is lab_was_here
+    assert "`make lab`" in answer.err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -15,15 +14,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.main import main
 from mirrorless.chain.lane_state import Stop
 from mirrorless.scheduled.runner import TaskReport
 from tests.support.chains import FLOW
+from tests.support.commands import Command, replication_yaml
 from tests.support.failover_world import FailoverWorld
 
 WEST, SOUTH = "us-east->eu-west", "us-east->ap-south"
 
-Command = Callable[..., tuple[int, Any]]
+ForAll = Callable[..., tuple[int, Any]]
+"""A command for all flows from us-east: its exit code, and its JSON."""
 
 
 @pytest.fixture
@@ -38,38 +38,26 @@ def worlds(monkeypatch: pytest.MonkeyPatch) -> dict[str, FailoverWorld]:
 
 
 @pytest.fixture
-def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs a command for all flows from us-east: its exit code, and its JSON."""
-    config = tmp_path / "replication.yaml"
+def for_all(tmp_path: Path, command: Command) -> ForAll:
+    topics = "{topics: [orders, payments]}"
+    config, reports = tmp_path / "replication.yaml", tmp_path / "reports"
     config.write_text(
-        """
-clusters:
-  us-east: {bootstrap.servers: nowhere:1}
-  eu-west: {bootstrap.servers: nowhere:2}
-  ap-south: {bootstrap.servers: nowhere:3}
-flows:
-  us-east->eu-west: {topics: [orders, payments]}
-  us-east->ap-south: {topics: [orders, payments]}
-  eu-west->ap-south: {topics: [bills]}
-"""
+        replication_yaml(f"{WEST}: {topics}", f"{SOUTH}: {topics}", "eu-west->ap-south: {topics: [bills]}")
     )
 
     def run(*words: str) -> tuple[int, Any]:
-        options = ["--all-from", "us-east", "--json", "--config", str(config), "--report", str(tmp_path / "reports")]
-        code = main([*words, *options])
-        printed = capsys.readouterr()
-        answer = json.loads(printed.out)
-        return code, answer.get("flows", answer)
+        answer = command(*words, "--all-from", "us-east", "--json", "--config", str(config), "--report", str(reports))
+        return answer.code, answer.json.get("flows", answer.json)
 
     return run
 
 
-def test_where_one_flow_is_refused_none_begins(worlds: dict[str, FailoverWorld], command: Command) -> None:
+def test_where_one_flow_is_refused_none_begins(worlds: dict[str, FailoverWorld], for_all: ForAll) -> None:
     stopped = worlds[SOUTH].lanes[0]
     worlds[SOUTH].states.stop(stopped, Stop(reason="refused", upstream_offset=0, detail="too large", at=1))
     before = deepcopy([(each.documents.documents, each.source_acls.there) for each in worlds.values()])
 
-    code, said = command("failover", "--planned", "--execute")
+    code, said = for_all("failover", "--planned", "--execute")
 
     assert code == 2
     assert "records wait behind stopped lanes" in str(said)
@@ -77,11 +65,11 @@ def test_where_one_flow_is_refused_none_begins(worlds: dict[str, FailoverWorld],
 
 
 def test_a_flow_that_is_unfinished_keeps_no_other_from_its_end_and_is_continued(
-    worlds: dict[str, FailoverWorld], command: Command, tmp_path: Path
+    worlds: dict[str, FailoverWorld], for_all: ForAll, tmp_path: Path
 ) -> None:
     worlds[SOUTH].meanwhile = lambda: None  # nothing replicates: a forwarder without rights, for one
 
-    code, (west, south) = command("failover", "--planned", "--execute")
+    code, (west, south) = for_all("failover", "--planned", "--execute")
 
     assert code == 1
     assert (west["flow"], west["error"], west["totals"]["clean"]) == (WEST, "", True)
@@ -92,7 +80,7 @@ def test_a_flow_that_is_unfinished_keeps_no_other_from_its_end_and_is_continued(
     ended = worlds[WEST].documents.documents.copy()
 
     worlds[SOUTH].meanwhile = worlds[SOUTH].replicate
-    code, (west, south) = command("failover", "--planned", "--execute")
+    code, (west, south) = for_all("failover", "--planned", "--execute")
 
     assert code == 0
     assert all(step["done"] for step in west["plan"]), "what has ended is shown again, and not done again"
@@ -105,13 +93,13 @@ def test_a_flow_that_is_unfinished_keeps_no_other_from_its_end_and_is_continued(
 
 
 def test_a_lost_source_has_an_exit_code_of_its_own_unless_something_is_known_to_be_missing(
-    worlds: dict[str, FailoverWorld], command: Command
+    worlds: dict[str, FailoverWorld], for_all: ForAll
 ) -> None:
     for world in worlds.values():
         world.replicate()
         world.lose_source()
 
-    code, flows = command("failover", "--source-lost", "--execute")
+    code, flows = for_all("failover", "--source-lost", "--execute")
 
     assert code == 4
     assert [(each["totals"]["clean"], each["totals"]["missing"]) for each in flows] == [(False, [])] * 2
@@ -122,13 +110,13 @@ def test_a_lost_source_has_an_exit_code_of_its_own_unless_something_is_known_to_
     worlds[SOUTH].replicate(1)
     worlds[SOUTH].documents.write(FLOW, ends | {"task/topics": msgspec.json.encode(report)})
     worlds[SOUTH].lose_source()
-    assert command("failover", "--source-lost", "--execute")[0] == 3
+    assert for_all("failover", "--source-lost", "--execute")[0] == 3
 
 
-def test_all_flows_fail_back_with_one_command(worlds: dict[str, FailoverWorld], command: Command) -> None:
-    assert command("failover", "--planned", "--execute")[0] == 0
+def test_all_flows_fail_back_with_one_command(worlds: dict[str, FailoverWorld], for_all: ForAll) -> None:
+    assert for_all("failover", "--planned", "--execute")[0] == 0
 
-    code, flows = command("failback", "--execute")
+    code, flows = for_all("failback", "--execute")
 
     assert code == 0
     assert [each["totals"]["finished"] for each in flows] == [True, True]
@@ -164,14 +152,14 @@ def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 )
 def test_ctrl_c_ends_a_command_in_any_pause_and_it_goes_on_when_it_is_run_again(
     worlds: dict[str, FailoverWorld],
-    command: Command,
+    for_all: ForAll,
     ctrl_c: Callable[..., None],
     words: tuple[str, ...],
     number: signal.Signals,
 ) -> None:
     world = worlds[WEST]
     if words == ("failback",):
-        assert command("failover", "--planned", "--execute")[0] == 0
+        assert for_all("failover", "--planned", "--execute")[0] == 0
     worlds[SOUTH].meanwhile = lambda: None if pressed else worlds[SOUTH].replicate()
     pressed, at = False, 0
     before = world.document()
@@ -188,7 +176,7 @@ def test_ctrl_c_ends_a_command_in_any_pause_and_it_goes_on_when_it_is_run_again(
     world.meanwhile = meanwhile
     for at in count():  # noqa: B007 -- read where it waits
         pressed, pauses = False, count()
-        code, flows = command(*words, "--execute")
+        code, flows = for_all(*words, "--execute")
         if not pressed:
             break
         west = next(each for each in flows if each["flow"] == WEST)
@@ -206,7 +194,7 @@ def test_ctrl_c_ends_a_command_in_any_pause_and_it_goes_on_when_it_is_run_again(
 
 
 def test_ctrl_c_inside_a_step_lets_it_end_and_begins_no_other(
-    worlds: dict[str, FailoverWorld], command: Command, ctrl_c: Callable[..., None]
+    worlds: dict[str, FailoverWorld], for_all: ForAll, ctrl_c: Callable[..., None]
 ) -> None:
     world = worlds[WEST]
     commit = world.shadows.commit
@@ -222,11 +210,11 @@ def test_ctrl_c_inside_a_step_lets_it_end_and_begins_no_other(
     world.clusters.act()
     world.shadows.commit = pressed  # type: ignore[method-assign,assignment]  # a key that is pressed meanwhile
 
-    code, (west, _) = command("failover", "--drill", "--execute")
+    code, (west, _) = for_all("failover", "--drill", "--execute")
 
     assert code == 130
     assert "cancelled behind step 3/4, shadow-groups." in west["error"]
     assert world.shadows.offsets, "they are deleted by the next step"
     world.shadows.commit = commit  # type: ignore[method-assign]  # theirs again
-    assert command("failover", "--drill", "--execute")[0] in {0, 3}
+    assert for_all("failover", "--drill", "--execute")[0] in {0, 3}
     assert not world.shadows.offsets

@@ -22,22 +22,15 @@ from cli.jobs.emr import JOB_RUN_FILE, EmrRuns, state_of
 from cli.jobs.request import new_run_id
 from mirrorless.adapters.aws.emr_serverless import EmrServerless, JobRunThere
 from mirrorless.adapters.aws.job_files import S3JobFiles
-from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.progress import JobProgress, JobState
 from mirrorless.jobs.request import PROGRESS, REPORT, JobRequest, ReconcileOptions, VerifyOptions, decode_request
 from mirrorless.jobs.submission import parameter_name
+from tests.support.chains import FLOW
+from tests.support.commands import replication_yaml
 
 ACCOUNT, REGION, BUCKET = "123456789012", "eu-west-1", "mirrorless-bucket"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/mirrorless-jobs-us-east_eu-west"
-FLOW = FlowName("us-east", "eu-west")
-CONFIGURATION = """
-clusters:
-  us-east: {bootstrap.servers: [127.0.0.1:1], region: us-east-1, account: "123456789012"}
-  eu-west: {bootstrap.servers: [127.0.0.1:1], region: eu-west-1, account: "123456789012"}
-flows:
-  us-east->eu-west: {topics: [orders]}
-"""
 
 
 @pytest.fixture
@@ -65,7 +58,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield made["applicationId"]
 
 
-def deployment(folder: Path, text: str = CONFIGURATION) -> DeployedFlows:
+def deployment(folder: Path, text: str = replication_yaml()) -> DeployedFlows:
     path = folder / "replication.yaml"
     path.write_text(text)
     return DeployedFlows(config=path)
@@ -91,16 +84,17 @@ def there(application: str) -> Any:
     return found
 
 
-def files(requested: JobRequest) -> S3JobFiles:
-    return S3JobFiles(BUCKET, f"flows/us-east_eu-west/jobs/{requested.run_id}", client=boto3.client("s3"))
+def files(run_id: str) -> S3JobFiles:
+    """A run's folder."""
+    return S3JobFiles(BUCKET, f"flows/us-east_eu-west/jobs/{run_id}", client=boto3.client("s3"))
 
 
-def write_progress(requested: JobRequest, state: JobState, *, clean: bool | None = None, error: str = "") -> None:
+def ended(run_id: str, kind: str, state: JobState, report: dict[str, Any] | None = None) -> None:
     """Write what the driver leaves in the run's folder."""
-    progress = JobProgress(run_id=requested.run_id, kind="verify", flow=str(FLOW), state=state, error=error)
-    files(requested).write(PROGRESS, msgspec.json.encode(progress))
-    if clean is not None:
-        files(requested).write(REPORT, json.dumps({"clean": clean, "report": {"verdict": "it is so"}}).encode())
+    progress = JobProgress(run_id=run_id, kind=kind, flow=str(FLOW), state=state)
+    files(run_id).write(PROGRESS, msgspec.json.encode(progress))
+    if report is not None:
+        files(run_id).write(REPORT, json.dumps(report).encode())
 
 
 def test_a_job_is_submitted_as_the_deployment_says(aws: str, runs: EmrRuns, requested: JobRequest) -> None:
@@ -119,15 +113,14 @@ def test_a_job_is_submitted_as_the_deployment_says(aws: str, runs: EmrRuns, requ
         "spark.dynamicAllocation.maxExecutors=4",
     ]
     assert made.tags == {"mirrorless:flow": "us-east.eu-west", "mirrorless:job": "verify"}
-    assert decode_request(files(requested).read("request.json") or b"") == requested
+    assert decode_request(files(requested.run_id).read("request.json") or b"") == requested
     assert runs.inspect(requested.run_id).state == "starting"
     assert view.more["log_group"] == "/aws/emr-serverless/mirrorless-eu-west"
 
 
 @pytest.mark.parametrize(
-    "case",
+    ("emr", "driver", "expected"),
     [
-        # state of the service, of the driver, of the run
         ("SUBMITTED", None, "starting"),
         ("QUEUED", None, "starting"),
         ("RUNNING", "running", "running"),
@@ -141,8 +134,7 @@ def test_a_job_is_submitted_as_the_deployment_says(aws: str, runs: EmrRuns, requ
         ("FAILED", None, "failed"),
     ],
 )
-def test_a_runs_state_follows_from_the_services_and_the_drivers(case: Any) -> None:
-    emr, driver, expected = case
+def test_a_runs_state_follows_from_the_services_and_the_drivers(emr: Any, driver: Any, expected: str) -> None:
     error = "the target is gone" if driver == "failed" else ""
     progress = JobProgress(run_id="r", kind="verify", flow="f", state=driver, error=error) if driver else None
 
@@ -158,7 +150,7 @@ def test_a_driver_that_found_something_ends_the_command_with_three(
 ) -> None:
     runs.start(requested, size=None)
     there(aws).state = "FAILED"
-    write_progress(requested, "succeeded", clean=False)
+    ended(requested.run_id, "verify", "succeeded", {"clean": False, "report": {"verdict": "it is so"}})
 
     view = runs.inspect(requested.run_id)
 
@@ -190,7 +182,7 @@ def test_a_run_without_the_file_of_the_services_id_is_found_by_its_name(
 def test_a_request_that_was_never_submitted_is_a_failed_run(runs: EmrRuns, requested: JobRequest) -> None:
     runs.start(requested, size=None)
     other = msgspec.structs.replace(requested, run_id=new_run_id("verify"))
-    files(other).write("request.json", msgspec.json.encode(other))
+    files(other.run_id).write("request.json", msgspec.json.encode(other))
 
     view = runs.inspect(other.run_id)
 
@@ -200,7 +192,7 @@ def test_a_request_that_was_never_submitted_is_a_failed_run(runs: EmrRuns, reque
 
 def test_the_runs_of_a_kind_are_listed(runs: EmrRuns, requested: JobRequest) -> None:
     runs.start(requested, size=None)
-    write_progress(requested, "running")
+    ended(requested.run_id, "verify", "running")
 
     (view,) = runs.every("verify", [FLOW])
 
@@ -215,7 +207,7 @@ def test_more_executors_than_the_maximum_are_refused_before_anything_is_created(
     with pytest.raises(BadInput, match="room for 31"):
         runs.start(requested, size=32)
 
-    assert files(requested).names() == []
+    assert files(requested.run_id).names() == []
     assert aws not in emrserverless_backends[ACCOUNT][REGION].job_runs
 
 
@@ -229,7 +221,7 @@ def test_a_flow_without_deployed_jobs_is_a_configuration_error(aws: str, tmp_pat
 
 def test_a_deployment_without_spark_is_a_configuration_error(aws: str, tmp_path: Path, requested: JobRequest) -> None:
     assert aws
-    without = deployment(tmp_path, CONFIGURATION + "deployment: {spark: {enabled: false}}\n")
+    without = deployment(tmp_path, replication_yaml(rest="deployment: {spark: {enabled: false}}"))
 
     with pytest.raises(ConfigurationError, match="not enabled"):
         EmrRuns(without, [FLOW]).start(requested, size=None)
@@ -250,10 +242,6 @@ def failback(runs: EmrRuns, tmp_path: Path) -> FailbackJobs:
     return FailbackJobs(deployment=deployment(tmp_path), flow=FLOW, options=options, runs=lambda: runs)
 
 
-def in_folder(run_id: str) -> S3JobFiles:
-    return S3JobFiles(BUCKET, f"flows/us-east_eu-west/jobs/{run_id}", client=boto3.client("s3"))
-
-
 def test_a_failback_starts_the_reconcile_that_the_deployment_has_and_follows_it_to_its_report(
     aws: str, failback: FailbackJobs
 ) -> None:
@@ -265,23 +253,19 @@ def test_a_failback_starts_the_reconcile_that_the_deployment_has_and_follows_it_
     made = there(aws)
     assert (made.name, made.client_token, made.execution_role_arn) == (run_id, run_id, ROLE)
     assert made.job_driver["sparkSubmit"]["entryPoint"] == "s3://assets/reconcile.py"
-    request = decode_request(in_folder(run_id).read("request.json") or b"")
+    request = decode_request(files(run_id).read("request.json") or b"")
     assert isinstance(request.options, ReconcileOptions)
     assert (request.topics, request.options.policies) == (("orders",), {"orders": "replay"})
     assert request.options.groups_exclude[-2:] == ("audit.app", r"\[a\]"), "a group's name is no pattern"
     assert request.flow.tables_role is None, "the job's role reaches the tables by itself"
     made.state = "RUNNING"
     assert failback.inspect(run_id).state == "running"
-    progress = JobProgress(run_id=run_id, kind="reconcile", flow=str(FLOW), state="succeeded")
-    in_folder(run_id).write(PROGRESS, msgspec.json.encode(progress))
-    in_folder(run_id).write(
-        REPORT, json.dumps({"clean": False, "report": {"verdict": "v"}, "totals": {"orphans": 2}}).encode()
-    )
+    ended(run_id, "reconcile", "succeeded", {"clean": False, "report": {"verdict": "v"}, "totals": {"orphans": 2}})
     made.state = "FAILED"  # of a driver that found something
 
-    ended = failback.inspect(run_id)
+    found = failback.inspect(run_id)
 
-    assert (ended.state, ended.report["totals"]) == ("succeeded", {"orphans": 2})
+    assert (found.state, found.report["totals"]) == ("succeeded", {"orphans": 2})
 
 
 def test_a_failback_that_died_between_request_and_submission_is_run_again(

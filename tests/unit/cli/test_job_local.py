@@ -24,6 +24,7 @@ from tests.support.flows import make_flow
 from tests.support.started_jobs import end_started
 
 FLOW = make_flow(source="127.0.0.1:1", target="127.0.0.1:1")
+THERE, BACK = FlowName("us-east", "eu-west"), FlowName("eu-west", "us-east")
 
 DRIVER = """
 import os, signal, sys, time
@@ -127,9 +128,9 @@ def test_another_process_of_the_command_finds_the_run_too(runs: LocalRuns, tmp_p
     others = LocalRuns(tmp_path / "jobs", variables={})
 
     assert others.inspect(view.run_id).state == "running"
-    assert [each.run_id for each in others.every("verify", [FlowName("us-east", "eu-west")])] == [view.run_id]
-    assert others.every("verify", [FlowName("eu-west", "us-east")]) == []
-    assert others.every("backfill", [FlowName("us-east", "eu-west")]) == []
+    assert [each.run_id for each in others.every("verify", [THERE])] == [view.run_id]
+    assert others.every("verify", [BACK]) == []
+    assert others.every("backfill", [THERE]) == []
     others.cancel(view.run_id)
     assert await_(others, view.run_id, lambda view: view.over).state == "cancelled"
     _STARTED.update(mine)
@@ -159,42 +160,41 @@ def test_an_unknown_run_is_bad_input(runs: LocalRuns) -> None:
 
 
 @pytest.fixture
-def without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout whose environment has no Spark."""
-    monkeypatch.setattr("cli.jobs.local.find_spec", lambda _: None)
-    monkeypatch.setattr("cli.jobs.local.CHECKOUT", tmp_path)
-    return tmp_path
+def without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """A checkout whose environment has no Spark, and whose Makefile does this for it."""
+
+    def checkout(recipe: str) -> Path:
+        monkeypatch.setattr("cli.jobs.local.find_spec", lambda _: None)
+        monkeypatch.setattr("cli.jobs.local.CHECKOUT", tmp_path)
+        (tmp_path / "Makefile").write_text(f"spark:\n\t@{recipe}\n")
+        return tmp_path
+
+    return checkout
 
 
 def test_the_first_job_brings_spark_by_the_checkouts_makefile_and_shows_it(
-    without_spark: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    without_spark: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The standard output is for the answer."""
-    monkeypatch.setattr("sys.prefix", str(without_spark / ".venv"))
-    (without_spark / "Makefile").write_text("spark:\n\t@echo 400 MB; touch brought\n")
+    checkout = without_spark("echo 400 MB; touch brought")
+    monkeypatch.setattr("sys.prefix", str(checkout / ".venv"))
 
     bring_spark()
 
-    assert (without_spark / "brought").exists()
+    assert (checkout / "brought").exists()
     assert capfd.readouterr() == ("", "400 MB\n")
-
-
-def test_spark_that_cannot_be_brought_is_an_error_that_says_how(
-    without_spark: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.prefix", str(without_spark / ".venv"))
-    (without_spark / "Makefile").write_text("spark:\n\t@exit 1\n")
-
+    without_spark("exit 1")
     with pytest.raises(ConfigurationError, match="could not be brought") as error:
         bring_spark()
-
     assert error.value.hint == "try `make spark` again"
 
 
-def test_nothing_is_brought_into_another_environment_than_the_checkouts(without_spark: Path, runs: LocalRuns) -> None:
-    (without_spark / "Makefile").write_text("spark:\n\t@touch brought\n")
+def test_nothing_is_brought_into_another_environment_than_the_checkouts(
+    without_spark: Callable[[str], Path], runs: LocalRuns
+) -> None:
+    checkout = without_spark("touch brought")
 
     with pytest.raises(ConfigurationError, match="Spark is not installed here"):
         runs.start(request(), size=None)
 
-    assert not (without_spark / "brought").exists()
+    assert not (checkout / "brought").exists()

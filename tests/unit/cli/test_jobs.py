@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,12 @@ import pytest
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows
 from cli.jobs.request import bound, is_empty, new_run_id, started_at
-from cli.main import main
 from mirrorless.jobs.request import Bound, ReconcileOptions, decode_request
+from tests.frozen.small_flow import STATE
+from tests.support.commands import Answer, Command, replication_yaml
 from tests.support.started_jobs import end_started
 
-CONFIGURATION = """
-clusters:
-  us-east: {bootstrap.servers: [127.0.0.1:1], region: us-east-1, account: "111122223333"}
-  eu-west: {bootstrap.servers: [127.0.0.1:1], region: eu-west-1, account: "111122223333"}
-flows:
-  us-east->eu-west: {topics: [orders, "paid-.*"], topics.exclude: [paid-by-hand]}
-"""
+CONFIGURATION = replication_yaml('us-east->eu-west: {topics: [orders, "paid-.*"], topics.exclude: [paid-by-hand]}')
 FLOW = "us-east->eu-west"
 
 SCRIPT = """
@@ -70,8 +65,10 @@ def scripts(folder: Path, monkeypatch: pytest.MonkeyPatch, *, clean: bool) -> No
     monkeypatch.setattr("cli.jobs.local.SCRIPTS", folder)
 
 
-def start(kind: str, *words: str) -> int:
-    return main([kind, "start", FLOW, *words, "--local", "--json"])
+@pytest.fixture
+def start(command: Command) -> Callable[..., Answer]:
+    """Starts a job of a kind."""
+    return lambda kind, *words: command(kind, "start", FLOW, *words, "--local", "--json")
 
 
 def request(place: Path) -> Any:
@@ -135,8 +132,8 @@ def test_a_runs_id_has_the_time_of_its_request() -> None:
 # Requests
 
 
-def test_without_topics_a_job_has_all_of_the_flow_but_heartbeats(place: Path) -> None:
-    assert start("verify") == 0
+def test_without_topics_a_job_has_all_of_the_flow_but_heartbeats(place: Path, start: Callable[..., Answer]) -> None:
+    assert start("verify").code == 0
 
     requested = request(place)
     assert requested.topics == ("orders", "paid-online")
@@ -146,11 +143,11 @@ def test_without_topics_a_job_has_all_of_the_flow_but_heartbeats(place: Path) ->
     assert requested.aliases == ("eu-west", "us-east")
 
 
-def test_all_options_of_a_backfill_are_in_its_request(place: Path) -> None:
+def test_all_options_of_a_backfill_are_in_its_request(place: Path, start: Callable[..., Answer]) -> None:
     words = "orders --partition 2 --partition 0 --from offset:7 --to 2026-11-21T20:30:00Z --archive s3://a/b --into old"
     caps = "--max-mb-per-second 1.5 --free-gb 10 --force --beside"
 
-    assert start("backfill", *words.split(), *caps.split()) == 0
+    assert start("backfill", *words.split(), *caps.split()).code == 0
 
     requested = request(place)
     assert requested.partitions == {"orders": (0, 2)}
@@ -169,8 +166,8 @@ def test_all_options_of_a_backfill_are_in_its_request(place: Path) -> None:
     }
 
 
-def test_a_policy_is_for_all_topics_or_for_one(place: Path) -> None:
-    assert start("reconcile", "--policy", "quarantine", "--policy", "orders=replay", "--look-only") == 0
+def test_a_policy_is_for_all_topics_or_for_one(place: Path, start: Callable[..., Answer]) -> None:
+    assert start("reconcile", "--policy", "quarantine", "--policy", "orders=replay", "--look-only").code == 0
 
     assert request(place).options == ReconcileOptions(
         policy="quarantine", policies={"orders": "replay"}, look_only=True
@@ -194,144 +191,105 @@ def test_a_policy_is_for_all_topics_or_for_one(place: Path) -> None:
     ],
 )
 def test_a_job_that_cannot_work_is_refused_before_anything_is_created(
-    words: list[str], says: str, place: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], says: str, place: Path, command: Command
 ) -> None:
-    assert main([*words, "--local"]) == 2
+    answer = command(*words, "--local")
 
-    assert says in capsys.readouterr().err
+    assert (answer.code, says in answer.err) == (2, True), answer
     assert not (place / ".lab").exists()
 
 
 @pytest.mark.parametrize("words", [["reconcile", "start", FLOW, "--local"], ["failback", FLOW, "--execute", "--local"]])
 def test_nothing_is_brought_back_to_a_source_to_which_jobs_must_not_write(
-    words: list[str], place: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], place: Path, command: Command
 ) -> None:
     configuration = CONFIGURATION.replace("topics.exclude", "reconcile.enabled: false, topics.exclude")
     (place / "replication.yaml").write_text(configuration)
 
-    assert main(words) == 2
+    answer = command(*words)
 
-    assert "its jobs have no right to write to us-east" in capsys.readouterr().err
-    assert main(["reconcile", "start", FLOW, "--local", "--look-only", "--json"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["verify", "start", FLOW, "--into", "x"], "unrecognized arguments: --into"),
-        (["backfill", "start", FLOW, "--from", "yesterday"], "no place in a topic's history"),
-        (["reconcile", "start", FLOW, "--policy", "burn"], "is no policy"),
-        (["verify", "start", FLOW, "--size", "0"], "whole number from 1"),
-    ],
-)
-def test_invalid_options_are_refused_by_the_parser(
-    words: list[str], says: str, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main(words)
-
-    assert exit_.value.code == 2
-    assert says in capsys.readouterr().err
-    assert not (place / ".lab").exists()
+    assert (answer.code, "its jobs have no right to write to us-east" in answer.err) == (2, True)
+    assert command("reconcile", "start", FLOW, "--local", "--look-only", "--json").code == 0
 
 
 def test_a_verification_of_named_topics_does_not_need_the_source(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[..., Answer]
 ) -> None:
     """The source may be down; the digests are enough."""
     monkeypatch.setattr(SourceView, "of", lambda *_: SourceView(None, "it is down"))
 
-    assert start("verify", "orders") == 0
+    assert start("verify", "orders").code == 0
     assert request(place).topics == ("orders",)
-    assert start("verify") == 1
-    assert start("backfill", "orders") == 1
-    assert "it is down" in capsys.readouterr().out
+    assert start("verify").code == 1
+    answer = start("backfill", "orders")
+    assert (answer.code, "it is down" in answer.out) == (1, True)
 
 
-def lab_state(place: Path, *, brokers: int) -> dict[str, Any]:
-    """A lab's state file, written."""
-    tables = {name: f"lab-{name}" for name in ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")}
+def in_lab(place: Path, command: Command, *, brokers: int = 1) -> Any:
+    """The request of a verification in a lab of so many brokers."""
     nodes = [{"id": node, "address": f"127.0.0.1:{node}", "pid": node} for node in range(1, brokers + 1)]
-    state = {
-        "config": str(place / "replication.yaml"),
-        "clusters": {
-            "us-east": {"bootstrap": "127.0.0.1:7", "brokers": nodes},
-            "eu-west": {"bootstrap": "127.0.0.1:8", "brokers": nodes},
-        },
-        "dynamodb": {"endpoint": "http://127.0.0.1:9"},
-        "tables": tables,
+    clusters = {
+        alias: {"bootstrap": f"127.0.0.1:{port}", "brokers": nodes} for alias, port in (("us-east", 7), ("eu-west", 8))
     }
+    state = {**STATE, "clusters": clusters, "config": str(place / "replication.yaml")}
     (place / "lab.json").write_text(json.dumps(state))
-    return state
+    assert command("verify", "start", FLOW, "--lab", "lab.json", "--json").code == 0
+    return request(place)
 
 
 @pytest.mark.parametrize(("brokers", "replicas"), [(0, 1), (1, 1), (2, 1), (3, 3), (4, 3)])
 def test_in_a_lab_of_three_brokers_a_job_creates_topics_with_three_replicas(
-    place: Path, brokers: int, replicas: int
+    place: Path, command: Command, brokers: int, replicas: int
 ) -> None:
     """With fewer, a topic that needs two in sync takes no records."""
-    lab_state(place, brokers=brokers)
-
-    assert main(["verify", "start", FLOW, "--lab", "lab.json", "--json"]) == 0
-
-    assert request(place).flow.replication_factor == replicas
+    assert in_lab(place, command, brokers=brokers).flow.replication_factor == replicas
 
 
-def test_in_a_lab_a_job_has_the_labs_clusters_and_tables(place: Path) -> None:
-    tables = lab_state(place, brokers=1)["tables"]
+def test_in_a_lab_a_job_has_the_labs_clusters_and_tables(place: Path, command: Command) -> None:
+    flow = in_lab(place, command).flow
 
-    assert main(["verify", "start", FLOW, "--lab", "lab.json", "--json"]) == 0
-
-    requested = request(place)
-    assert (requested.flow.source.bootstrap, requested.flow.target.bootstrap) == ("127.0.0.1:7", "127.0.0.1:8")
-    assert msgspec.to_builtins(requested.flow.tables) == tables
+    assert (flow.source.bootstrap, flow.target.bootstrap) == ("127.0.0.1:7", "127.0.0.1:8")
+    assert msgspec.to_builtins(flow.tables) == STATE["tables"]
     lab = DeployedFlows.of(argparse.Namespace(lab="lab.json", config=""))
-    assert lab.job_variables()["AWS_ENDPOINT_URL_DYNAMODB"] == "http://127.0.0.1:9"
+    assert lab.job_variables()["AWS_ENDPOINT_URL_DYNAMODB"] == STATE["dynamodb"]["endpoint"]
 
 
 # Watching
 
 
 def test_a_run_that_found_something_ends_the_command_with_three(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[..., Answer]
 ) -> None:
     scripts(place, monkeypatch, clean=False)
 
-    assert start("verify") == 3
+    answer = start("verify")
 
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert lines[-1]["over"] is True
-    assert lines[-1]["exit_code"] == 3
-    assert lines[-1]["state"] == "succeeded"
-    assert lines[-1]["verdict"] == "all is proved"
-    assert Path(lines[-1]["report"]).exists()
+    last = answer.lines[-1]
+    assert (answer.code, last["over"], last["exit_code"], last["state"]) == (3, True, 3, "succeeded")
+    assert last["verdict"] == "all is proved"
+    assert Path(last["report"]).exists()
 
 
-def test_a_detached_run_can_be_followed_later(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", "start", FLOW, "--local", "--detach"]) == 0
+def test_a_detached_run_can_be_followed_later(place: Path, command: Command) -> None:
+    answer = command("verify", "start", FLOW, "--local", "--detach")
     run_id = request(place).run_id
-    assert run_id in capsys.readouterr().out
+    assert (answer.code, run_id in answer.out) == (0, True)
 
-    assert main(["verify", "follow", run_id, "--local"]) == 0
+    shown = command("verify", "follow", run_id, "--local")
 
-    shown = capsys.readouterr().out
-    assert "all is proved" in shown
-    assert f"{run_id}/report.html" in shown
+    assert shown.code == 0
+    assert "all is proved" in shown.out
+    assert f"{run_id}/report.html" in shown.out
 
 
 @pytest.mark.usefixtures("place")
-def test_runs_are_listed_the_newest_first_and_by_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    assert start("verify") == 0
-    assert start("backfill", "orders") == 0
-    capsys.readouterr()
+def test_runs_are_listed_the_newest_first_and_by_kind(start: Callable[..., Answer], command: Command) -> None:
+    assert (start("verify").code, start("backfill", "orders").code) == (0, 0)
 
-    assert main(["verify", "list", "--local"]) == 0
-    table = capsys.readouterr().out
-    assert main(["verify", "list", "--local", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)["runs"]
+    table = command("verify", "list", "--local")
+    (listed,) = command("verify", "list", "--local", "--json").json["runs"]
 
-    assert [each["kind"] for each in listed] == ["verify"]
-    assert "succeeded" in table
-    assert listed[0]["run_id"] in table
-    assert main(["reconcile", "list", "--local"]) == 0
-    assert "No reconcile is known" in capsys.readouterr().out
+    assert (table.code, listed["kind"]) == (0, "verify")
+    assert "succeeded" in table.out
+    assert listed["run_id"] in table.out
+    assert "No reconcile is known" in command("reconcile", "list", "--local").out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,17 @@ from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
 from cli.lane_record import SHOWN_BYTES, _following, as_json, described
 from cli.losses import as_line, summary_as_json, summary_as_line
-from cli.main import main
 from mirrorless.adapters.kafka.offsets import Extent
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Stop, StopReason
-from mirrorless.chain.losses import GapSummary, Loss
+from mirrorless.chain.losses import GapSummary, Harmless, Loss
 from mirrorless.chain.run import Reset, Run
 from mirrorless.errors import LostRace
 from mirrorless.records.record import Record
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from tests.frozen.small_flow import FLOW, small_flow
 from tests.support.chains import LANE
+from tests.support.commands import Command
 
 RESET = (
     *("lanes", "reset", str(FLOW), "orders"),
@@ -43,9 +42,9 @@ def stores(tmp_path: Path) -> Iterator[Stores]:
         yield found
 
 
-def said(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, dict[str, Any]]:
-    code = main([*RESET, *more])
-    return code, json.loads(capsys.readouterr().out)
+def said(command: Command, *more: str) -> tuple[int, dict[str, Any]]:
+    answer = command(*RESET, *more)
+    return answer.code, answer.json
 
 
 def generations(stores: Stores) -> dict[int, int]:
@@ -58,24 +57,24 @@ def stopped(stores: Stores) -> list[int]:
 
 
 def test_all_stopped_lanes_of_a_topic_are_reset_by_one_plan_but_for_those_that_are_held(
-    stores: Stores, capsys: pytest.CaptureFixture[str]
+    stores: Stores, command: Command
 ) -> None:
     before = generations(stores)
-    code, plan = said(capsys)
+    code, plan = said(command)
     assert (code, plan["executed"], [each["partition"] for each in plan["lanes"]]) == (0, False, [1, 5, 6])
     assert plan["notes"] == ["Partition 7: held by an order, and stays so."]
     assert (generations(stores), stopped(stores)) == (before, [1, 5, 6, 7])
 
-    code, done = said(capsys, "--execute")
+    code, done = said(command, "--execute")
 
     assert (code, done["executed"]) == (0, True)
     assert generations(stores) == before | {partition: before[partition] + 1 for partition in (1, 5, 6)}
     assert stopped(stores) == [7]
-    assert said(capsys, "--execute")[1]["lanes"] == [], "again: nothing is left"
+    assert said(command, "--execute")[1]["lanes"] == [], "again: nothing is left"
 
 
 def test_a_lane_that_moved_on_is_named_and_the_others_are_reset(
-    stores: Stores, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    stores: Stores, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reset = stores.chains.reset
 
@@ -86,35 +85,34 @@ def test_a_lane_that_moved_on_is_named_and_the_others_are_reset(
 
     monkeypatch.setattr(stores.chains, "reset", but_for_five)
 
-    code, done = said(capsys, "--execute")
+    code, done = said(command, "--execute")
 
     assert code == 1
     assert {each["partition"]: bool(each["error"]) for each in done["lanes"]} == {1: False, 5: True, 6: False}
     assert stopped(stores) == [5, 7]
 
 
-def test_one_refused_plan_changes_nothing(stores: Stores, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_refused_plan_changes_nothing(stores: Stores, command: Command) -> None:
     doubtful = Lane(FLOW, "orders", 0)
     stores.states.stop(doubtful, Stop(reason="refused", upstream_offset=12, detail="why", at=1))
 
-    code, answer = said(capsys, "--execute")
+    code, answer = said(command, "--execute")
 
     assert code == 2
     assert "in doubt" in answer["error"]["what"]
     assert stopped(stores) == [0, 1, 5, 6, 7]
 
 
-def test_an_offset_is_one_partitions(stores: Stores, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main([each if each != "latest" else "15" for each in RESET] + ["--execute"])
+def test_an_offset_is_one_partitions(stores: Stores, command: Command) -> None:
+    answer = command(*(each if each != "latest" else "15" for each in RESET), "--execute")
 
-    assert code == 2
-    assert "an offset is one partition's" in capsys.readouterr().out
+    assert (answer.code, "an offset is one partition's" in answer.out) == (2, True)
     assert stopped(stores) == [1, 5, 6, 7]
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
 def test_a_range_that_is_left_out_ends_where_the_source_ends(
-    stores: Stores, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, beyond: int
+    stores: Stores, command: Command, monkeypatch: pytest.MonkeyPatch, beyond: int
 ) -> None:
     lane = Lane(FLOW, "orders", 1)
     stop = stores.states.stopped(FLOW)[lane].stop
@@ -123,22 +121,22 @@ def test_a_range_that_is_left_out_ends_where_the_source_ends(
     monkeypatch.setattr(SourceView, "extent", lambda *_: Extent(start=0, end=end))
     words = ["lanes", "quarantine", str(FLOW), "orders", "1", str(stop.upstream_offset), "--to", str(end + beyond)]
 
-    code = main([*words, "--execute", "--lab", "lab.json"])
+    answer = command(*words, "--execute", "--lab", "lab.json")
 
-    assert code == (2 if beyond else 0)
-    assert ("yet to come" in "".join(capsys.readouterr())) == bool(beyond)
+    assert answer.code == (2 if beyond else 0)
+    assert ("yet to come" in answer.out + answer.err) == bool(beyond)
     assert (1 in stopped(stores)) == bool(beyond)
 
 
 @pytest.mark.parametrize("scheduled", [False, True])
 def test_only_the_plan_of_a_mapped_topic_speaks_of_its_mapping(
-    stores: Stores, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, scheduled: bool
+    stores: Stores, command: Command, monkeypatch: pytest.MonkeyPatch, *, scheduled: bool
 ) -> None:
     monkeypatch.setattr(SourceView, "committed", lambda *_: 3)
     topics = {"orders": 8} if scheduled else {}
     write_scheduled_topics(stores.documents, FLOW, topics, stored={})
 
-    _, plan = said(capsys)
+    _, plan = said(command)
 
     steps = " ".join(next(each["plan"] for each in plan["lanes"] if each["partition"] == 1))
     assert ("mapping" in steps, "Group" in steps) == (not scheduled, not scheduled)
@@ -147,21 +145,17 @@ def test_only_the_plan_of_a_mapped_topic_speaks_of_its_mapping(
 
 @pytest.mark.parametrize(("scheduled", "committed"), [(False, 3), (False, 10), (True, 3)])
 def test_the_plan_to_resume_after_a_contradiction_says_to_where_the_mappings_group_is_moved(
-    stores: Stores,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    scheduled: bool,
-    committed: int,
+    stores: Stores, command: Command, monkeypatch: pytest.MonkeyPatch, *, scheduled: bool, committed: int
 ) -> None:
     monkeypatch.setattr(SourceView, "committed", lambda *_: committed)
     write_scheduled_topics(stores.documents, FLOW, {"orders": 8} if scheduled else {}, stored={})
     lane = Lane(FLOW, "orders", 1)
     stores.states.stop(lane, Stop(reason="contradiction", upstream_offset=3, detail="why", at=1))
 
-    assert main(["lanes", "resume", str(FLOW), "orders", "1", "--lab", "lab.json"]) == 0
+    answer = command("lanes", "resume", str(FLOW), "orders", "1", "--lab", "lab.json")
 
-    shown = capsys.readouterr().out
+    assert answer.code == 0
+    shown = answer.out
     position = stores.chains.heads([lane])[lane].position
     assert (f"--to-offset {position} --execute" in shown) == (not scheduled and committed != position)
     assert ("Group" in shown) == (not scheduled)
@@ -169,12 +163,13 @@ def test_the_plan_to_resume_after_a_contradiction_says_to_where_the_mappings_gro
 
 @pytest.mark.usefixtures("stores")
 def test_the_plan_for_several_lanes_is_a_line_each_and_says_once_what_is_true_of_all(
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
 ) -> None:
     """Six lanes had 33 lines, most of them the same."""
-    assert main([each for each in RESET if each != "--json"]) == 0
+    answer = command(*(each for each in RESET if each != "--json"))
 
-    shown = capsys.readouterr().out
+    assert answer.code == 0
+    shown = answer.out
     assert [line.split()[0] for line in shown.splitlines()[3:6]] == ["1", "5", "6"]
     assert shown.count("The map translates offsets of the new generation only.") == 1
     assert shown.count("created anew") == 1
@@ -232,31 +227,15 @@ def test_an_offset_behind_the_end_is_not_followed_by_the_oldest_record(found: in
     assert _following(found, asked=10) == words
 
 
-SUMMARY = GapSummary(
-    lane=LANE,
-    generation=1,
-    until=5000,
-    offsets={"transaction_marker": 1200, "aborted": 3},
-    at=1_763_686_800_123,
-)
-
-
 def test_a_summary_says_how_far_gaps_are_explained_and_by_what() -> None:
-    assert summary_as_line(SUMMARY) == (
+    offsets: dict[Harmless, int] = {"transaction_marker": 1200, "aborted": 3}
+    found = GapSummary(lane=LANE, generation=1, until=5000, offsets=offsets, at=1_763_686_800_123)
+
+    assert summary_as_line(found) == (
         "2025-11-21 01:00:00Z  us-east->eu-west orders-0 below 5000 (generation 1): 3 aborted, 1,200 transaction marker"
     )
-
-
-def test_json_has_every_count() -> None:
-    assert summary_as_json(SUMMARY) == {
-        "flow": "us-east->eu-west",
-        "topic": "orders",
-        "partition": 0,
-        "generation": 1,
-        "until": 5000,
-        "offsets": {"transaction_marker": 1200, "aborted": 3},
-        "at": 1_763_686_800_123,
-    }
+    there = {"flow": "us-east->eu-west", "topic": "orders", "partition": 0, "generation": 1}
+    assert summary_as_json(found) == {**there, "until": 5000, "offsets": offsets, "at": 1_763_686_800_123}
 
 
 def test_a_loss_names_its_offsets_and_its_cause() -> None:

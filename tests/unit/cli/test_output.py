@@ -14,30 +14,20 @@ def test_a_moment_is_in_utc_or_an_age() -> None:
     now = 1_763_700_000_000
 
     assert moment(now) == "2025-11-21 04:40:00Z"
-    assert [ago(now - ms, now=now) for ms in (-9, 1_500, 119_000, 120_000, 7_200_000, 200_000_000)] == [
-        "0 s ago",
-        "1 s ago",
-        "119 s ago",
-        "2 min ago",
-        "2 h ago",
-        "2 d ago",
-    ]
+    ages = [ago(now - ms, now=now) for ms in (-9, 1_500, 119_000, 120_000, 7_200_000, 200_000_000)]
+    assert ages == ["0 s ago", "1 s ago", "119 s ago", "2 min ago", "2 h ago", "2 d ago"]
 
 
 def test_a_duration_takes_six_characters_at_most() -> None:
     spans = (0, 1, 340, 9_949, 42_000, 119_999, 120_000, 7_200_000, 200_000_000)
 
-    assert [duration(ms) for ms in spans] == [
-        "0 s",
-        "0.0 s",
-        "0.3 s",
-        "9.9 s",
-        "42 s",
-        "120 s",
-        "2 min",
-        "2 h",
-        "2 d",
-    ]
+    shown = ["0 s", "0.0 s", "0.3 s", "9.9 s", "42 s", "120 s", "2 min", "2 h", "2 d"]
+    assert [duration(ms) for ms in spans] == shown
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 300])
@@ -45,8 +35,7 @@ def test_a_duration_takes_six_characters_at_most() -> None:
 def test_a_long_name_is_folded_and_leaves_the_other_columns_their_room(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int, name: str
 ) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    terminal(monkeypatch, width)
     made = table()
     made.add_column("topic", no_wrap=True)
     for heading in ("lanes", "lag", "mapping"):
@@ -80,8 +69,7 @@ def test_what_a_name_has_for_the_terminal_is_shown_and_not_obeyed(
 
 
 def test_a_name_that_fits_is_not_folded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", "70")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    terminal(monkeypatch, 70)
     made = table()
     made.add_column("topic", no_wrap=True)
     made.add_column("why")
@@ -96,8 +84,7 @@ def test_a_table_wider_than_the_terminal_loses_no_cell(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On 80 columns, `topics` showed `p…` for partitions and for its number."""
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    terminal(monkeypatch, 40)
     made = table()
     for heading in ("topic", "remote topic", "partitions"):
         made.add_column(heading)

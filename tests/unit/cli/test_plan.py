@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cli.main import main
 from cli.plan import progress
 from cli.plan_tables import small_batches
 from mirrorless.config import load
@@ -17,6 +15,7 @@ from mirrorless.flow.triggers import MAPPING, SCHEDULE, Trigger
 from mirrorless.planning.flow_plan import TopicPlan
 from mirrorless.planning.rates import COLUMNS, TopicRate
 from mirrorless.protocol.copy_choice import cpu_beside_large
+from tests.support.commands import Answer, Command
 
 CONFIGURATION = """\
 # Two clusters.
@@ -46,19 +45,17 @@ def rates(*more: str) -> None:
     Path("rates.csv").write_text("\n".join([*ROWS, *more]))
 
 
-def plan(*words: str) -> int:
-    return main(["plan", "us-east->eu-west", "--rates", "rates.csv", *words])
+@pytest.fixture
+def plan(files: Path, command: Command) -> Callable[..., Answer]:  # noqa: ARG001 -- where it plans
+    """Plans the flow by the file of rates, with some options."""
+    return lambda *words: command("plan", "us-east->eu-west", "--rates", "rates.csv", *words)
 
 
-def answer(capsys: pytest.CaptureFixture[str]) -> Any:
-    return json.loads(capsys.readouterr().out)
+def test_a_plan_names_the_options_the_topics_and_what_the_target_takes(plan: Callable[..., Answer]) -> None:
+    answer = plan()
 
-
-@pytest.mark.usefixtures("files")
-def test_a_plan_names_the_options_the_topics_and_what_the_target_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert plan() == 0
-
-    shown = capsys.readouterr().out
+    assert answer.code == 0
+    shown = answer.out
     assert shown.startswith("us-east->eu-west: 2 topics, 100.0 kB/s (peak 200.0 kB/s), rates from a file; p99 5.0 s")
     for words in (
         "recommended",
@@ -113,33 +110,24 @@ def test_small_batches_are_named_where_a_schedule_passes_them() -> None:
     assert small_batches(many)[5:] == ["and 2 topics more with small batches, see --json"]
 
 
-@pytest.mark.usefixtures("files")
-def test_json_has_the_size_of_batches_where_it_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_size_of_batches_where_it_is_known(plan: Callable[..., Answer]) -> None:
     Path("rates.csv").write_text(f"{ROWS[0]},average_batch_bytes\n{ROWS[1]},8200\n{ROWS[2]},0")
 
-    assert plan("--json") == 0
+    topics = plan("--json").json["topics"]
 
-    found = {
-        each["topic"]: (each["average_batch_bytes"], each["batch_cpu_factor"]) for each in answer(capsys)["topics"]
-    }
+    found = {each["topic"]: (each["average_batch_bytes"], each["batch_cpu_factor"]) for each in topics}
     assert found == {"orders": (8_200, cpu_beside_large(8_200)), "log-a": (None, None)}
 
 
-@pytest.mark.usefixtures("files")
-def test_json_has_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert plan("--json", "--latency", "60") == 0
+def test_json_has_all_of_it(plan: Callable[..., Answer]) -> None:
+    found = plan("--json", "--latency", "60").json
 
-    found = answer(capsys)
     assert found["latency_seconds"] == 60
     assert found["meets"] is True
     assert found["recommended"]["mapping"] == {"mode": "on-demand", "window_seconds": 59}
     assert found["recommended"]["dollars"] == pytest.approx(sum(found["recommended"]["parts"].values()))
-    assert [option["name"] for option in found["options"]] == [
-        "mappings_on_demand",
-        "mappings_provisioned",
-        "schedule_continuous",
-        "schedule_by_interval",
-    ]
+    names = ["mappings_on_demand", "mappings_provisioned", "schedule_continuous", "schedule_by_interval"]
+    assert [option["name"] for option in found["options"]] == names
     assert found["recommended"]["parts"]["metrics_alarms_logs"] > 0
     assert [topic["topic"] for topic in found["topics"]] == ["orders", "log-a"]
     assert found["target"]["partitions"] == 7
@@ -147,14 +135,12 @@ def test_json_has_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["written"] is None
 
 
-@pytest.mark.usefixtures("files")
-def test_a_latency_that_nothing_keeps_needs_the_operator(capsys: pytest.CaptureFixture[str]) -> None:
-    assert plan("--latency", "0.1") == 1
+def test_a_latency_that_nothing_keeps_needs_the_operator(plan: Callable[..., Answer]) -> None:
+    answer = plan("--latency", "0.1")
 
-    assert "! no trigger keeps 0.1 s" in capsys.readouterr().out
+    assert (answer.code, "! no trigger keeps 0.1 s" in answer.out) == (1, True)
 
 
-@pytest.mark.usefixtures("files")
 @pytest.mark.parametrize(
     ("row", "says"),
     [
@@ -163,45 +149,35 @@ def test_a_latency_that_nothing_keeps_needs_the_operator(capsys: pytest.CaptureF
         ("log-secret,1,0,0,0,0", "line 4: topic 'log-secret': us-east->eu-west does not replicate it"),
     ],
 )
-def test_a_bad_row_is_bad_input_with_its_line(row: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_row_is_bad_input_with_its_line(row: str, says: str, plan: Callable[..., Answer]) -> None:
     rates(row)
 
-    assert plan() == 2
-    assert says in capsys.readouterr().err
+    answer = plan()
+
+    assert (answer.code, says in answer.err) == (2, True)
 
 
-@pytest.mark.usefixtures("files")
-def test_a_file_that_is_not_there_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_there_is_bad_input(plan: Callable[..., Answer]) -> None:
     Path("rates.csv").unlink()
 
-    assert plan() == 2
-    assert "rates.csv: the file of rates cannot be read" in capsys.readouterr().err
+    answer = plan()
+
+    assert (answer.code, "rates.csv: the file of rates cannot be read" in answer.err) == (2, True)
 
 
-@pytest.mark.usefixtures("files")
-def test_a_topic_that_the_flow_names_and_the_file_does_not_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_topic_that_the_flow_names_and_the_file_does_not_is_told(plan: Callable[..., Answer]) -> None:
     Path("rates.csv").write_text("\n".join([ROWS[0], ROWS[2]]))
 
-    assert plan() == 0
-    assert "without a row, and not in the plan: orders" in capsys.readouterr().out
+    answer = plan()
 
-
-@pytest.mark.usefixtures("files")
-@pytest.mark.parametrize(("option", "value"), [("--latency", "0"), ("--latency", "soon"), ("--sample-seconds", "nan")])
-def test_seconds_are_a_number_above_zero(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        plan(option, value)
-
-    assert ended.value.code == 2
-    assert f"{value!r} is no number of seconds" in capsys.readouterr().err
+    assert (answer.code, "without a row, and not in the plan: orders" in answer.out) == (0, True)
 
 
 def test_the_file_that_is_written_is_the_configuration_with_the_plans_keys(
-    files: Path, capsys: pytest.CaptureFixture[str]
+    files: Path, plan: Callable[..., Answer]
 ) -> None:
-    assert plan("--write", "new.yaml", "--json") == 0
+    assert plan("--write", "new.yaml", "--json").json["written"] == "new.yaml"
 
-    assert answer(capsys)["written"] == "new.yaml"
     written = (files / "new.yaml").read_text()
     assert (files / "replication.yaml").read_text() == CONFIGURATION
     settings = load(files / "new.yaml").flow("us-east->eu-west").settings
@@ -212,41 +188,38 @@ def test_the_file_that_is_written_is_the_configuration_with_the_plans_keys(
     ).replace("    topics: [", "    emit.checkpoints.interval.seconds: 5\n    topics: [")
 
 
-def test_a_file_that_exists_is_never_overwritten(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_exists_is_never_overwritten(files: Path, plan: Callable[..., Answer]) -> None:
     (files / "new.yaml").write_text("mine")
 
-    assert plan("--write", "new.yaml") == 2
+    answer = plan("--write", "new.yaml")
 
+    assert (answer.code, "is not overwritten" in answer.err) == (2, True)
     assert (files / "new.yaml").read_text() == "mine"
-    assert "is not overwritten" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("files")
-def test_a_file_in_a_folder_that_is_not_there_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
-    assert plan("--write", "nowhere/new.yaml") == 2
-    assert "nowhere/new.yaml: the file cannot be written" in capsys.readouterr().err
+def test_a_file_in_a_folder_that_is_not_there_is_bad_input(plan: Callable[..., Answer]) -> None:
+    answer = plan("--write", "nowhere/new.yaml")
+
+    assert (answer.code, "nowhere/new.yaml: the file cannot be written" in answer.err) == (2, True)
 
 
-@pytest.mark.usefixtures("files")
-def test_a_window_that_was_set_is_not_left_out_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_window_that_was_set_is_not_left_out_again(plan: Callable[..., Answer]) -> None:
     Path("replication.yaml").write_text(
         CONFIGURATION.replace("minimum.pollers: 2", "maximum.batching.window.seconds: 5")
     )
 
-    assert plan("--latency", "1", "--json") == 0
+    options = plan("--latency", "1", "--json").json["options"]
 
-    windows = [each["mapping"]["window_seconds"] for each in answer(capsys)["options"] if each["mapping"]]
+    windows = [each["mapping"]["window_seconds"] for each in options if each["mapping"]]
     assert windows
     assert 0.5 not in windows
 
 
-@pytest.mark.usefixtures("files")
-def test_what_the_flow_keeps_and_holds_is_in_the_price(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_flow_keeps_and_holds_is_in_the_price(plan: Callable[..., Answer]) -> None:
     prices = []
     for key in ("", "    offset.map.retention.days: 300\n"):
         Path("replication.yaml").write_text(CONFIGURATION + key)
-        assert plan("--json") == 0
-        prices.append(answer(capsys)["recommended"]["parts"]["offset_map_storage"])
+        prices.append(plan("--json").json["recommended"]["parts"]["offset_map_storage"])
 
     assert prices[1] == pytest.approx(10 * prices[0])
 
@@ -286,13 +259,11 @@ def many_topics(keys: str = "", *, records: int = 10) -> None:
     Path("rates.csv").write_text("\n".join([*ROWS, *rows]))
 
 
-@pytest.mark.usefixtures("files")
-def test_a_schedule_is_written_so_that_the_flow_has_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_schedule_is_written_so_that_the_flow_has_it(plan: Callable[..., Answer]) -> None:
     many_topics("    schedule:\n      interval.seconds: 600\n      run.in: source\n")
 
-    assert plan("--write", "new.yaml", "--json") == 0
+    found = plan("--write", "new.yaml", "--json").json["recommended"]["schedule"]
 
-    found = answer(capsys)["recommended"]["schedule"]
     flow = load("new.yaml").flow("us-east->eu-west")
     assert flow.triggers.of("orders") == flow.triggers.of("log-7") == "schedule"
     assert flow.triggers.of("heartbeats") == "mapping"
@@ -302,41 +273,33 @@ def test_a_schedule_is_written_so_that_the_flow_has_it(capsys: pytest.CaptureFix
     assert flow.settings.schedule.window_seconds == found["window_seconds"]
 
 
-@pytest.mark.usefixtures("files")
-def test_an_interval_is_written_where_the_schedule_was_continuous(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interval_is_written_where_the_schedule_was_continuous(plan: Callable[..., Answer]) -> None:
     many_topics("    schedule: {continuous: true, maximum.bytes.per.second: 5000000}\n", records=1)
 
-    assert plan("--write", "new.yaml", "--json", "--latency", "3700") == 0
+    found = plan("--write", "new.yaml", "--json", "--latency", "3700").json["recommended"]["schedule"]
 
-    assert answer(capsys)["recommended"]["schedule"]["interval_seconds"] == 3_600
+    assert found["interval_seconds"] == 3_600
     schedule = load("new.yaml").flow("us-east->eu-west").settings.schedule
-    assert (schedule.continuous, schedule.interval_seconds, schedule.maximum_bytes_per_second) == (
-        False,
-        3_600,
-        5_000_000,
-    )
+    assert not schedule.continuous
+    assert (schedule.interval_seconds, schedule.maximum_bytes_per_second) == (3_600, 5_000_000)
 
 
-@pytest.mark.usefixtures("files")
-def test_a_topic_that_was_scheduled_keeps_an_entry_when_it_gets_a_mapping() -> None:
+def test_a_topic_that_was_scheduled_keeps_an_entry_when_it_gets_a_mapping(plan: Callable[..., Answer]) -> None:
     schedule = "    trigger.overrides: {orders: schedule}\n"
     Path("replication.yaml").write_text(CONFIGURATION + schedule)
 
-    assert plan("--write", "new.yaml") == 0
+    assert plan("--write", "new.yaml").code == 0
 
     flow = load("new.yaml").flow("us-east->eu-west")
     assert dict(flow.settings.trigger_overrides) == {"orders": "mapping"}
 
 
-@pytest.mark.usefixtures("files")
-def test_the_flow_as_it_is_configured_stands_beside_the_recommendation(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_flow_as_it_is_configured_stands_beside_the_recommendation(plan: Callable[..., Answer]) -> None:
     many_topics("    trigger: schedule\n    schedule: {interval.seconds: 120}\n")
 
-    assert plan("--json") == 0
+    found = plan("--json").json["configured"]
 
-    found = answer(capsys)["configured"]
     assert found["schedule"]["interval_seconds"] == 120
     assert found["mapping"] is None
     assert found["meets"] is False
-    assert plan() == 0
-    assert "as configured" in capsys.readouterr().out
+    assert "as configured" in plan().out

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace as replace_struct
 
-from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, _with_age_of_waiting, gaps_in
+from cli.flow_status import LaneStatus, TopicStatus, _with_age_of_waiting, gaps_in
 from cli.lab_state import LabMapping
 from cli.lanes import lanes_with_a_chain
 from cli.status import as_json
@@ -17,24 +17,20 @@ from cli.tasks import TaskStatus, shards_of
 from cli.triggers import TopicTrigger
 from mirrorless.adapters.kafka.offsets import Extent, OpenTransaction
 from mirrorless.adapters.kafka.wire.open_transactions import OpenProducer
-from mirrorless.chain.lane import FlowName, Lane
-from mirrorless.chain.lane_state import NEW_LANE, Lease, Stop, head_of
-from mirrorless.chain.run import Run, Span
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Lease, Stop, head_of
 from mirrorless.clock import now_ms
 from mirrorless.config import load
-from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.scheduled.functions import task_intervals
-from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.scheduled.standby import RegionRun, RegionRuns
 from mirrorless.topics.topic_state import UNTIL_RESET
-from tests.support.chains import MemoryChains
+from tests.support.chains import FLOW, MemoryChains, run
+from tests.support.commands import replication_yaml
 from tests.support.documents import MemoryDocuments
-
-FLOW = FlowName("us-east", "eu-west")
-LANE = Lane(FLOW, "orders", 0)
-NOW = 1_763_700_000_000
+from tests.support.flows import make_flow
+from tests.support.statuses import MAPPED, NOW, flow, lane, task
 
 
 class Source:
@@ -58,21 +54,13 @@ def opened(offset: int, age_ms: int | None, producer: OpenProducer | None = None
 
 def waiting(position: int, end: int, transaction: OpenTransaction | None, *, written: int | None = None) -> LaneStatus:
     """A lane of a log that has a transaction open; `written` is the time of the first record that readers see."""
-    head = head_of(run(0, position, Span(0, 0, position)))
-    status = LaneStatus(lane=LANE, head=head, source=Extent(0, end), stop=None, lost=0, gaps=0)
+    status = lane(head=position, source=Extent(0, end))
     (found,) = _with_age_of_waiting([status], Source(transaction, written))  # type: ignore[arg-type]  # what it needs
     return found
 
 
 def notes_of(status: LaneStatus) -> list[str]:
-    topic = TopicStatus(
-        topic="orders",
-        remote_topic="us-east.orders",
-        trigger=TopicTrigger("mapping", "mapping"),
-        mapping=None,
-        lanes=[status],
-    )
-    return list(notes(FlowStatus(flow=FLOW, at=now_ms(), trouble="", unlisted=(), topics=[topic])))
+    return list(notes(flow(status, at=now_ms())))
 
 
 def test_what_waits_behind_an_open_transaction_is_as_old_as_that_and_its_producer_is_named() -> None:
@@ -115,36 +103,8 @@ def test_a_transaction_of_which_the_brokers_tell_nothing_is_named_by_its_place()
     assert "of a producer that the brokers do not name: no reader" in notes_of(status)[0]
 
 
-def run(position: int, after: int, *spans: Span) -> Run:
-    return Run(
-        lane=LANE,
-        generation=0,
-        position=position,
-        next=after,
-        spans=spans,
-        state="committed",
-        writer="w",
-        attempt="a",
-        fingerprint=b"",
-        digest=b"",
-        oldest_timestamp=-1,
-        newest_timestamp=-1,
-        records=0,
-        bytes=0,
-        settled_at=5,
-    )
-
-
-def chains_of(*links: Run) -> MemoryChains:
-    """Chains with these links."""
-    chains = MemoryChains()
-    chains.prepare(links)
-    return chains
-
-
-def status(position: int, source: Extent | None, stop: Stop | None = None) -> LaneStatus:
-    head = head_of(run(0, position)) if position else NEW_LANE
-    return LaneStatus(lane=LANE, head=head, source=source, stop=stop, lost=0, gaps=0)
+def status(position: int, source: Extent | None, stop: Stop | None = None, **more: Any) -> LaneStatus:
+    return lane(0, position, stop, source=source, **more)
 
 
 def test_lag_is_what_the_source_still_holds_above_the_position() -> None:
@@ -161,65 +121,44 @@ def test_what_waits_in_a_topic_that_was_created_again_is_not_hidden_by_the_old_p
     assert status(100, Extent(0, 130), replace(stop, reason="refused", upstream_offset=100)).lag == 30
 
 
-def test_retention_that_overtook_a_lane_needs_the_operator() -> None:
+def test_a_stop_retention_that_overtook_a_lane_and_a_source_that_shrank_need_the_operator_and_a_lag_does_not() -> None:
     overtaken = status(100, Extent(120, 130))
 
-    assert overtaken.overtaken == 20
-    assert overtaken.needs_operator
+    assert (overtaken.overtaken, overtaken.needs_operator) == (20, True)
     assert status(0, Extent(120, 130)).overtaken == 0  # a new lane begins where the log does
-
-
-def test_a_stop_and_a_source_that_shrank_need_the_operator_and_a_lag_does_not() -> None:
     assert status(100, Extent(0, 130), Stop(reason="refused", upstream_offset=100, detail="", at=1)).needs_operator
     assert status(100, Extent(0, 99)).needs_operator
     assert not status(100, Extent(0, 130)).needs_operator
     assert not status(100, None).needs_operator
 
 
-def test_gaps_are_offsets_of_runs_in_no_span() -> None:
-    runs = [run(0, 10, Span(0, 0, 7)), run(10, 20, Span(12, 7, 8)), run(20, 30, Span(20, 15, 5), Span(28, 20, 2))]
+def test_gaps_are_offsets_of_runs_in_no_span_and_not_what_lies_before_a_lanes_first_record() -> None:
+    """A lane begins at 0, wherever its first record is; that nothing was there before is not worth an alarm."""
+    runs = [run(0, 10, (0, 0, 7)), run(10, 20, (12, 7, 8)), run(20, 30, (20, 15, 5), (28, 20, 2))]
 
     assert [gaps_in(runs[begin:]) for begin in (2, 1, 0)] == [3, 5, 8]
-
-
-def test_what_lies_before_a_lanes_first_record_is_no_gap() -> None:
-    """A lane begins at 0, wherever its first record is; that nothing was there before is not worth an alarm."""
-    assert gaps_in([run(0, 1_000_010, Span(1_000_000, 0, 10))]) == 0
+    assert gaps_in([run(0, 1_000_010, (1_000_000, 0, 10))]) == 0
 
 
 def test_without_the_source_partitions_are_found_by_their_chains() -> None:
     """Partitions without records have no chain, and may lie between."""
-    chains = chains_of(*(replace(run(0, 1), lane=Lane(FLOW, "orders", partition)) for partition in (14, 17)))
+    chains = MemoryChains()
+    chains.prepare([run(0, 1, lane=Lane(FLOW, "orders", partition)) for partition in (14, 17)])
 
     assert lanes_with_a_chain(chains, FLOW, "orders") == 18
     assert lanes_with_a_chain(chains, FLOW, "payments") == 0
 
 
 def test_latency_is_of_the_newest_run_and_never_negative() -> None:
-    late = replace(run(0, 10, Span(0, 0, 10)), newest_timestamp=1_000, settled_at=1_250)
+    late = replace(run(0, 10, (0, 0, 10)), newest_timestamp=1_000, settled_at=1_250)
 
-    assert lane_status(late).latency_ms == 250
-    assert lane_status(replace(late, settled_at=900)).latency_ms == 0
-    assert lane_status(run(0, 10)).latency_ms is None  # a run without records
-    assert status(0, None).latency_ms is None
+    assert lane(head=head_of(late)).latency_ms == 250
+    assert lane(head=head_of(replace(late, settled_at=900))).latency_ms == 0
+    assert lane(head=head_of(run(0, 10))).latency_ms is None  # a run without records
+    assert lane().latency_ms is None
 
 
 # the flow
-
-MAPPED = TopicTrigger("mapping", "mapping")
-
-
-def lane_status(newest: Run) -> LaneStatus:
-    return LaneStatus(lane=LANE, head=head_of(newest), source=None, stop=None, lost=0, gaps=0)
-
-
-def flow(**more: Any) -> FlowStatus:
-    return FlowStatus(flow=FLOW, at=NOW, trouble="", unlisted=(), topics=(), **more)
-
-
-def task(*, ok_at: int, every: float = 3, name: str = "heartbeats", **more: Any) -> TaskStatus:
-    report = TaskReport(task=name, at=NOW, ms=1, ok_at=ok_at, **more)
-    return TaskStatus(task=name, every_seconds=every, last=report)
 
 
 def group(name: str, readiness: Any, **more: Any) -> GroupCheckpoints:
@@ -241,8 +180,7 @@ def test_a_task_that_comes_once_a_minute_while_nothing_moves_is_overdue_no_soone
 
 
 def test_tasks_that_are_switched_off_are_not_expected() -> None:
-    cluster = ClusterSettings(alias="a", bootstrap="b:9092")
-    settings = ControlSettings(flow=FlowSettings(flow="us-east->eu-west", source=cluster, target=cluster))
+    settings = ControlSettings(flow=make_flow())
 
     assert "heartbeats" in task_intervals(settings)
     assert "heartbeats" not in task_intervals(replace_struct(settings, heartbeats_seconds=None))
@@ -257,27 +195,23 @@ def test_what_waiting_does_not_cure_needs_the_operator() -> None:
     assert not flow().needs_operator
     assert not flow(tasks=[task(ok_at=NOW - 1_000, error="a hiccup")]).needs_operator
     assert flow(tasks=[task(ok_at=NOW - 999_000)]).needs_operator
-    assert flow(tasks=[task(ok_at=NOW, figures={"stuck-partitions": 1})]).needs_operator
-    assert flow(tasks=[task(ok_at=NOW, figures={"topics-rewriting": 1})]).needs_operator
-    assert flow(tasks=[task(ok_at=NOW, figures={"lanes-foreign": 1})]).needs_operator
-    assert not flow(tasks=[task(ok_at=NOW, figures={"topics-altered": 1})]).needs_operator
+    assert flow(tasks=[task(figures={"stuck-partitions": 1})]).needs_operator
+    assert flow(tasks=[task(figures={"topics-rewriting": 1})]).needs_operator
+    assert flow(tasks=[task(figures={"lanes-foreign": 1})]).needs_operator
+    assert not flow(tasks=[task(figures={"topics-altered": 1})]).needs_operator
     assert not flow(groups=[group("shop", "behind", reread=7)]).needs_operator
     assert flow(groups=[group("shop", "before_map")]).needs_operator
 
 
-SHARDS = """
-clusters: {us-east: {bootstrap.servers: s:1}, eu-west: {bootstrap.servers: t:1}}
-flows: {us-east->eu-west: {topics: [orders], SCHEDULE}}
-"""
-
-
 def test_each_shard_of_scheduled_topics_has_its_last_run() -> None:
     documents = MemoryDocuments()
-    report = TaskReport(task="pull-1", at=NOW, ms=1, ok_at=NOW - 3_000)
+    report = task("pull-1", ok_at=NOW - 3_000).last
     documents.write(FLOW, {"task/pull-1": msgspec.json.encode(report)})
 
     def shards(schedule: str) -> list[TaskStatus]:
-        return shards_of(documents, load(SHARDS.replace("SCHEDULE", schedule)).flow(FLOW))
+        return shards_of(
+            documents, load(replication_yaml(f"us-east->eu-west: {{topics: [orders], {schedule}}}")).flow(FLOW)
+        )
 
     found = shards("trigger: schedule, schedule: {shards: 2, interval.seconds: 600}")
 
@@ -292,7 +226,7 @@ def test_each_shard_of_scheduled_topics_has_its_last_run() -> None:
 
 
 def test_a_shard_that_has_not_run_needs_the_operator() -> None:
-    late = flow(shards=[task(name="pull-0", every=60, ok_at=NOW - 301_000)])
+    late = flow(shards=[task("pull-0", every=60, ok_at=NOW - 301_000)])
 
     assert late.needs_operator
     assert "! task pull-0 has not been done since" in next(iter(notes(late)))
@@ -339,7 +273,7 @@ def test_groups_are_counted_and_those_that_are_not_ready_are_named() -> None:
 def test_many_groups_and_troubles_do_not_fill_the_screen() -> None:
     crowd = flow(
         groups=[group(f"g{number}", "behind", reread=1) for number in range(1_000)],
-        tasks=[task(ok_at=NOW, troubles=tuple(f"topic {number} is odd" for number in range(1_000)))],
+        tasks=[task(troubles=tuple(f"topic {number} is odd" for number in range(1_000)))],
     )
 
     found = list(notes(crowd))
@@ -351,16 +285,11 @@ def test_many_groups_and_troubles_do_not_fill_the_screen() -> None:
 # leased lanes
 
 
-def with_lanes(*lanes: LaneStatus) -> FlowStatus:
-    topic = TopicStatus(topic="orders", remote_topic="us-east.orders", trigger=MAPPED, mapping=None, lanes=lanes)
-    return replace(flow(), topics=[topic])
-
-
 def test_the_sentence_on_a_topic_that_was_created_again_goes_when_its_lanes_are_reset() -> None:
     trouble = f"{FLOW} orders: deleted on the source and created again: its partitions 0 {UNTIL_RESET}: `…`"
-    tasks = [task(ok_at=NOW, name="topics", troubles=(trouble, f"{FLOW} orders: odd"))]
+    tasks = [task("topics", troubles=(trouble, f"{FLOW} orders: odd"))]
     stop = Stop(reason="recreated", upstream_offset=0, detail="created again", at=1)
-    waiting, done = (replace(with_lanes(status(7, None, each)), tasks=tasks) for each in (stop, None))
+    waiting, done = (flow(status(7, None, each), tasks=tasks) for each in (stop, None))
 
     assert f"! topics: {trouble}" in list(notes(waiting))
     assert list(notes(done)) == [f"topics: {FLOW} orders: odd"]
@@ -368,9 +297,7 @@ def test_the_sentence_on_a_topic_that_was_created_again_goes_when_its_lanes_are_
 
 def test_a_leased_lane_is_noted_and_does_not_need_the_operator() -> None:
     lease = Lease(holder="backfill-7", until=NOW + 1)
-    leased = with_lanes(
-        replace(status(100, Extent(0, 130)), lease=lease, waiting=120), replace(status(50, Extent(0, 130)), lease=lease)
-    )
+    leased = flow(status(100, Extent(0, 130), lease=lease, waiting=120), status(50, Extent(0, 130), lease=lease))
 
     assert not leased.needs_operator
     (note,) = notes(leased)
@@ -381,7 +308,7 @@ def test_a_leased_lane_is_noted_and_does_not_need_the_operator() -> None:
 
 def test_a_lane_that_waits_for_a_job_that_does_not_run_needs_the_operator() -> None:
     dead = Lease(holder="backfill-7", until=NOW)
-    waits = with_lanes(replace(status(0, Extent(0, 130)), waiting=120, lease=dead))
+    waits = flow(status(0, Extent(0, 130), waiting=120, lease=dead))
 
     assert waits.needs_operator
     (note,) = notes(waits)
@@ -389,7 +316,7 @@ def test_a_lane_that_waits_for_a_job_that_does_not_run_needs_the_operator() -> N
     assert "0 @ 120" in note
     assert as_json(waits)["topics"][0]["partitions"][0]["waits_for_a_job_from"] == 120
     # Once a job has copied so far, the next delivery is taken.
-    assert not with_lanes(replace(status(120, Extent(0, 130)), waiting=120)).needs_operator
+    assert not flow(status(120, Extent(0, 130), waiting=120)).needs_operator
 
 
 def test_status_says_which_region_works() -> None:

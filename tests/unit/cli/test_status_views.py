@@ -8,49 +8,35 @@ import pytest
 
 import cli.status
 from cli.clusters import heartbeats_of
-from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
+from cli.flow_status import FlowStatus, LaneStatus
 from cli.lab_state import LabMapping
 from cli.status import looks, rates_between, show
 from cli.status_notes import notes, summary
 from cli.status_page import MOST, KnownRuns, history_of, report_of
-from cli.tasks import TaskStatus
-from cli.triggers import TopicTrigger
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
-from mirrorless.chain.lane import FlowName, Lane
-from mirrorless.chain.lane_state import NEW_LANE, Head, Lease, Stop, StopReason, head_of
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Lease, Stop, StopReason, head_of
 from mirrorless.chain.losses import Loss
+from mirrorless.chain.run import Run
 from mirrorless.errors import Retriable
 from mirrorless.reports.page import render
 from mirrorless.reports.report import LinePlot
-from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.topic_state import UNTIL_RESET
-from tests.support.chains import MemoryChains, run
+from tests.support.chains import FLOW, MemoryChains, run
 from tests.support.flows import make_flow
+from tests.support.statuses import LANES, NOW, at, flow, lane, stopped, task
 
-FLOW = FlowName("us-east", "eu-west")
-NOW = 1_763_700_000_000
-SETTINGS = ControlSettings(flow=make_flow(FLOW, source="localhost:1", target="localhost:2"))
-LANES = [Lane(FLOW, "orders", partition) for partition in range(4)]
+SETTINGS = ControlSettings(flow=make_flow(source="localhost:1", target="localhost:2"))
 
 
-def lane(number: int, head: Head = NEW_LANE, stop: Stop | None = None) -> LaneStatus:
-    return LaneStatus(lane=LANES[number], head=head, source=Extent(0, head.position), stop=stop, lost=0, gaps=0)
-
-
-def flow(*lanes: LaneStatus, at: int = NOW) -> FlowStatus:
-    topic = TopicStatus(
-        topic="orders",
-        remote_topic="us-east.orders",
-        trigger=TopicTrigger("mapping", "mapping"),
-        mapping=None,
-        lanes=lanes,
-    )
-    return FlowStatus(flow=FLOW, at=at, trouble="", unlisted=(), topics=[topic])
-
-
-def at(position: int, generation: int = 0) -> Head:
-    return head_of(run(0, position, (0, 0, position), generation=generation))
+def confirmed(*runs: Run) -> MemoryChains:
+    """Chains with these runs, one after the other."""
+    chains = MemoryChains()
+    for each in runs:
+        chains.prepare([each])
+        chains.confirm([each])
+    return chains
 
 
 def test_neighbouring_lanes_that_are_alike_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +51,7 @@ def test_neighbouring_lanes_that_are_alike_are_one_line(capsys: pytest.CaptureFi
 
 
 def test_a_flow_without_topics_has_a_line_instead_of_an_empty_table(capsys: pytest.CaptureFixture[str]) -> None:
-    show([replace(flow(), topics=[])], by_lane=False)
+    show([flow()], by_lane=False)
 
     assert capsys.readouterr().out.splitlines()[:2] == ["us-east->eu-west", "  topics      none yet"]
 
@@ -89,7 +75,6 @@ def test_every_look_comes_with_the_rates_since_the_one_before() -> None:
 
 
 def test_a_page_has_lag_throughput_and_latency_of_the_runs_in_the_map_and_names_what_is_stopped_first() -> None:
-    chains = MemoryChains()
     first = replace(
         run(0, 60, (0, 0, 60), lane=LANES[0]),
         records=60,
@@ -97,8 +82,7 @@ def test_a_page_has_lag_throughput_and_latency_of_the_runs_in_the_map_and_names_
         oldest_timestamp=NOW - 65_000,
         settled_at=NOW - 60_000,
     )
-    chains.prepare([first])
-    chains.confirm([first])
+    chains = confirmed(first)
     stop = Stop(reason="refused", upstream_offset=0, detail="it is too large", at=NOW)
     status = flow(lane(0, chains.heads(LANES)[LANES[0]]), lane(1, stop=stop))
     loss = Loss(lane=LANES[0], generation=0, first=3, next=5, cause="reset", detail="as told", at=NOW)
@@ -122,15 +106,12 @@ def test_a_page_has_lag_throughput_and_latency_of_the_runs_in_the_map_and_names_
 
 def test_plots_begin_where_the_runs_of_every_lane_are_known_and_reach_to_the_moment_of_the_page() -> None:
     """Of a busy lane only the newest runs are read: before them its throughput would look like none."""
-    chains = MemoryChains()
     busy = [
         replace(run(number, number + 1, (number, number, 1), lane=LANES[0]), settled_at=NOW - 1_000 * (70 - number))
         for number in range(65)
     ]
     quiet = replace(run(0, 1, (0, 0, 1), lane=LANES[1]), settled_at=NOW - 3_600_000)
-    for each in (*busy, quiet):
-        chains.prepare([each])
-        chains.confirm([each])
+    chains = confirmed(*busy, quiet)
     heads = chains.heads(LANES)
     status = flow(lane(0, heads[LANES[0]]), lane(1, heads[LANES[1]]), at=NOW)
 
@@ -144,7 +125,7 @@ def test_plots_begin_where_the_runs_of_every_lane_are_known_and_reach_to_the_mom
 
 
 def test_a_page_of_a_flow_without_runs_has_no_empty_plots() -> None:
-    status = replace(flow(lane(0)), groups=())
+    status = flow(lane(0), groups=())
 
     report = report_of([status], [KnownRuns(by_topic={}, since=0)], lambda _: [], made_at=NOW)
 
@@ -159,7 +140,7 @@ def test_a_target_that_answers_before_the_first_heartbeat_has_none_yet(
     monkeypatch.setattr(KafkaOffsets, "partitions", lambda _: there)
     monkeypatch.setattr(KafkaOffsets, "newest", lambda _, topic, **__: None if topic in there else pytest.fail(topic))
 
-    early = replace(flow(lane(0)), heartbeats=heartbeats_of(SETTINGS))
+    early = flow(lane(0), heartbeats=heartbeats_of(SETTINGS))
 
     assert "heartbeats  none yet" in list(summary(early))
     assert not list(notes(early))
@@ -179,13 +160,9 @@ def test_only_a_silent_target_is_said_not_to_answer(
     monkeypatch.setattr(KafkaOffsets, "partitions", lambda _: {"heartbeats": 1} if answers else refuse())
     monkeypatch.setattr(KafkaOffsets, "newest", refuse)
 
-    told = list(notes(replace(flow(lane(0)), heartbeats=heartbeats_of(SETTINGS))))
+    told = list(notes(flow(lane(0), heartbeats=heartbeats_of(SETTINGS))))
 
     assert any(says in each for each in told), told
-
-
-def stopped(number: int, reason: StopReason, detail: str = "as told") -> LaneStatus:
-    return lane(number, stop=Stop(reason=reason, upstream_offset=number, detail=detail, at=NOW))
 
 
 def test_lanes_that_one_command_brings_back_are_told_together() -> None:
@@ -219,18 +196,15 @@ def test_a_refused_record_has_its_own_lines_and_no_reset_of_its_topic_is_advised
 
 def test_a_topic_that_was_made_anew_is_one_sentence_once_that_is_known() -> None:
     trouble = f"{FLOW} orders: deleted on the source and created again: its partitions {UNTIL_RESET}"
-    last = TaskReport(task="topics", at=NOW, ok_at=NOW, ms=1, troubles=(trouble,))
-    status = flow(stopped(0, "contradiction"), stopped(1, "recreated"), stopped(2, "recreated"))
+    lanes = (stopped(0, "contradiction"), stopped(1, "recreated"), stopped(2, "recreated"))
 
-    found = list(notes(replace(status, tasks=[TaskStatus(task="topics", every_seconds=5.0, last=last)])))
+    found = list(notes(flow(*lanes, tasks=[task("topics", troubles=(trouble,))])))
 
     assert found == [f"! topics: {trouble}"]
 
 
 def test_a_shard_that_its_cap_holds_back_says_so_and_is_no_trouble() -> None:
-    last = TaskReport(task="pull-0", at=NOW, ok_at=NOW, ms=60_000, figures={"pull-limited-ms": 41_000})
-
-    found = list(notes(replace(flow(), shards=[TaskStatus(task="pull-0", every_seconds=60.0, last=last)])))
+    found = list(notes(flow(shards=[task("pull-0", every=60, figures={"pull-limited-ms": 41_000})])))
 
     assert found == ["pull-0: limited, for 41 s of its last run, by `maximum.bytes.per.second` of `schedule`."]
 
@@ -238,8 +212,7 @@ def test_a_shard_that_its_cap_holds_back_says_so_and_is_no_trouble() -> None:
 def test_what_kept_a_lane_from_its_schedule_is_said_until_the_lane_may_go_on() -> None:
     """A run's report has it for some minutes more."""
     trouble = f"{LANES[0]} @ 0: fenced by a failover, and a failback ends that"
-    last = TaskReport(task="pull-0", at=NOW, ok_at=NOW, ms=1, troubles=(trouble, "the source is slow"))
-    shard = TaskStatus(task="pull-0", every_seconds=60.0, last=last)
+    shard = task("pull-0", every=60, troubles=(trouble, "the source is slow"))
     stop = Stop(reason="held", upstream_offset=0, detail="a failback ends that", at=NOW)
 
     def said(status: FlowStatus) -> bool:
@@ -256,9 +229,7 @@ def test_what_kept_a_lane_from_its_schedule_is_said_until_the_lane_may_go_on() -
 
 
 def test_a_trouble_of_a_round_that_is_long_past_has_its_age() -> None:
-    last = TaskReport(task="configs", at=NOW - 480_000, ok_at=NOW - 480_000, ms=1, troubles=("orders: refused",))
-
-    found = list(notes(replace(flow(), tasks=[TaskStatus(task="configs", every_seconds=600.0, last=last)])))
+    found = list(notes(flow(tasks=[task("configs", every=600, at=NOW - 480_000, troubles=("orders: refused",))])))
 
     assert found == ["configs, 8 min ago: orders: refused"]
 
@@ -266,7 +237,7 @@ def test_a_trouble_of_a_round_that_is_long_past_has_its_age() -> None:
 def test_lanes_that_a_quota_of_the_target_holds_back_are_named_until_they_have_caught_up() -> None:
     def throttled(number: int, pause: int, *, end: int) -> LaneStatus:
         head = head_of(replace(run(0, 7, (0, 0, 7)), throttled_ms=pause))
-        return replace(lane(number, head), source=Extent(0, end))
+        return lane(number, head, source=Extent(0, end))
 
     found = list(notes(flow(throttled(0, 4_200, end=9), throttled(1, 9_000, end=7), throttled(2, 0, end=9))))
 
@@ -286,12 +257,13 @@ def test_nothing_waits_in_a_partition_that_is_gone(capsys: pytest.CaptureFixture
 
 def test_a_plot_claims_nothing_of_a_topic_before_the_reset_of_its_lanes() -> None:
     """The runs before a reset are not read: a line of zeros would say that nothing was replicated then."""
-    chains = MemoryChains()
     lanes = (LANES[0], Lane(FLOW, "bills", 0))
-    for number, (at_ms, of_lane) in enumerate(((NOW - 60_000, lanes[1]), (NOW - 6_000, lanes[0]))):
-        first = replace(run(0, 60, (0, 0, 60), lane=of_lane), records=60, settled_at=at_ms, attempt=f"a{number}")
-        chains.prepare([first])
-        chains.confirm([first])
+    chains = confirmed(
+        *(
+            replace(run(0, 60, (0, 0, 60), lane=each, attempt=each.topic), records=60, settled_at=settled)
+            for settled, each in ((NOW - 60_000, lanes[1]), (NOW - 6_000, lanes[0]))
+        )
+    )
     status = flow(lane(0, chains.heads(LANES)[LANES[0]]))
     bills = replace(status.topics[0], topic="bills", lanes=[replace(lane(0), lane=lanes[1])])
     status = replace(status, topics=[*status.topics, bills])
@@ -341,7 +313,7 @@ def test_a_narrow_terminal_leaves_out_columns_that_say_nothing_and_cuts_no_numbe
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On 80 columns the lag was `20,…`, and every heading was cut."""
-    waits = replace(lane(0, at(7)), source=Extent(0, 20_007), lag_ms=33_000)
+    waits = lane(0, at(7), source=Extent(0, 20_007), lag_ms=33_000)
 
     shown = {}
     for width in (80, 120):

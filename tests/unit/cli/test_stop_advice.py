@@ -212,28 +212,35 @@ def all_gone(there: World) -> None:
     there.chains.memory.entries.clear()
 
 
-def recreated(there: World) -> None:
-    there.source[0] = anew(25)
+def stop_as_recreated(there: World) -> None:
+    """As the refresh does, once it has seen another id of the topic."""
     before = TopicState(topic=TOPIC, topic_id="a", partitions=PARTITIONS, first_seen=1)
     state = mark_recreated(before, topic_id="b", partitions=PARTITIONS, heads={0: there.chains.heads([lane()])[lane()]})
     there.states.stop(lane(), recreated_stop(state, 0, partitions=PARTITIONS, now=1))
+
+
+def bring_on(there: World, warm: Any = None) -> None:
+    """What a poller brings behind the position, in three batches; by a warm function, or by new ones."""
+    for first in range(30, 45, 5):
+        replicate(warm or there.environment(), there.batch(p0=list(range(first, first + 5))))
+
+
+def recreated(there: World) -> None:
+    there.source[0] = anew(25)
+    stop_as_recreated(there)
 
 
 def recreated_beyond(there: World) -> None:
     """The new topic had more records than the old position: its poller brought some before the refresh saw it."""
     there.source[0] = anew(60)
-    for first in range(30, 45, 5):
-        replicate(there.environment(), there.batch(p0=list(range(first, first + 5))))
-    before = TopicState(topic=TOPIC, topic_id="a", partitions=PARTITIONS, first_seen=1)
-    state = mark_recreated(before, topic_id="b", partitions=PARTITIONS, heads={0: there.chains.heads([lane()])[lane()]})
-    there.states.stop(lane(), recreated_stop(state, 0, partitions=PARTITIONS, now=1))
+    bring_on(there)
+    stop_as_recreated(there)
 
 
 def truncated_beyond(there: World) -> None:
     """The source lost 22 to 29 and grew past 30; its poller brought what follows."""
     there.source[0] = [*there.source[0][:22], *anew(60)[22:]]
-    for first in range(30, 45, 5):
-        replicate(there.environment(), there.batch(p0=list(range(first, first + 5))))
+    bring_on(there)
     there.states.stop(lane(), parted_stop(lane(), 22, position=45, now=1, replicated=((30, 45),)))
 
 
@@ -286,8 +293,7 @@ def truncated_and_brought_on(there: World) -> None:
     warm = there.environment()
     replicate(warm, there.batch(p0=[20, 21]))
     there.states.stop(lane(), parted_stop(lane(), 22, position=30, now=1))
-    for first in range(30, 45, 5):
-        replicate(warm, there.batch(p0=list(range(first, first + 5))))
+    bring_on(there, warm)
 
 
 def truncated_and_brought_further(there: World, *events: range) -> None:
@@ -439,8 +445,7 @@ def test_a_reset_to_another_place_stands_still_before_what_was_brought_too(world
     replicate(world.environment(), world.batch(p0=list(range(30, 30 + brought))))
     world.states.stop(lane(), parted_stop(lane(), 22, position=30 + brought, now=1, replicated=((30, 30 + brought),)))
 
-    words = ["lanes", "reset", str(FLOW), TOPIC, "0", "--to", to, "--reason", "ticket", "--execute"]
-    assert main([*words, "--lab", "lab.json"]) == 0
+    assert reset(to) == 0
 
     deliver(world)
     stop = world.states.states[lane()].stop
@@ -449,10 +454,10 @@ def test_a_reset_to_another_place_stands_still_before_what_was_brought_too(world
     assert world.chains.heads([lane()])[lane()].position == 30
 
 
-def reset_to_target(stopped: Lane) -> int:
-    """The order by itself. Returns its exit code."""
-    words = ["lanes", "reset", str(FLOW), TOPIC, str(stopped.partition), "--to", "target", "--reason", "ticket"]
-    return main([*words, "--execute", "--lab", "lab.json"])
+def reset(to: str = "target") -> int:
+    """The order for lane 0 by itself. Returns its exit code."""
+    words = ["lanes", "reset", str(FLOW), TOPIC, "0", "--to", to, "--reason", "ticket", "--execute"]
+    return main([*words, "--lab", "lab.json"])
 
 
 @pytest.mark.parametrize("case", [newest_gone, all_gone])
@@ -470,7 +475,7 @@ def test_an_end_that_expired_is_found_where_records_repeat_and_some_were_left_ou
     case(world)
     deliver(world)
 
-    assert reset_to_target(lane()) == 0
+    assert reset() == 0
 
     assert world.chains.beside().heads([lane()])[lane()].position == 36
     assert [loss.first for loss in world.ledger.read(lane())] == [34], "what is on the target is not noted as lost"
@@ -483,7 +488,7 @@ def test_an_end_is_found_on_a_target_that_has_times_of_its_own(world: World) -> 
     all_gone(world)
     deliver(world)
 
-    assert reset_to_target(lane()) == 0
+    assert reset() == 0
     assert world.chains.beside().heads([lane()])[lane()].position == 30
 
 
@@ -506,20 +511,19 @@ def test_an_end_that_cannot_be_found_is_refused_and_nothing_is_changed(
     before = world.states.states[lane()]
     spoil(world)
 
-    assert reset_to_target(lane()) == 2
+    assert reset() == 2
 
     assert complaint in capsys.readouterr().err
     assert world.states.states[lane()] == before
 
 
 def test_an_end_of_which_several_places_look_alike_is_refused(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    for partition in (0,):
-        world.source[partition] = [replace(each, timestamp=T, value=b"1", headers=[]) for each in records(*range(40))]
-        for entry in world.cluster.topics[REMOTE][partition]:
-            entry.record = entry.record and replace(entry.record, timestamp=T, value=b"1", headers=[])
+    world.source[0] = [replace(each, timestamp=T, value=b"1", headers=[]) for each in records(*range(40))]
+    for entry in world.cluster.topics[REMOTE][0]:
+        entry.record = entry.record and replace(entry.record, timestamp=T, value=b"1", headers=[])
     all_gone(world)
 
-    assert reset_to_target(lane()) == 2
+    assert reset() == 2
     assert "stand at" in capsys.readouterr().err
 
 
@@ -532,7 +536,7 @@ def test_a_target_whose_retention_took_all_is_no_new_one(
     all_gone(world)
     deliver(world)
 
-    assert reset_to_target(lane()) == 2
+    assert reset() == 2
     assert "retention has removed" in capsys.readouterr().err
 
 
@@ -547,15 +551,14 @@ def test_without_transactions_what_was_written_behind_a_lost_end_is_not_taken_fo
     replicate(world.environment(at_least_once=True), world.batch(p0=[30]))
     assert 30 in world.visible()
 
-    assert reset_to_target(lane()) == 2
+    assert reset() == 2
     assert "without transactions" in capsys.readouterr().err
 
 
 def test_an_explicit_offset_below_an_unknown_end_notes_what_is_not_known(world: World) -> None:
     all_gone(world)
-    words = ["lanes", "reset", str(FLOW), TOPIC, "0", "--to", "30", "--reason", "ticket", "--execute"]
 
-    assert main([*words, "--lab", "lab.json"]) == 0
+    assert reset("30") == 0
 
     (loss,) = world.ledger.read(lane())
     assert (loss.first, loss.next) == (0, 30)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from cli.deployment import DeployedFlows
-from cli.main import main
 from cli.topics import TopicRow, TopicsView, as_json, show, trouble_of
 from cli.triggers import FlowTriggers, TopicTrigger
 from mirrorless.chain.lane import FlowName
@@ -18,12 +17,14 @@ from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acl_sync import AclDocument
 from mirrorless.topics.topic_state import Recreated, TopicState
 from tests.frozen.small_flow import FLOW, MOVED, small_flow
+from tests.support.commands import Command
 from tests.support.flows import make_flow
+from tests.support.statuses import MAPPED
 
 
 @pytest.mark.parametrize("other_failed_over", [False, True])
 def test_what_a_failover_of_another_flow_to_the_same_target_needs_is_not_revoked_and_reported(
-    *, other_failed_over: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    *, other_failed_over: bool, tmp_path: Path, command: Command
 ) -> None:
     other = FlowName("silent", "eu-west")
     document = AclDocument(staged=(MOVED,) if other_failed_over else ())
@@ -31,9 +32,8 @@ def test_what_a_failover_of_another_flow_to_the_same_target_needs_is_not_revoked
         stores = DeployedFlows(config=Path("replication.yaml")).stores(other)
         stores.documents.write(other, {"acls/failover": msgspec.json.encode(document)})
 
-        main(["acl", "revoke", str(FLOW), "--failover", "--lab", "lab.json", "--json"])
+        said = command("acl", "revoke", str(FLOW), "--failover", "--lab", "lab.json", "--json").json
 
-    said = json.loads(capsys.readouterr().out)
     deleted, kept = ([acl["principal"] for acl in said[key]] for key in ("delete", "kept"))
     assert deleted == ([] if other_failed_over else ["User:moved"])
     assert kept == (["User:shop", "User:moved"] if other_failed_over else ["User:shop"])
@@ -48,7 +48,7 @@ def row(**more: Any) -> TopicRow:
         "remote_topic": "us-east.orders",
         "source_partitions": 3,
         "target_partitions": 3,
-        "trigger": TopicTrigger("mapping", "mapping"),
+        "trigger": MAPPED,
         "owner": "deployment",
         "mapping": "Enabled",
         "drift": (),
@@ -81,13 +81,7 @@ def test_a_topics_trouble_is_a_few_words(
 
 
 def test_the_trouble_of_a_recreated_topic_has_the_number_of_its_waiting_lanes() -> None:
-    anew = TopicState(
-        topic="orders",
-        topic_id="id-1",
-        partitions=3,
-        first_seen=1,
-        recreated=Recreated(topic_id="id-2", waiting={0: 0, 2: 0}),
-    )
+    anew = replace(SEEN, recreated=Recreated(topic_id="id-2", waiting={0: 0, 2: 0}))
 
     assert trouble_of(anew, here=3, there=3) == "re-created: a reset is due for 2 lanes"
 
@@ -134,25 +128,19 @@ def test_a_trigger_changes_until_the_schedule_reads_the_topic_or_has_left_it() -
 def test_json_has_everything() -> None:
     answer = as_json(TopicsView(flow="us-east->eu-west", topics=[row(drift=None)], refused={"cycle": ("x",)}))
 
-    assert answer == {
-        "flow": "us-east->eu-west",
-        "needs_operator": False,
-        "topics": [
-            {
-                "topic": "orders",
-                "remote_topic": "us-east.orders",
-                "source_partitions": 3,
-                "target_partitions": 3,
-                "trigger": "mapping",
-                "trigger_changing": False,
-                "mapping_made_by": "deployment",
-                "mapping_state": "Enabled",
-                "config_drift": None,
-                "topic_id": "id-1",
-                "found_late": False,
-                "trouble": "",
-            }
-        ],
-        "refused": {"cycle": ["x"]},
-        "troubles": [],
+    (found,) = answer.pop("topics")
+    assert answer == {"flow": "us-east->eu-west", "needs_operator": False, "refused": {"cycle": ["x"]}, "troubles": []}
+    assert found == {
+        "topic": "orders",
+        "remote_topic": "us-east.orders",
+        "source_partitions": 3,
+        "target_partitions": 3,
+        "trigger": "mapping",
+        "trigger_changing": False,
+        "topic_id": "id-1",
+        "found_late": False,
+        "trouble": "",
+        "mapping_made_by": "deployment",
+        "mapping_state": "Enabled",
+        "config_drift": None,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections import Counter
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from cli import config as config_command
 from mirrorless.chain.lane import FlowName
 from mirrorless.config import Configuration, load
 from mirrorless.config.__main__ import PAGES
@@ -23,12 +21,14 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.flow.filters import NameFilter
 from mirrorless.flow.settings import decode_settings
 from mirrorless.scheduled.settings import ControlSettings, control_settings
-from tests.support.yaml_text import dump_yaml, load_yaml
+from tests.support.commands import Answer, Command, replication_yaml
+from tests.support.yaml_text import dump_yaml
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "replication.example.yaml"
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-
+ARN = "arn:aws:kafka:us-east-1:111122223333:cluster/a/1"
+MSK = f"bootstrap.servers: a1:9092, msk.cluster.arn: '{ARN}'"
 
 TARGET = (
     'bootstrap.servers: "b1:9092,b2:9092", region: eu-west-1, producer.linger.ms: 5, producer.compression.type: zstd'
@@ -77,15 +77,6 @@ def test_a_generated_page_is_what_the_model_says(name: str, tmp_path: Path) -> N
     generate(tmp_path)
 
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == (tmp_path / name).read_text(encoding="utf-8")
-
-
-def test_every_key_of_the_example_is_in_the_reference() -> None:
-    reference = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
-    document = load_yaml(EXAMPLE.read_text(encoding="utf-8"))
-
-    sections = [*document["clusters"].values(), *document["flows"].values(), document["defaults"]]
-    for key in {key for section in sections for key in section}:
-        assert f"| `{key}` |" in reference
 
 
 def test_a_flow_overrides_defaults_key_by_key() -> None:
@@ -186,15 +177,14 @@ def test_a_flow_starts_where_it_says(start: str, expected: dict[str, Any]) -> No
 
 
 def test_an_msk_cluster_is_mapped_by_its_arn_in_its_own_region() -> None:
-    arn = "arn:aws:kafka:us-east-1:111122223333:cluster/a/1"
     key = "arn:aws:kms:us-east-1:111122223333:key/1"
     scram = f"{{type: scram, secret: AmazonMSK_m, secret.kms.key.arn: '{key}'}}"
-    source = f"bootstrap.servers: a1:9096, msk.cluster.arn: '{arn}', authentication: {scram}"
+    source = f"bootstrap.servers: a1:9096, msk.cluster.arn: '{ARN}', authentication: {scram}"
 
     here = request("topics: [orders]", source=source)
     there = request("topics: [orders], function: {run.in: target}", source=source)
 
-    assert here["EventSourceArn"] == arn
+    assert here["EventSourceArn"] == ARN
     assert here["SourceAccessConfigurations"] == [{"Type": "SASL_SCRAM_512_AUTH", "URI": "AmazonMSK_m"}]
     assert "EventSourceArn" not in there
     assert there["SelfManagedEventSource"] == {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["a1:9096"]}}
@@ -249,12 +239,11 @@ def test_pollers_authenticate_as_clients_do(authentication: str, access: dict[st
 
 
 def test_an_msk_cluster_with_tls_alone_is_mapped_without_a_secret() -> None:
-    arn = "arn:aws:kafka:us-east-1:111122223333:cluster/a/1"
-    source = f"bootstrap.servers: a1:9094, msk.cluster.arn: '{arn}', authentication: {{type: tls}}"
+    source = f"bootstrap.servers: a1:9094, msk.cluster.arn: '{ARN}', authentication: {{type: tls}}"
 
     answer = request("topics: [orders]", source=source)
 
-    assert answer["EventSourceArn"] == arn
+    assert answer["EventSourceArn"] == ARN
     assert "SourceAccessConfigurations" not in answer
 
 
@@ -277,21 +266,19 @@ def test_pollers_that_read_from_afar_use_the_network_where_they_are() -> None:
 
 
 def test_a_flow_runs_where_its_msk_source_is_and_otherwise_beside_its_target() -> None:
-    msk = "bootstrap.servers: a1:9092, msk.cluster.arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/a/1'"
     own = "bootstrap.servers: a1:9098, region: us-east-1"
 
-    assert configuration("topics: [orders]", source=msk).flow("a->b").function_region == "us-east-1"
+    assert configuration("topics: [orders]", source=MSK).flow("a->b").function_region == "us-east-1"
     assert configuration("topics: [orders]", source=own).flow("a->b").function_region == "eu-west-1"
     chosen = configuration("topics: [orders], function: {run.in: source}", source=own)
     assert chosen.flow("a->b").function_region == "us-east-1"
 
 
 def test_tables_in_another_account_than_the_functions_are_reached_by_a_role() -> None:
-    source = "bootstrap.servers: a1:9092, msk.cluster.arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/a/1'"
     target = "bootstrap.servers: b1:9098, region: us-east-1, account: '444455556666'"
 
     def settings(run_in: str) -> dict[str, Any]:
-        flow = configuration(f"topics: [orders], function: {{run.in: {run_in}}}", source=source, target=target)
+        flow = configuration(f"topics: [orders], function: {{run.in: {run_in}}}", source=MSK, target=target)
         return flow.flow("a->b").function_settings()
 
     assert settings("source")["tables_role"] == "arn:aws:iam::444455556666:role/mirrorless-tables-a_b"
@@ -320,10 +307,9 @@ def test_a_role_in_china_has_an_arn_of_china() -> None:
 
 def test_iam_is_named_only_where_lambda_does_not_find_it_itself() -> None:
     iam = "region: us-east-1, authentication: {type: iam}"
-    arn = "msk.cluster.arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/a/1'"
 
     by_brokers = request("topics: [orders]", source=f"bootstrap.servers: a1:9098, {iam}")
-    by_arn = request("topics: [orders]", source=f"bootstrap.servers: a1:9098, {arn}, {iam}")
+    by_arn = request("topics: [orders]", source=f"{MSK.replace('9092', '9098')}, {iam}")
 
     assert by_brokers["SourceAccessConfigurations"] == [{"Type": "IAM_AUTH"}]
     assert "SourceAccessConfigurations" not in by_arn
@@ -395,88 +381,27 @@ def test_an_unknown_flow_is_answered_with_those_that_exist() -> None:
         load(EXAMPLE).flow("us-east->ap-south")
 
 
-def check(*arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    config_command.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["config", "check", *arguments])
-    return int(args.run(args))
+@pytest.fixture
+def check(command: Command, tmp_path: Path) -> Callable[..., Answer]:
+    """Checks a text, or the example, with some options."""
+
+    def run(text: str, *options: str) -> Answer:
+        (file := tmp_path / "replication.yaml").write_text(text)
+        return command("config", "check", str(file), *options)
+
+    return run
 
 
-def test_config_check_says_what_would_be_made(capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(str(EXAMPLE)) == 0
-
-    answer = capsys.readouterr().out
-    assert "us-east->eu-west: exactly once, from earliest" in answer
-    assert "orders     ->  us-east.orders" in answer
+WRITTEN = EXAMPLE.read_text(encoding="utf-8")
 
 
-def test_config_check_forecasts_dollars_and_latency_where_they_are_decided(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    windowed = tmp_path / "replication.yaml"
-    windowed.write_text(
-        EXAMPLE.read_text(encoding="utf-8").replace("mode: prov", "maximum.batching.window.seconds: 5\n    mode: prov")
-    )
+def test_config_check_says_what_would_be_made(check: Callable[..., Answer]) -> None:
+    answer, for_programs = check(WRITTEN), check(WRITTEN, "--json")
 
-    def forecast(file: Path, rate: str) -> tuple[str, dict[str, Any]]:
-        assert check(str(file), "--mb-per-second", rate) == 0
-        lines = capsys.readouterr().out.splitlines()
-        assert check(str(file), "--mb-per-second", rate, "--json") == 0
-        return "\n".join(lines), json.loads(capsys.readouterr().out)["flows"][0]["forecast"]
-
-    by_default, before = forecast(EXAMPLE, "1")
-    _, after = forecast(windowed, "1")
-    busy, most = forecast(EXAMPLE, "20000")
-
-    alternative = f"${after['dollars_a_month']:,.0f} and 5.3 s"
-    assert f"{alternative} with `maximum.batching.window.seconds: 5`" in by_default
-    assert after["dollars_a_month"] < before["dollars_a_month"]
-    assert before["dollars_a_month_idle"] < before["dollars_a_month"] < most["dollars_a_month"]
-    assert (before["mappings"], before["topics"]) == (4, 4)
-    assert "! " in busy
-    assert "! " not in by_default
-
-
-def test_config_check_prices_heartbeats_below_a_minute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "replication.yaml"
-    for seconds in (60, 1):
-        path.write_text(
-            "clusters: {a: {bootstrap.servers: a:1}, b: {bootstrap.servers: b:1}}\n"
-            f"flows:\n  a->b: {{topics: orders, emit.heartbeats.interval.seconds: {seconds}}}\n"
-        )
-        assert check(str(path), "--lab") == 0
-
-    default, often = capsys.readouterr().out.split("replication.yaml is valid.")[1:]
-    assert "$" not in default
-    assert "about $14 a month more than once a minute" in often
-
-
-@pytest.mark.parametrize(
-    ("exclude", "said"), [("[min.insync.replicas]", True), ("[message.timestamp.type]", False), ("'message.*'", False)]
-)
-def test_config_check_says_that_the_type_of_times_is_never_copied(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    exclude: str,
-    said: bool,  # noqa: FBT001 -- a parameter of the test
-) -> None:
-    path = tmp_path / "replication.yaml"
-    path.write_text(
-        "clusters: {us-east: {bootstrap.servers: s:1}, eu-west: {bootstrap.servers: t:1}}\n"
-        f"flows: {{us-east->eu-west: {{topics: [orders], config.properties.exclude: {exclude}}}}}\n"
-    )
-
-    assert check(str(path), "--lab") == 0
-
-    assert ("message.timestamp.type is not copied" in capsys.readouterr().out) == said
-
-
-def test_config_check_answers_programs_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(str(EXAMPLE), "--json") == 0
-
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["valid"] is True
-    assert answer["flows"][0]["topics"][0] == {
+    assert (answer.code, for_programs.code, for_programs.json["valid"]) == (0, 0, True)
+    assert "us-east->eu-west: exactly once, from earliest" in answer.out
+    assert "orders     ->  us-east.orders" in answer.out
+    assert for_programs.json["flows"][0]["topics"][0] == {
         "topic": "orders",
         "remote_topic": "us-east.orders",
         "consumer_group": "mirrorless.us-east.eu-west.orders",
@@ -484,54 +409,84 @@ def test_config_check_answers_programs_in_json(capsys: pytest.CaptureFixture[str
     }
 
 
-def test_config_check_prints_every_problem_and_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "replication.yaml"
-    file.write_text(
-        EXAMPLE.read_text(encoding="utf-8").replace("earliest", "erliest").replace("arm64", "arm"), encoding="utf-8"
+def test_config_check_forecasts_dollars_and_latency_where_they_are_decided(check: Callable[..., Answer]) -> None:
+    windowed = WRITTEN.replace("mode: prov", "maximum.batching.window.seconds: 5\n    mode: prov")
+
+    def forecast(text: str, rate: str) -> tuple[str, dict[str, Any]]:
+        found = check(text, "--mb-per-second", rate, "--json").json["flows"][0]["forecast"]
+        return check(text, "--mb-per-second", rate).out, found
+
+    by_default, before = forecast(WRITTEN, "1")
+    _, after = forecast(windowed, "1")
+    busy, most = forecast(WRITTEN, "20000")
+
+    alternative = f"${after['dollars_a_month']:,.0f} and 5.3 s"
+    assert f"{alternative} with `maximum.batching.window.seconds: 5`" in by_default
+    assert after["dollars_a_month"] < before["dollars_a_month"]
+    assert before["dollars_a_month_idle"] < before["dollars_a_month"] < most["dollars_a_month"]
+    assert (before["mappings"], before["topics"]) == (4, 4)
+    assert ("! " in by_default, "! " in busy) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said", "expected"),
+    [
+        ("emit.heartbeats.interval.seconds: 60", "$", False),
+        ("emit.heartbeats.interval.seconds: 1", "about $14 a month more than once a minute", True),
+        ("config.properties.exclude: [min.insync.replicas]", "message.timestamp.type is not copied", True),
+        ("config.properties.exclude: [message.timestamp.type]", "message.timestamp.type is not copied", False),
+        ("config.properties.exclude: 'message.*'", "message.timestamp.type is not copied", False),
+    ],
+)
+def test_config_check_prices_frequent_heartbeats_and_names_what_is_never_copied(
+    check: Callable[..., Answer], keys: str, said: str, *, expected: bool
+) -> None:
+    answer = check(replication_yaml(f"us-east->eu-west: {{topics: [orders], {keys}}}"), "--lab")
+
+    assert (answer.code, said in answer.out) == (0, expected)
+
+
+def test_config_check_prints_every_problem_and_exits_2(check: Callable[..., Answer]) -> None:
+    wrong = WRITTEN.replace("earliest", "erliest").replace("arm64", "arm")
+
+    in_words, in_json = check(wrong), check(wrong, "--json")
+
+    assert (in_words.code, in_json.code, in_json.json["valid"]) == (2, 2, False)
+    fields = [problem["field"] for problem in in_json.json["problems"]]
+    assert fields == ["defaults.start", "defaults.function.architecture"]
+    assert all(field in in_words.err for field in fields)
+
+
+def test_config_check_of_no_file_exits_2(command: Command, tmp_path: Path) -> None:
+    answer = command("config", "check", str(tmp_path / "none.yaml"))
+
+    assert (answer.code, "cannot be read" in answer.err) == (2, True)
+
+
+def test_config_check_says_what_is_scheduled(check: Callable[..., Answer]) -> None:
+    flow = (
+        "a->b: {topics: [orders, logs], trigger: schedule, trigger.overrides: {orders: mapping}, "
+        "schedule: {interval.seconds: 300, shards: 2}}"
     )
+    ends = {"a": "bootstrap.servers: a1:9092", "b": "bootstrap.servers: b1:9092, region: eu-west-1"}
+    text = replication_yaml(flow, clusters=ends)
 
-    assert check(str(file)) == 2
-    in_words = capsys.readouterr().err
-    assert check(str(file), "--json") == 2
-    in_json = json.loads(capsys.readouterr().out)
+    refused = check(text)  # what `make synth` would refuse, too
+    assert (refused.code, "is deployed in its account, and none is written" in refused.err) == (2, True)
+    in_words = check(text, "--lab").out
+    (found,) = check(text, "--lab", "--json").json["flows"]
 
-    assert "defaults.start" in in_words
-    assert "defaults.function.architecture" in in_words
-    assert [problem["field"] for problem in in_json["problems"]] == ["defaults.start", "defaults.function.architecture"]
-    assert in_json["valid"] is False
-
-
-def test_config_check_of_no_file_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(str(tmp_path / "none.yaml")) == 2
-    assert "cannot be read" in capsys.readouterr().err
+    assert "scheduled topics are read every 300 s in eu-west-1, by 2 runs of 512 MB" in in_words
+    assert "logs    ->  a.logs, by schedule\n" in in_words
+    assert "orders  ->  a.orders\n" in in_words
+    assert {each["topic"]: each["trigger"] for each in found["topics"]} == {"orders": "mapping", "logs": "schedule"}
+    assert (found["schedule"]["interval_seconds"], found["schedule"]["region"]) == (300, "eu-west-1")
 
 
 def test_a_topic_of_one_letter_is_replicated_by_a_schedule() -> None:
     flow = configuration("topics: [o], trigger: schedule").flow("a->b")
 
     assert flow.triggers.of("o") == "schedule"
-
-
-def test_config_check_says_what_is_scheduled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "replication.yaml"
-    file.write_text(
-        "clusters: {a: {bootstrap.servers: a1:9092}, b: {bootstrap.servers: b1:9092, region: eu-west-1}}\n"
-        "flows: {a->b: {topics: [orders, logs], trigger: schedule, trigger.overrides: {orders: mapping}, "
-        "schedule: {interval.seconds: 300, shards: 2}}}\n"
-    )
-
-    assert check(str(file)) == 2  # what `make synth` would refuse, too
-    assert "is deployed in its account, and none is written" in capsys.readouterr().err
-    assert check(str(file), "--lab") == 0
-    in_words = capsys.readouterr().out
-    assert check(str(file), "--lab", "--json") == 0
-    (flow,) = json.loads(capsys.readouterr().out)["flows"]
-
-    assert "scheduled topics are read every 300 s in eu-west-1, by 2 runs of 512 MB" in in_words
-    assert "logs    ->  a.logs, by schedule\n" in in_words
-    assert "orders  ->  a.orders\n" in in_words
-    assert {each["topic"]: each["trigger"] for each in flow["topics"]} == {"orders": "mapping", "logs": "schedule"}
-    assert (flow["schedule"]["interval_seconds"], flow["schedule"]["region"]) == (300, "eu-west-1")
 
 
 @pytest.mark.parametrize(

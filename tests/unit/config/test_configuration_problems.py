@@ -69,68 +69,60 @@ PAIR = ("a->b: {topics: [orders]}", "b->a: {topics: [orders]}")
 MARKED = "defaults: {replication.policy: identity, loop.prevention: header, "
 IN_CIRCLES = MARKED + "sync.topic.acls.enabled: false, sync.topic.configs.enabled: false}"
 
+
+def last_key(keys: str) -> str:
+    """The place of the last key of a section's text, in the sections in which it stands."""
+    at, path = load_yaml(f"{{{keys}}}"), list[str]()
+    while isinstance(at, dict) and at:
+        key, at = list(at.items())[-1]
+        path.append(str(key))
+    return ".".join(path)
+
+
+Case = tuple[str, str, str]
+"""A text, the field of its problem, and what its hint has. The field is the last key, unless another place is named."""
+
+
+def flow(keys: str, hint: str, at: str = "") -> Case:
+    text = keys if keys.startswith("topics:") else f"topics: [orders], {keys}"
+    return document(f"a->b: {{{text}}}"), f"flows.a->b.{at or last_key(keys)}", hint
+
+
+def source(keys: str, hint: str, at: str = "", **others: str) -> Case:
+    text = keys if "bootstrap.servers" in keys else f"bootstrap.servers: a1:9092, {keys}"
+    return cluster(text, **others), f"clusters.a.{at or last_key(keys)}", hint
+
+
+def defaults(keys: str, hint: str, at: str = "") -> Case:
+    return document(rest=f"defaults: {{{keys}}}"), f"defaults.{at or last_key(keys)}", hint
+
+
+def deployment(keys: str, hint: str, at: str = "") -> Case:
+    return document(rest=f"deployment: {{{keys}}}"), f"deployment.{at or last_key(keys)}", hint
+
+
 CASES = {
     # unknown keys
-    "a misspelt key": (
-        document("a->b: {topics: [orders], emit.hearbeats.enabled: true}"),
-        "flows.a->b.emit.hearbeats.enabled",
-        "did you mean `emit.heartbeats.enabled`?",
+    "a misspelt key": flow("emit.hearbeats.enabled: true", "did you mean `emit.heartbeats.enabled`?"),
+    "underscores for dots": flow("replication_factor: 3", "did you mean `replication.factor`?"),
+    "a key in the wrong section": flow("batch.size: 3", "`batch.size` belongs to `mapping:` of a flow"),
+    "a key cut into pieces": flow("emit: {heartbeats: {enabled: true}}", "`emit.heartbeats.enabled: …`", "emit"),
+    "a key of a flow at a cluster": source(
+        "emit.offset-syncs.enabled: true", "`emit.offset-syncs.enabled` belongs to a flow, or `defaults`"
     ),
-    "underscores for dots": (
-        document("a->b: {topics: [orders], replication_factor: 3}"),
-        "flows.a->b.replication_factor",
-        "did you mean `replication.factor`?",
+    "a key of the deployment in a flow": flow("log.retention.days: 7", "`log.retention.days` belongs to `deployment`"),
+    "a key of spark in the deployment": deployment(
+        "maximum.vcpu: 8", "`maximum.vcpu` belongs to `spark:` of `deployment`"
     ),
-    "a key in the wrong section": (
-        document("a->b: {topics: [orders], batch.size: 3}"),
-        "flows.a->b.batch.size",
-        "`batch.size` belongs to `mapping:` of a flow",
-    ),
-    "a key cut into pieces": (
-        document("a->b: {topics: [orders], emit: {heartbeats: {enabled: true}}}"),
-        "flows.a->b.emit",
-        "`emit.heartbeats.enabled: …`",
-    ),
-    "a key of a flow at a cluster": (
-        cluster("bootstrap.servers: a1:9092, emit.offset-syncs.enabled: true"),
-        "clusters.a.emit.offset-syncs.enabled",
-        "`emit.offset-syncs.enabled` belongs to a flow, or `defaults`",
-    ),
-    "a key of the deployment in a flow": (
-        document("a->b: {topics: [orders], log.retention.days: 7}"),
-        "flows.a->b.log.retention.days",
-        "`log.retention.days` belongs to `deployment`",
-    ),
-    "a key of spark in the deployment": (
-        document(rest="deployment: {maximum.vcpu: 8}"),
-        "deployment.maximum.vcpu",
-        "`maximum.vcpu` belongs to `spark:` of `deployment`",
-    ),
-    "a key of mm2 that has no counterpart": (
-        document(rest="defaults: {tasks.max: 4}"),
-        "defaults.tasks.max",
-        "`mapping: {maximum.pollers: …}`",
-    ),
-    "a client option that breaks exactly once": (
-        cluster("bootstrap.servers: a1:9092, producer.acks: 1"),
-        "clusters.a.producer.acks",
-        "exactly once depends on `all`",
-    ),
-    "a password in the file": (
-        cluster("bootstrap.servers: a1:9092, sasl.jaas.config: x"),
-        "clusters.a.sasl.jaas.config",
-        "a password has no place in this file",
-    ),
+    "a key of mm2 that has no counterpart": defaults("tasks.max: 4", "`mapping: {maximum.pollers: …}`"),
+    "a client option that breaks exactly once": source("producer.acks: 1", "exactly once depends on `all`"),
+    "a password in the file": source("sasl.jaas.config: x", "a password has no place in this file"),
     "an unknown section": (document(rest="flow: {}"), "flow", "did you mean `flows`?"),
-    "too little memory to copy what no event can carry": (
-        document("a->b: {topics: [orders], oversize: copy, function: {memory.mb: 128}}"),
-        "flows.a->b.function.memory.mb",
-        "write 256 or more, or `oversize: ledger`",
+    "too little memory to copy what no event can carry": flow(
+        "oversize: copy, function: {memory.mb: 128}", "write 256 or more, or `oversize: ledger`"
     ),
-    "too little time to copy what no event can carry": (
-        document("a->b: {topics: [orders], oversize: copy, function: {timeout.seconds: 20}}"),
-        "flows.a->b.function.timeout.seconds",
-        "write 30 or more, or `oversize: ledger`",
+    "too little time to copy what no event can carry": flow(
+        "oversize: copy, function: {timeout.seconds: 20}", "write 30 or more, or `oversize: ledger`"
     ),
     # the document
     "a key written twice": (
@@ -138,8 +130,8 @@ CASES = {
         "flows.a->b",
         "keep one of the two",
     ),
-    "a merge key": (document(rest="defaults: {<<: {delivery: at_least_once}}"), "defaults.<<", "remove it"),
-    "a tag": (document("a->b: {topics: [orders], start: !!str latest}"), "flows.a->b.start", "quotes make text"),
+    "a merge key": defaults("<<: {delivery: at_least_once}", "remove it", "<<"),
+    "a tag": flow("start: !!str latest", "quotes make text"),
     "sections in sections": (document(rest=f"defaults: {'{a: ' * 20}1{'}' * 20}"), "defaults" + ".a" * 11, "remove"),
     "no yaml at all": ("flows: [\n", "", "look at the indentation"),
     "a section that contains itself": (
@@ -171,173 +163,82 @@ CASES = {
     "a flow to itself": (document("a->a: {topics: [orders]}"), "flows.a->a", "name two different clusters"),
     "no arrow": (document("a-b: {topics: [orders]}"), "flows.a-b", "for example `a->b`"),
     # types and ranges
-    "a number in quotes": (
-        document("a->b: {topics: [orders], mapping: {batch.size: '500'}}"),
-        "flows.a->b.mapping.batch.size",
-        "write a whole number from 1 to 10,000, without quotes",
+    "a number in quotes": flow("mapping: {batch.size: '500'}", "write a whole number from 1 to 10,000, without quotes"),
+    "a number that is too large": flow("mapping: {batch.size: 20000}", "write a whole number from 1 to 10,000"),
+    "an interval of nothing": flow("emit.checkpoints.interval.seconds: 0", "write a whole number from 1 to 86,400"),
+    "a truth value in words": flow("enabled: yes", "write `true` or `false`"),
+    "a truth value of yaml 1.1": flow("enabled: on", "write `true` or `false`"),
+    "a value where a list belongs": deployment("kms.key.arns: mine", "write a list"),
+    "a tag's value that aws does not take": deployment(
+        "tags: {flow: a->b}", "use letters a-z, digits, spaces and `. _ : / = + - @`", "tags"
     ),
-    "a number that is too large": (
-        document("a->b: {topics: [orders], mapping: {batch.size: 20000}}"),
-        "flows.a->b.mapping.batch.size",
-        "write a whole number from 1 to 10,000",
-    ),
-    "an interval of nothing": (
-        document("a->b: {topics: [orders], emit.checkpoints.interval.seconds: 0}"),
-        "flows.a->b.emit.checkpoints.interval.seconds",
-        "write a whole number from 1 to 86,400",
-    ),
-    "a truth value in words": (
-        document("a->b: {topics: [orders], enabled: yes}"),
-        "flows.a->b.enabled",
-        "write `true` or `false`",
-    ),
-    "a truth value of yaml 1.1": (
-        document("a->b: {topics: [orders], enabled: on}"),
-        "flows.a->b.enabled",
-        "write `true` or `false`",
-    ),
-    "a value where a list belongs": (
-        document(rest="deployment: {kms.key.arns: mine}"),
-        "deployment.kms.key.arns",
-        "write a list",
-    ),
-    "a tag's value that aws does not take": (
-        document(rest="deployment: {tags: {flow: a->b}}"),
-        "deployment.tags",
-        "use letters a-z, digits, spaces and `. _ : / = + - @`",
-    ),
-    "a tag without a name": (document(rest="deployment: {tags: {'': x}}"), "deployment.tags", "write 1 to 128"),
-    "a tag of aws's own": (document(rest="deployment: {tags: {'aws:x': y}}"), "deployment.tags", "another prefix"),
-    "an octal number": (
-        document("a->b: {topics: [orders], mapping: {batch.size: 0o17}}"),
-        "flows.a->b.mapping.batch.size",
-        "write a whole number from 1 to 10,000",
-    ),
-    "a number with underscores": (
-        document("a->b: {topics: [orders], mapping: {batch.size: 1_000}}"),
-        "flows.a->b.mapping.batch.size",
-        "write a whole number from 1 to 10,000",
-    ),
-    "an account without quotes": (
-        cluster("bootstrap.servers: a1:9092, account: 111122223333"),
-        "clusters.a.account",
-        "put it in quotes: account: '111122223333'",
-    ),
-    "a choice that does not exist": (
-        document("a->b: {topics: [orders], delivery: exactly-once}"),
-        "flows.a->b.delivery",
-        "did you mean `exactly_once`?",
-    ),
-    "a section where a value belongs": (
-        document("a->b: {topics: [orders], mapping: provisioned}"),
-        "flows.a->b.mapping",
-        "write keys below it",
-    ),
-    "a batching window that is too long": (
-        document("a->b: {topics: [orders], mapping: {maximum.batching.window.seconds: 301}}"),
-        "flows.a->b.mapping.maximum.batching.window.seconds",
-        "from 0 to 300",
-    ),
-    "no replica": (
-        document("a->b: {topics: [orders], replication.factor: 0}"),
-        "flows.a->b.replication.factor",
-        "write 1 or more, or -1",
-    ),
-    "a region that is none": (
-        cluster("bootstrap.servers: a1:9092, region: Virginia"),
-        "clusters.a.region",
-        "like `us-east-1`",
-    ),
+    "a tag without a name": deployment("tags: {'': x}", "write 1 to 128", "tags"),
+    "a tag of aws's own": deployment("tags: {'aws:x': y}", "another prefix", "tags"),
+    "an octal number": flow("mapping: {batch.size: 0o17}", "write a whole number from 1 to 10,000"),
+    "a number with underscores": flow("mapping: {batch.size: 1_000}", "write a whole number from 1 to 10,000"),
+    "an account without quotes": source("account: 111122223333", "put it in quotes: account: '111122223333'"),
+    "a choice that does not exist": flow("delivery: exactly-once", "did you mean `exactly_once`?"),
+    "a section where a value belongs": flow("mapping: provisioned", "write keys below it"),
+    "a batching window that is too long": flow("mapping: {maximum.batching.window.seconds: 301}", "from 0 to 300"),
+    "no replica": flow("replication.factor: 0", "write 1 or more, or -1"),
+    "a region that is none": source("region: Virginia", "like `us-east-1`"),
     # clusters
     "a cluster without brokers": (
         cluster("region: us-east-1"),
         "clusters.a.bootstrap.servers",
         "aws kafka get-bootstrap-brokers",
     ),
-    "an empty list of brokers": (
-        cluster("bootstrap.servers: []"),
-        "clusters.a.bootstrap.servers",
-        "write one broker or more",
-    ),
-    "a broker without a port": (
-        cluster("bootstrap.servers: [a1]"),
-        "clusters.a.bootstrap.servers[0]",
-        "write `host:port`",
-    ),
-    "a broker twice": (
-        cluster("bootstrap.servers: [a1:1, a1:1]"),
-        "clusters.a.bootstrap.servers",
-        "remove one of the two",
-    ),
-    "eleven brokers": (
-        cluster(f"bootstrap.servers: [{', '.join(f'a{n}:9092' for n in range(11))}]"),
-        "clusters.a.bootstrap.servers",
-        "remove some",
-    ),
-    "authentication without a type": (
-        cluster("bootstrap.servers: a1:9092, authentication: {secret: x}"),
-        "clusters.a.authentication",
+    "an empty list of brokers": source("bootstrap.servers: []", "write one broker or more"),
+    "a broker without a port": source("bootstrap.servers: [a1]", "write `host:port`", "bootstrap.servers[0]"),
+    "a broker twice": source("bootstrap.servers: [a1:1, a1:1]", "remove one of the two"),
+    "eleven brokers": source(f"bootstrap.servers: [{', '.join(f'a{n}:9092' for n in range(11))}]", "remove some"),
+    "authentication without a type": source(
+        "authentication: {secret: x}",
         "add `type: …`, which is `plaintext`, `tls`, `plain`, `scram`, `oauthbearer`, `mtls` or `iam`",
+        "authentication",
     ),
-    "an unknown authentication": (
-        cluster("bootstrap.servers: a1:9092, authentication: {type: sasl}"),
-        "clusters.a.authentication",
+    "an unknown authentication": source(
+        "authentication: {type: sasl}",
         "write `plaintext`, `tls`, `plain`, `scram`, `oauthbearer`, `mtls` or `iam`",
+        "authentication",
     ),
-    "scram without a secret": (
-        cluster("bootstrap.servers: a1:9092, authentication: {type: scram}"),
-        "clusters.a.authentication.secret",
+    "scram without a secret": source(
+        "authentication: {type: scram}",
         "add `secret: …`. Secrets Manager name or ARN of `username` and `password`",
+        "authentication.secret",
     ),
-    "mtls without a secret": (
-        cluster("bootstrap.servers: a1:9092, authentication: {type: mtls}"),
-        "clusters.a.authentication.secret",
-        "`certificate` and `privateKey`",
+    "mtls without a secret": source(
+        "authentication: {type: mtls}", "`certificate` and `privateKey`", "authentication.secret"
     ),
-    "plain without a secret": (
-        cluster("bootstrap.servers: a1:9092, authentication: {type: plain}"),
-        "clusters.a.authentication.secret",
-        "`username` and `password`",
+    "plain without a secret": source(
+        "authentication: {type: plain}", "`username` and `password`", "authentication.secret"
     ),
-    "oauthbearer without a secret": (
-        cluster("bootstrap.servers: a1:9092, authentication: {type: oauthbearer}"),
-        "clusters.a.authentication.secret",
+    "oauthbearer without a secret": source(
+        "authentication: {type: oauthbearer}",
         "`oauthTokenEndpointUrl` (HTTPS), `oauthClientId` and `oauthClientSecret`",
+        "authentication.secret",
     ),
-    "a scope that no mapping takes": (
-        cluster('bootstrap.servers: a1:9092, authentication: {type: oauthbearer, secret: x, scope: "a,b"}'),
-        "clusters.a.authentication.scope",
-        "letters, digits, spaces",
+    "a scope that no mapping takes": source(
+        'authentication: {type: oauthbearer, secret: x, scope: "a,b"}', "letters, digits, spaces"
     ),
-    "a password on msk": (
-        cluster(f"{MSK}, authentication: {{type: plain, secret: x}}"),
-        "clusters.a.authentication.type",
-        "write `scram`, `mtls` or `iam`",
+    "a password on msk": source(
+        f"{MSK}, authentication: {{type: plain, secret: x}}", "write `scram`, `mtls` or `iam`", "authentication.type"
     ),
-    "tokens on msk": (
-        cluster(f"{MSK}, authentication: {{type: oauthbearer, secret: x}}"),
-        "clusters.a.authentication.type",
-        "remove `msk.cluster.arn`",
+    "tokens on msk": source(
+        f"{MSK}, authentication: {{type: oauthbearer, secret: x}}", "remove `msk.cluster.arn`", "authentication.type"
     ),
-    "tokens in china": (
-        cluster(
-            "bootstrap.servers: a1:9092, region: cn-north-1, authentication: {type: oauthbearer, secret: x}",
-            flow=AT_SOURCE,
-        ),
-        "clusters.a.authentication.type",
+    "tokens in china": source(
+        "region: cn-north-1, authentication: {type: oauthbearer, secret: x}",
         "write `plain`, `scram` or `mtls`",
+        "authentication.type",
+        flow=AT_SOURCE,
     ),
-    "an authority of one's own for msk's tls": (
-        cluster(f"{MSK}, authentication: {{type: tls, ca: x}}"),
-        "clusters.a.authentication.ca",
-        "remove it",
-    ),
-    "tls that no mapping would use": (
-        cluster(
-            f"bootstrap.servers: a1:9092, region: us-east-1, {NETWORK}, authentication: {{type: tls}}", flow=AT_SOURCE
-        ),
-        "clusters.a.authentication.ca",
+    "an authority of one's own for msk's tls": source(f"{MSK}, authentication: {{type: tls, ca: x}}", "remove it"),
+    "tls that no mapping would use": source(
+        f"region: us-east-1, {NETWORK}, authentication: {{type: tls}}",
         "add `ca: …`",
+        "authentication.ca",
+        flow=AT_SOURCE,
     ),
     "tls of an msk cluster that is read from afar": (
         document(
@@ -350,10 +251,11 @@ CASES = {
         "clusters.a.authentication.ca",
         "write `function: {run.in: source}`",
     ),
-    "tls without credentials, and without a vpc": (
-        cluster("bootstrap.servers: a1:9092, region: us-east-1, authentication: {type: tls, ca: x}", flow=AT_SOURCE),
-        "clusters.a.authentication.type",
+    "tls without credentials, and without a vpc": source(
+        "region: us-east-1, authentication: {type: tls, ca: x}",
         "add `vpc` to `a`",
+        "authentication.type",
+        flow=AT_SOURCE,
     ),
     "an authority in another region than its reader": (
         cluster(
@@ -364,30 +266,20 @@ CASES = {
         "clusters.a.authentication.ca",
         "replicate it to us-east-1",
     ),
-    "a secret for iam": (
-        cluster("bootstrap.servers: a1:9092, region: us-east-1, authentication: {type: iam, secret: x}"),
-        "clusters.a.authentication.secret",
-        "remove it",
-    ),
-    "iam without a region": (
-        cluster("bootstrap.servers: a1:9092, authentication: {type: iam}"),
-        "clusters.a.region",
-        "add `region: us-east-1`",
-    ),
-    "a port of msk for another authentication": (
-        cluster(f"{MSK.replace('19096', '9098')}, authentication: {{type: mtls, secret: x}}"),
-        "clusters.a.bootstrap.servers[0]",
+    "a secret for iam": source("region: us-east-1, authentication: {type: iam, secret: x}", "remove it"),
+    "iam without a region": source("authentication: {type: iam}", "add `region: us-east-1`", "region"),
+    "a port of msk for another authentication": source(
+        f"{MSK.replace('19096', '9098')}, authentication: {{type: mtls, secret: x}}",
         "write port 9094",
+        "bootstrap.servers[0]",
     ),
-    "a public port of msk for another authentication, by its name": (
-        cluster("bootstrap.servers: b-1-public.a.abc.c1.kafka.us-east-1.amazonaws.com:9196, region: us-east-1"),
-        "clusters.a.bootstrap.servers[0]",
+    "a public port of msk for another authentication, by its name": source(
+        "bootstrap.servers: b-1-public.a.abc.c1.kafka.us-east-1.amazonaws.com:9196, region: us-east-1",
         "write port 9092",
+        "bootstrap.servers[0]",
     ),
-    "a port of ipv6 for another authentication": (
-        cluster(f"{MSK.replace('19096', '20096')}, authentication: {{type: iam}}"),
-        "clusters.a.bootstrap.servers[0]",
-        "write port 9098",
+    "a port of ipv6 for another authentication": source(
+        f"{MSK.replace('19096', '20096')}, authentication: {{type: iam}}", "write port 9098", "bootstrap.servers[0]"
     ),
     "replicas that serverless does not have": (
         cluster("bootstrap.servers: a1:9092, region: us-east-1", target=SERVERLESS),
@@ -399,138 +291,89 @@ CASES = {
         "flows.a->b.heartbeats.topic.replication.factor",
         "write `heartbeats.topic.replication.factor: -1`",
     ),
-    "serverless by a password": (
-        cluster(
-            f"{SERVERLESS.partition(', authentication')[0].replace('9098', '9094')}, authentication: {{type: tls}}",
-            target=AT_B,
-        ),
-        "clusters.a.authentication.type",
+    "serverless by a password": source(
+        f"{SERVERLESS.partition(', authentication')[0].replace('9098', '9094')}, authentication: {{type: tls}}",
         "write `authentication: {type: iam}`",
+        target=AT_B,
     ),
-    "a port below those of a vpc connection": (
-        cluster(f"{CONNECTED}, bootstrap.servers: 'a1:14000,a2:14001,a3:14100'"),
-        "clusters.a.bootstrap.servers[0]",
+    "a port below those of a vpc connection": source(
+        f"{CONNECTED}, bootstrap.servers: 'a1:14000,a2:14001,a3:14100'",
         "`BootstrapBrokerStringVpcConnectivity…`",
+        "bootstrap.servers[0]",
     ),
-    "a port above those of a vpc connection": (
-        cluster(f"{CONNECTED}, bootstrap.servers: 'a1:14001,a2:14100,a3:14101'"),
-        "clusters.a.bootstrap.servers[2]",
+    "a port above those of a vpc connection": source(
+        f"{CONNECTED}, bootstrap.servers: 'a1:14001,a2:14100,a3:14101'",
         "name the cluster's ARN",
+        "bootstrap.servers[2]",
     ),
-    "a vpc connection without authentication": (
-        cluster(f"{CONNECTED.replace('iam', 'tls')}, bootstrap.servers: a1:14001"),
-        "clusters.a.authentication.type",
+    "a vpc connection without authentication": source(
+        f"{CONNECTED.replace('iam', 'tls')}, bootstrap.servers: a1:14001",
         "write `iam`, `scram` or `mtls`",
+        "authentication.type",
     ),
-    "a region that is not the arn's": (cluster(f"{MSK}, region: us-west-2"), "clusters.a.region", "write 'us-east-1'"),
-    "a weak hash on msk": (
-        cluster(f"{MSK}, authentication: {{type: scram, secret: AmazonMSK_x, {KEY}, mechanism: SCRAM-SHA-256}}"),
-        "clusters.a.authentication.mechanism",
+    "a region that is not the arn's": source(f"{MSK}, region: us-west-2", "write 'us-east-1'"),
+    "a weak hash on msk": source(
+        f"{MSK}, authentication: {{type: scram, secret: AmazonMSK_x, {KEY}, mechanism: SCRAM-SHA-256}}",
         "write `mechanism: SCRAM-SHA-512`",
     ),
-    "a secret that msk does not take": (
-        cluster(f"{MSK}, authentication: {{type: scram, secret: kafka}}"),
-        "clusters.a.authentication.secret",
-        "name a secret that does",
+    "a secret that msk does not take": source(
+        f"{MSK}, authentication: {{type: scram, secret: kafka}}", "name a secret that does"
     ),
-    "a secret of msk without its key": (
-        cluster(f"{MSK}, authentication: {{type: scram, secret: AmazonMSK_x}}"),
-        "clusters.a.authentication.secret.kms.key.arn",
+    "a secret of msk without its key": source(
+        f"{MSK}, authentication: {{type: scram, secret: AmazonMSK_x}}",
         "add `secret.kms.key.arn: arn:aws:kms:…`",
+        "authentication.secret.kms.key.arn",
     ),
     "one secret for clusters of msk in two regions": (
         cluster(AT_MSK_BY_SCRAM, target=AT_MSK_BY_SCRAM.replace("us-east-1", "eu-west-1")),
         "clusters.b.authentication.secret",
         "make a secret for each cluster, for example `AmazonMSK_x_b`",
     ),
-    "a secret of msk without its key, by its arn": (
-        cluster(f"bootstrap.servers: a1:9096, authentication: {{type: scram, secret: '{AT_MSK}'}}"),
-        "clusters.a.authentication.secret.kms.key.arn",
+    "a secret of msk without its key, by its arn": source(
+        f"bootstrap.servers: a1:9096, authentication: {{type: scram, secret: '{AT_MSK}'}}",
         "a multi-region key",
+        "authentication.secret.kms.key.arn",
     ),
-    "an authority of one's own on msk": (
-        cluster(f"{MSK}, authentication: {{type: mtls, secret: x, ca: y}}"),
-        "clusters.a.authentication.ca",
-        "remove it",
-    ),
-    "a secret in another region than its reader": (
-        cluster(
-            f"bootstrap.servers: a1:1, region: us-east-1, authentication: {{type: scram, secret: '{KEPT_IN_EUROPE}'}}",
-            flow="topics: [orders], function: {run.in: source}",
-        ),
-        "clusters.a.authentication.secret",
+    "an authority of one's own on msk": source(f"{MSK}, authentication: {{type: mtls, secret: x, ca: y}}", "remove it"),
+    "a secret in another region than its reader": source(
+        f"bootstrap.servers: a1:1, region: us-east-1, authentication: {{type: scram, secret: '{KEPT_IN_EUROPE}'}}",
         "replicate it to us-east-1",
+        flow="topics: [orders], function: {run.in: source}",
     ),
-    "a network without security groups": (
-        cluster("bootstrap.servers: a1:9092, vpc: {subnets: [subnet-1]}"),
-        "clusters.a.vpc.security.groups",
-        "add `security.groups: …`",
+    "a network without security groups": source(
+        "vpc: {subnets: [subnet-1]}", "add `security.groups: …`", "vpc.security.groups"
     ),
     # topics
     "no topics": (document("a->b: {delivery: exactly_once}"), "flows.a->b.topics", "add `topics: [orders]`"),
-    "an invalid pattern": (
-        document("a->b: {topics: [orders, 'pay[']}"),
-        "flows.a->b.topics[1]",
-        "put a backslash before a sign that means itself",
+    "an invalid pattern": flow(
+        "topics: [orders, 'pay[']", "put a backslash before a sign that means itself", "topics[1]"
     ),
-    "a shell's star": (document("a->b: {topics: ['*']}"), "flows.a->b.topics[0]", "write `.*` for anything"),
-    "an invalid exclusion": (
-        document("a->b: {topics: [orders], topics.exclude: '('}"),
-        "flows.a->b.topics.exclude[0]",
-        "put a backslash",
-    ),
-    "an invalid group pattern": (
-        document("a->b: {topics: [orders], groups: '+'}"),
-        "flows.a->b.groups[0]",
-        "put a backslash",
-    ),
-    "a topic of one letter": (document("a->b: {topics: [o]}"), "flows.a->b.topics[0]", "rename the topic"),
+    "a shell's star": flow("topics: ['*']", "write `.*` for anything", "topics[0]"),
+    "an invalid exclusion": flow("topics.exclude: '('", "put a backslash", "topics.exclude[0]"),
+    "an invalid group pattern": flow("groups: '+'", "put a backslash", "groups[0]"),
+    "a topic of one letter": flow("topics: [o]", "rename the topic", "topics[0]"),
     # triggers and schedules
-    "no trigger": (document("a->b: {topics: [orders], trigger: schedul}"), "flows.a->b.trigger", "`schedule`?"),
-    "no trigger of an entry": (
-        document("a->b: {topics: [orders], trigger.overrides: {orders: off}}"),
-        "flows.a->b.trigger.overrides.orders",
-        "write `mapping` or `schedule`",
+    "no trigger": flow("trigger: schedul", "`schedule`?"),
+    "no trigger of an entry": flow("trigger.overrides: {orders: off}", "write `mapping` or `schedule`"),
+    "an entry that is no pattern": flow("trigger.overrides: {'[': schedule}", "put a backslash", "trigger.overrides"),
+    "an entry of another topic": flow(
+        "topics: [orders, 'p.*'], trigger.overrides: {bills: schedule}", "add the topic to `topics`"
     ),
-    "an entry that is no pattern": (
-        document("a->b: {topics: [orders], trigger.overrides: {'[': schedule}}"),
-        "flows.a->b.trigger.overrides",
-        "put a backslash",
-    ),
-    "an entry of another topic": (
-        document("a->b: {topics: [orders, 'p.*'], trigger.overrides: {bills: schedule}}"),
-        "flows.a->b.trigger.overrides.bills",
-        "add the topic to `topics`",
-    ),
-    "an entry that an earlier one covers": (
-        document("a->b: {topics: [orders, 'p.*'], trigger.overrides: {'p.*': schedule, pay: mapping}}"),
-        "flows.a->b.trigger.overrides.pay",
-        "write it above 'p.*'",
+    "an entry that an earlier one covers": flow(
+        "topics: [orders, 'p.*'], trigger.overrides: {'p.*': schedule, pay: mapping}", "write it above 'p.*'"
     ),
     "a pattern without a topic": (
         document(FLOW, rest="defaults: {trigger.overrides: {'b.*': schedule}}"),
         "defaults.trigger.overrides.b.*",
         "add such topics to `topics`",
     ),
-    "schedules without a refresh": (
-        document("a->b: {topics: [orders], trigger: schedule, refresh.topics.enabled: false}"),
-        "flows.a->b.trigger",
-        "`refresh.topics.enabled: true`",
+    "schedules without a refresh": flow(
+        "trigger: schedule, refresh.topics.enabled: false", "`refresh.topics.enabled: true`", "trigger"
     ),
-    "half a minute": (
-        document("a->b: {topics: [orders], schedule: {interval.seconds: 90}}"),
-        "flows.a->b.schedule.interval.seconds",
-        "write 60 or 120",
-    ),
-    "an interval of seconds": (
-        document("a->b: {topics: [orders], schedule: {interval.seconds: 30}}"),
-        "flows.a->b.schedule.interval.seconds",
-        "from 60 to 86,400",
-    ),
-    "an interval of what is continuous": (
-        document("a->b: {topics: [orders], schedule: {interval.seconds: 60, continuous: true}}"),
-        "flows.a->b.schedule.interval.seconds",
-        "`continuous: false`",
+    "half a minute": flow("schedule: {interval.seconds: 90}", "write 60 or 120"),
+    "an interval of seconds": flow("schedule: {interval.seconds: 30}", "from 60 to 86,400"),
+    "an interval of what is continuous": flow(
+        "schedule: {interval.seconds: 60, continuous: true}", "`continuous: false`", "schedule.interval.seconds"
     ),
     "an interval of what the defaults make continuous": (
         document(
@@ -540,48 +383,25 @@ CASES = {
         "flows.a->b.schedule.interval.seconds",
         "remove it",
     ),
-    "a shard too many": (
-        document("a->b: {topics: [orders], schedule: {shards: 65}}"),
-        "flows.a->b.schedule.shards",
-        "from 1 to 64",
-    ),
-    "a secret where scheduled topics are not read": (
-        cluster(
-            f"bootstrap.servers: a1:9096, region: us-east-1, authentication: {{type: scram, secret: '{AT_HOME}'}}",
-            flow="topics: [orders], trigger: schedule, function: {run.in: source}",
-            target="bootstrap.servers: b1:9092, region: eu-west-1",
-        ),
-        "clusters.a.authentication.secret",
+    "a shard too many": flow("schedule: {shards: 65}", "from 1 to 64"),
+    "a secret where scheduled topics are not read": source(
+        f"bootstrap.servers: a1:9096, region: us-east-1, authentication: {{type: scram, secret: '{AT_HOME}'}}",
         "`schedule: {run.in: …}`",
+        flow="topics: [orders], trigger: schedule, function: {run.in: source}",
+        target="bootstrap.servers: b1:9092, region: eu-west-1",
     ),
-    "a topic with a blank": (document("a->b: {topics: [my orders]}"), "flows.a->b.topics[0]", "use letters, digits"),
-    "a topic that is too long": (document(f"a->b: {{topics: [{'x' * 250}]}}"), "flows.a->b.topics[0]", "rename it"),
-    "a remote topic that is too long": (
-        document(f"a->b: {{topics: [{'x' * 248}]}}"),
-        "flows.a->b.topics[0]",
-        "shorten the source's alias",
+    "a topic with a blank": flow("topics: [my orders]", "use letters, digits", "topics[0]"),
+    "a topic that is too long": flow(f"topics: [{'x' * 250}]", "rename it", "topics[0]"),
+    "a remote topic that is too long": flow(f"topics: [{'x' * 248}]", "shorten the source's alias", "topics[0]"),
+    "a consumer group that is too long": flow(
+        f"topics: [{'x' * 190}]", "schedule this topic by `trigger.overrides`", "topics[0]"
     ),
-    "a consumer group that is too long": (
-        document(f"a->b: {{topics: [{'x' * 190}]}}"),
-        "flows.a->b.topics[0]",
-        "schedule this topic by `trigger.overrides`",
-    ),
-    "a topic twice": (document("a->b: {topics: [orders, orders]}"), "flows.a->b.topics", "remove one of the two"),
-    "an internal topic": (document("a->b: {topics: [__consumer_offsets]}"), "flows.a->b.topics[0]", "remove it"),
-    "a topic that comes from the target": (
-        document("a->b: {topics: [b.orders]}"),
-        "flows.a->b.topics[0]",
-        "name the original, `orders`",
-    ),
-    "a topic that is excluded": (
-        document("a->b: {topics: [orders], topics.exclude: [orders]}"),
-        "flows.a->b.topics[0]",
-        "change the exclusion",
-    ),
-    "a pattern without discovery": (
-        document("a->b: {topics: ['orders-.*'], refresh.topics.enabled: false}"),
-        "flows.a->b.topics[0]",
-        "write `refresh.topics.enabled: true`",
+    "a topic twice": flow("topics: [orders, orders]", "remove one of the two"),
+    "an internal topic": flow("topics: [__consumer_offsets]", "remove it", "topics[0]"),
+    "a topic that comes from the target": flow("topics: [b.orders]", "name the original, `orders`", "topics[0]"),
+    "a topic that is excluded": flow("topics.exclude: [orders]", "change the exclusion", "topics[0]"),
+    "a pattern without discovery": flow(
+        "topics: ['orders-.*'], refresh.topics.enabled: false", "write `refresh.topics.enabled: true`", "topics[0]"
     ),
     "a separator that an alias contains": (
         document(
@@ -591,11 +411,7 @@ CASES = {
         "flows.us-east->b.replication.policy.separator",
         "write a separator that no alias contains",
     ),
-    "a separator that no topic can have": (
-        document("a->b: {topics: [orders], replication.policy.separator: '/'}"),
-        "flows.a->b.replication.policy.separator",
-        "1 to 16 letters",
-    ),
+    "a separator that no topic can have": flow("replication.policy.separator: '/'", "1 to 16 letters"),
     # flows together
     "identity both ways": (
         document(
@@ -627,24 +443,14 @@ CASES = {
         "defaults.replication.policy",
         "write `loop.prevention: header` in each of these flows",
     ),
-    "a header that prefixed names do not need": (
-        document("a->b: {topics: [orders], loop.prevention: header}"),
-        "flows.a->b.loop.prevention",
-        "remove it",
-    ),
+    "a header that prefixed names do not need": flow("loop.prevention: header", "remove it"),
     "configs of topics copied both ways": (
-        document(
-            *PAIR,
-            rest=MARKED + "sync.topic.acls.enabled: false}",
-        ),
+        document(*PAIR, rest=MARKED + "sync.topic.acls.enabled: false}"),
         "flows.b->a.sync.topic.configs.enabled",
         "write `false` in all flows between these clusters but one",
     ),
     "ACLs copied both ways": (
-        document(
-            *PAIR,
-            rest=MARKED + "sync.topic.configs.enabled: false}",
-        ),
+        document(*PAIR, rest=MARKED + "sync.topic.configs.enabled: false}"),
         "flows.b->a.sync.topic.acls.enabled",
         "write `false` in all flows between these clusters but one",
     ),
@@ -691,35 +497,17 @@ CASES = {
         "name different topics",
     ),
     # limits
-    "a transaction longer than its function": (
-        document("a->b: {topics: [orders], transaction.timeout.ms: 60000}"),
-        "flows.a->b.transaction.timeout.ms",
-        "write less than 60,000",
+    "a transaction longer than its function": flow("transaction.timeout.ms: 60000", "write less than 60,000"),
+    "a transaction longer than brokers allow": flow("transaction.timeout.ms: 900001", "from 1,000 to 900,000"),
+    "a function longer than a mapping allows": flow("function: {timeout.seconds: 900}", "from 5 to 840"),
+    "more pollers at least than at most": flow(
+        "mapping: {minimum.pollers: 5, maximum.pollers: 4}", "write 1 to 4", "mapping.minimum.pollers"
     ),
-    "a transaction longer than brokers allow": (
-        document("a->b: {topics: [orders], transaction.timeout.ms: 900001}"),
-        "flows.a->b.transaction.timeout.ms",
-        "from 1,000 to 900,000",
+    "pollers on demand": flow(
+        "mapping: {mode: on-demand, minimum.pollers: 2}", "write `mode: provisioned`, or remove it"
     ),
-    "a function longer than a mapping allows": (
-        document("a->b: {topics: [orders], function: {timeout.seconds: 900}}"),
-        "flows.a->b.function.timeout.seconds",
-        "from 5 to 840",
-    ),
-    "more pollers at least than at most": (
-        document("a->b: {topics: [orders], mapping: {minimum.pollers: 5, maximum.pollers: 4}}"),
-        "flows.a->b.mapping.minimum.pollers",
-        "write 1 to 4",
-    ),
-    "pollers on demand": (
-        document("a->b: {topics: [orders], mapping: {mode: on-demand, minimum.pollers: 2}}"),
-        "flows.a->b.mapping.minimum.pollers",
-        "write `mode: provisioned`, or remove it",
-    ),
-    "partial batch response on demand": (
-        document(rest="defaults: {mapping: {mode: on-demand, partial.batch.response: true}}"),
-        "defaults.mapping.partial.batch.response",
-        "write `mode: provisioned`, or remove it",
+    "partial batch response on demand": defaults(
+        "mapping: {mode: on-demand, partial.batch.response: true}", "write `mode: provisioned`, or remove it"
     ),
     "a poller group that is too large": (
         document(
@@ -737,40 +525,18 @@ CASES = {
         "defaults.mapping.poller.group.name",
         "leave it out, or use another `poller.group.name`",
     ),
-    "a poller group's name with a space": (
-        document("a->b: {topics: [orders], mapping: {poller.group.name: my group}}"),
-        "flows.a->b.mapping.poller.group.name",
-        "up to 128 letters",
-    ),
-    "a retry limit": (
-        document("a->b: {topics: [orders], mapping: {maximum.retry.attempts: 3}}"),
-        "flows.a->b.mapping.maximum.retry.attempts",
-        "or records would be lost",
-    ),
-    "a start without a time zone": (
-        document("a->b: {topics: [orders], start: 2026-01-01T12:00:00}"),
-        "flows.a->b.start",
-        "write 2026-01-01T12:00:00Z for UTC",
-    ),
-    "a start in the future": (
-        document("a->b: {topics: [orders], start: 2026-06-02T00:00:00Z}"),
-        "flows.a->b.start",
-        "write a time that is past",
-    ),
-    "a start in words": (
-        document("a->b: {topics: [orders], start: beginning}"),
-        "flows.a->b.start",
-        "earliest, latest, backfill",
-    ),
-    "group offsets without checkpoints": (
-        document("a->b: {topics: [orders], sync.group.offsets.enabled: true, emit.checkpoints.enabled: false}"),
-        "flows.a->b.sync.group.offsets.enabled",
+    "a poller group's name with a space": flow("mapping: {poller.group.name: my group}", "up to 128 letters"),
+    "a retry limit": flow("mapping: {maximum.retry.attempts: 3}", "or records would be lost"),
+    "a start without a time zone": flow("start: 2026-01-01T12:00:00", "write 2026-01-01T12:00:00Z for UTC"),
+    "a start in the future": flow("start: 2026-06-02T00:00:00Z", "write a time that is past"),
+    "a start in words": flow("start: beginning", "earliest, latest, backfill"),
+    "group offsets without checkpoints": flow(
+        "sync.group.offsets.enabled: true, emit.checkpoints.enabled: false",
         "write `emit.checkpoints.enabled: true`",
+        "sync.group.offsets.enabled",
     ),
-    "settings that no environment variable holds": (
-        cluster(f"bootstrap.servers: [{', '.join(f'{chr(97 + n) * 290}:9092' for n in range(10))}]"),
-        "clusters.a.bootstrap.servers",
-        "two or three are enough",
+    "settings that no environment variable holds": source(
+        f"bootstrap.servers: [{', '.join(f'{chr(97 + n) * 290}:9092' for n in range(10))}]", "two or three are enough"
     ),
 }
 
