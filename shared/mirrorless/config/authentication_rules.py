@@ -16,7 +16,7 @@ from mirrorless.config.problems import Path, Problem
 if TYPE_CHECKING:
     from mirrorless.config.cluster import Cluster
     from mirrorless.config.flow import Flow
-    from mirrorless.config.rules import FlowPaths
+    from mirrorless.config.problems import FlowPaths
 
 
 def problems_with_authentication(cluster: Cluster) -> Iterator[Problem]:

@@ -17,8 +17,8 @@ from ruamel.yaml.nodes import MappingNode, Node
 from mirrorless.chain.lane import FlowName
 from mirrorless.config import yaml_source
 from mirrorless.config.loading import load
-from mirrorless.config.problems import InvalidConfiguration
-from mirrorless.config.rules import PROVISIONED_ONLY, section
+from mirrorless.config.problems import InvalidConfiguration, section
+from mirrorless.config.rules import PROVISIONED_ONLY
 from mirrorless.errors import ConfigurationError
 from mirrorless.planning.flow_plan import PlannedKeys
 

@@ -28,16 +28,14 @@ from mirrorless.config.cluster import Cluster, Mtls, Plaintext, Scram
 from mirrorless.config.flow import Flow
 from mirrorless.config.flow_section import FlowSection
 from mirrorless.config.messages import problems_of
-from mirrorless.config.problems import InvalidConfiguration, Path, Problem
+from mirrorless.config.problems import FlowPaths, InvalidConfiguration, Path, Problem, section
 from mirrorless.config.rules import (
-    FlowPaths,
     problems_between,
     problems_with_cluster,
     problems_with_limits,
     problems_with_names,
     problems_with_pollers,
     problems_with_topics,
-    section,
 )
 from mirrorless.config.schema import DeploymentSection, Document
 from mirrorless.errors import ConfigurationError

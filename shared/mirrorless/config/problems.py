@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mirrorless.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from mirrorless.config.flow import Flow
 
 Path = tuple[str | int, ...]
 """Keys and list positions from the top of the document."""
@@ -60,3 +62,26 @@ class InvalidConfiguration(ConfigurationError):
 
     def __str__(self) -> str:
         return "\n  ".join([f"{self.where}: {self.what} (a retry does not help)", *map(str, self.problems)])
+
+
+def section(data: Any, name: str) -> dict[str, Any]:
+    """Return a section of a document; an empty one where there is none, or no section."""
+    found = data.get(name) if isinstance(data, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPaths:
+    """Paths of values in a document: in a flow itself, or in `defaults`."""
+
+    data: Any
+
+    def of(self, flow: Flow, *keys: str | int) -> Path:
+        """Return the path of a flow's value; within the flow where it is written nowhere."""
+        own, shared = section(section(self.data, "flows"), str(flow.name)), section(self.data, "defaults")
+        names = [key for key in keys if isinstance(key, str)]
+        holder, key = names[:-1], names[-1]
+        for name in holder:
+            own, shared = section(own, name), section(shared, name)
+        written_in_defaults = key in shared and key not in own
+        return ("defaults", *keys) if written_in_defaults else ("flows", str(flow.name), *keys)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 from itertools import combinations
@@ -14,7 +13,7 @@ from mirrorless.chain.lane import ALIAS
 from mirrorless.config.authentication_rules import problems_with_access, problems_with_authentication
 from mirrorless.config.broker_ports import is_connection, problems_with_ports
 from mirrorless.config.flow import LONGEST_GROUP
-from mirrorless.config.problems import Path, Problem
+from mirrorless.config.problems import FlowPaths, Path, Problem, section
 from mirrorless.config.types import START_WORDS
 from mirrorless.flow.filters import NameFilter, is_literal
 from mirrorless.flow.policy import LONGEST_TOPIC
@@ -55,12 +54,6 @@ def problems_with_names(data: Any) -> Iterator[Problem]:
         yield from _provisioned_only(shared, ("defaults", "mapping"))
 
 
-def section(data: Any, name: str) -> dict[str, Any]:
-    """Return a section of a document; an empty one where there is none, or no section."""
-    found = data.get(name) if isinstance(data, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
 def _flow_name(name: str, aliases: list[str]) -> Iterator[Problem]:
     path: Path = ("flows", name)
     source, arrow, target = name.partition("->")
@@ -83,23 +76,6 @@ def _provisioned_only(mapping: dict[str, Any], path: Path) -> Iterator[Problem]:
         if key in mapping:
             hint = "write `mode: provisioned`, or remove it"
             yield Problem(path=(*path, key), what="an on-demand mapping does not have this option", hint=hint)
-
-
-@dataclass(frozen=True, slots=True)
-class FlowPaths:
-    """Paths of values in a document: in a flow itself, or in `defaults`."""
-
-    data: Any
-
-    def of(self, flow: Flow, *keys: str | int) -> Path:
-        """Return the path of a flow's value; within the flow where it is written nowhere."""
-        own, shared = section(section(self.data, "flows"), str(flow.name)), section(self.data, "defaults")
-        names = [key for key in keys if isinstance(key, str)]
-        holder, key = names[:-1], names[-1]
-        for name in holder:
-            own, shared = section(own, name), section(shared, name)
-        written_in_defaults = key in shared and key not in own
-        return ("defaults", *keys) if written_in_defaults else ("flows", str(flow.name), *keys)
 
 
 def problems_with_topics(flow: Flow, paths: FlowPaths) -> Iterator[Problem]:
