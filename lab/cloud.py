@@ -25,15 +25,15 @@ from lab.esm.behaviour import LabBehaviour
 from lab.esm.lambda_api import LambdaApi
 from lab.esm.mapping_api import FunctionName
 from lab.esm.mappings import EventSourceMappings
-from lab.faults.orders import FAULTY_HANDLER, LAYER, FaultOrders
 from lab.functions.control import ControlPlane, control_name, scheduled_function
+from lab.functions.fault_orders import FAULTY_HANDLER, LAYER, FaultOrders
 from lab.functions.function import LambdaFunction
 from lab.servers.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from lab.servers.kafka_broker import REPLICAS
 from lab.servers.process import Server
-from lab.servers.supervisor import Supervisor
+from lab.supervisor import Supervisor
 from mirrorless.config.cluster import Cluster
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import Configuration

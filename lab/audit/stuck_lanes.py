@@ -22,7 +22,6 @@ from botocore.config import Config
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from lab.cloud import Lab
-from lab.faults.schedule import FaultSpan
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import Retriable
@@ -32,6 +31,15 @@ AFTERMATH_SECONDS = 1.0
 """After the end of a fault: a killed server is missed by the next record, not by the last one."""
 ANSWER_SECONDS = 1.0
 ONE_TRY = Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 1})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultSpan:
+    """When a fault was under way, on the clock of `time.monotonic`. One that takes no time ends when it begins."""
+
+    kind: str
+    began: float
+    ended: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,16 +28,17 @@ from confluent_kafka.admin import (
     ConfigResource,
 )
 
+from lab.audit.stuck_lanes import FaultSpan
 from lab.cloud import FlowMapping, Lab, function_name
-from lab.faults.orders import Action, FaultOrders
-from lab.faults.schedule import DEGRADING, DrawnTrigger, FaultKind, FaultSpan, PlannedFault
+from lab.faults.schedule import DEGRADING, DrawnTrigger, FaultKind, PlannedFault
 from lab.faults.topic_changes import ANSWER_SECONDS, insist
 from lab.functions.control import control_name
+from lab.functions.fault_orders import Action, FaultOrders
 from lab.servers.dynamodb import Misbehaviour, MisbehaviourKind
 from lab.servers.kafka import KafkaCluster
 from lab.servers.kafka_broker import REPLICAS, KafkaBroker
 from lab.servers.proxy import NetworkLink
-from lab.servers.supervisor import Supervisor
+from lab.supervisor import Supervisor
 from mirrorless.chain.lane import FlowName
 from mirrorless.config.flow import Flow
 from mirrorless.flow.naming import PULL, pull_schedule

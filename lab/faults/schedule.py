@@ -189,15 +189,6 @@ class PlannedFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FaultSpan:
-    """When a fault was under way, on the clock of `time.monotonic`. One that takes no time ends when it begins."""
-
-    kind: str
-    began: float
-    ended: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """One topic of a run of the soak."""
 

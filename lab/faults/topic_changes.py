@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from lab.audit.topic_reader import ends, read_topic, stable_ends
 from lab.servers.kafka import KafkaCluster
-from lab.servers.supervisor import Supervisor
+from lab.supervisor import Supervisor
 from mirrorless.errors import Retriable
 from mirrorless.verify.comparison import RecordAt, content
 

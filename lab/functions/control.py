@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.packaging import bundle
-from lab.faults.orders import FAULTY_HANDLER, LAYER, FaultOrders
+from lab.functions.fault_orders import FAULTY_HANDLER, LAYER, FaultOrders
 from lab.functions.function import LambdaFunction
 from lab.functions.invocation import Invocation, Invoker
 from mirrorless.config.flow import Flow

@@ -14,7 +14,7 @@ from pathlib import Path
 from lab.audit.audit import audit_topic, totals, wait_until_replicated
 from lab.cloud import Lab
 from lab.drills.workload import Workload
-from lab.servers.kafka_upgrade import features, raise_features, roll
+from lab.kafka_upgrade import features, raise_features, roll
 from mirrorless.config.loading import load
 from tests.benchmarks.harness import Outcome
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lab.faults.orders import FAULTY_HANDLER, LAYER, FaultOrders
+from lab.functions.fault_orders import FAULTY_HANDLER, LAYER, FaultOrders
 from lab.functions.function import FunctionError, LambdaFunction
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
+from lab.kafka_upgrade import features, raise_features, roll
 from lab.servers.artifacts import DEFAULT_KAFKA
-from lab.servers.kafka_upgrade import features, raise_features, roll
 from tests.support.flow_stage import Stage
 
 pytestmark = pytest.mark.integration

@@ -17,7 +17,6 @@ import pytest
 from lab.cloud import Lab
 from lab.drills.soak import SEEDS
 from lab.faults.injector import AT_STEP, FARTHEST_MS, MISBEHAVIOURS, NARROWEST, Degradations
-from lab.faults.orders import LAYER, FaultOrders
 from lab.faults.schedule import (
     DEGRADING,
     DESTROYED_BEFORE,
@@ -37,6 +36,7 @@ from lab.faults.schedule import (
     draw,
     draw_run,
 )
+from lab.functions.fault_orders import LAYER, FaultOrders
 from lab.servers.dynamodb import DynamoDbProxy, MisbehaviourKind
 from lab.servers.process import free_port
 from lab.servers.proxy import NetworkLink

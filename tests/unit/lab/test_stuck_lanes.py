@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.audit.stuck_lanes import AFTERMATH_SECONDS, StuckTime, StuckTimes, longest_by_fault
-from lab.faults.schedule import FaultSpan
+from lab.audit.stuck_lanes import AFTERMATH_SECONDS, FaultSpan, StuckTime, StuckTimes, longest_by_fault
 
 
 def looked(*looks: tuple[float, int, int], end: float) -> list[tuple[float, float]]:

@@ -3,8 +3,8 @@
 
 Put this folder behind the bundle on the path and name `mirrorless_faults.handler` as the function's handler: it is that
 of $MIRRORLESS_FUNCTION, `forward` or `pull`, watched. An order is a file in $MIRRORLESS_FAULTS named `<action>.<step>`
-or `<action>.<step>.<n>`; the environment that can rename it into `claimed/` obeys it, once. `lab.faults.orders` writes
-them.
+or `<action>.<step>.<n>`; the environment that can rename it into `claimed/` obeys it, once. They are written by
+`lab.functions.fault_orders`.
 
 The clocks that an order sets are those of Python in this process. Timeouts of the Kafka client and of locks stay real.
 

@@ -20,7 +20,7 @@ from lab.servers.process import ServerFailed
 
 if TYPE_CHECKING:
     from lab.servers.kafka import KafkaCluster
-    from lab.servers.supervisor import Supervisor
+    from lab.supervisor import Supervisor
 
 IN_SYNC_WITHIN_S: Final = 60.0
 _TOOL_S: Final = 60.0
