@@ -135,7 +135,7 @@ class LaneOperator:
     def look(self) -> None:
         """Let the refresh of topics and the lane check come by."""
         self.refresh()
-        self._insist(lambda: self.lab.check_lanes(self.flow, [self.topic]))
+        self._insist(self._check_lanes)
 
     def attend(self) -> bool:
         """Let the checks come by, and reset the lanes that are stopped; whether any were, since this was last asked.
@@ -148,11 +148,16 @@ class LaneOperator:
 
     def _attend(self) -> bool:
         with self._busy:
-            if self.of_source:
-                self.look()
-            else:
-                self.refresh()
-            return self._insist(self._reset_stopped)
+            self.refresh()
+            return self._insist(self._check_and_reset)
+
+    def _check_lanes(self) -> None:
+        self.lab.check_lanes(self.flow, [self.topic])
+
+    def _check_and_reset(self) -> bool:
+        if self.of_source:
+            self._check_lanes()  # it settles runs in doubt, too, of which no lane is reset
+        return self._reset_stopped()
 
     def await_stopped(self, lanes: Iterable[int]) -> None:
         """Wait until each of these lanes was stopped.

@@ -30,7 +30,7 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, Head, LaneState, Lease, LeftOut, ReplicatedRanges, Stop, StopReason
 from mirrorless.chain.losses import Loss
 from mirrorless.chain.run import Reset, Run
-from mirrorless.errors import MirrorlessError
+from mirrorless.errors import InDoubt, MirrorlessError
 from mirrorless.flow.naming import reset_command, reset_lane
 from mirrorless.protocol.log_parting import going_on, until_stop
 from mirrorless.protocol.refusal_causes import ANY_REMEDY, REMEDIES
@@ -282,8 +282,9 @@ def plan_reset(
         replicated: see `Stop.replicated`; the lane is to stand still where it begins.
 
     Raises:
-        NotAllowed: a job has the lane; a run in doubt can still be settled; the lane was never replicated; it has not
-            come to where it is to stand still; or it would not come there.
+        NotAllowed: a job has the lane; the lane was never replicated; it has not come to where it is to stand still; or
+            it would not come there.
+        InDoubt: its newest run can still be settled.
     """
     stop = state.stop
     if state.lease is not None and now < state.lease.until:
@@ -311,11 +312,11 @@ def plan_reset(
     if head.run is not None and head.in_doubt:
         # The forwarder fences the run's writer before it stops a lane as broken: only then can the run be given up.
         if stop is None or stop.reason != "broken" or stop.upstream_offset != head.run.position:
-            raise NotAllowed(
+            raise InDoubt(
                 "the newest run is in doubt, and its transaction may still be committed",
                 where=lane.at(head.run.position),
-                hint="let the next delivery settle it, where the lane is stopped with "
-                f"`mirrorless lanes resume {lane.arguments} --execute`; then reset",
+                hint="wait for the lane check, which comes by each minute and settles it once a transaction must have "
+                "ended (`transaction.timeout.ms`, and 10 s): then run the command again",
             )
         given_up = head.run
     return ResetPlan(

@@ -17,6 +17,7 @@ from lab.faults.topic_changes import ChangedTopic
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import Stop
 from mirrorless.config.flow import Flow
+from mirrorless.errors import Retriable
 from mirrorless.lanes.operator_actions import advice
 from mirrorless.protocol.log_parting import parted_stop, until_stop
 
@@ -119,6 +120,24 @@ def test_what_is_printed_for_a_source_that_lost_its_end_is_executed_as_it_is_and
     assert commands == [listed, order.format("22 --until 30"), listed, order.format(45)]
     assert moved == ([] if mapping is None else [22, 45])
     assert attending.resets == {2: ResetPoint(upstream=45, downstream=8, kept=True, earlier=(7,))}
+
+
+def test_an_order_that_is_refused_until_a_run_in_doubt_is_settled_is_given_again_behind_the_next_lane_check(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    checks: list[object] = []
+
+    def reset(_: LaneOperator) -> bool:
+        if len(checks) < 2:
+            raise Retriable("the newest run is in doubt")
+        return True
+
+    monkeypatch.setattr(LaneOperator, "_reset_stopped", reset)
+    monkeypatch.setattr("lab.drills.lane_operator.SETTLED_WITHIN_SECONDS", 5.0)
+    attending = operator(tmp_path, kind="source loses its end")
+    attending.lab.check_lanes = lambda *_: checks.append(1)  # type: ignore[method-assign]
+
+    assert attending.attend()
 
 
 def test_a_stop_without_the_place_at_which_the_source_lost_its_end_is_no_finding_for_a_while(
