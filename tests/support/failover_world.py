@@ -7,9 +7,10 @@ producers are stopped.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Lease
@@ -17,8 +18,9 @@ from mirrorless.chain.run import Run, spans_of
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.failover.effects import FailoverEffects, FailoverSide, ReconcileRun
+from mirrorless.failover.plan import PlannedStep
 from mirrorless.failover.run import FailoverCommand
-from mirrorless.failover.state import FailoverDocument, FailoverOrder, read_document
+from mirrorless.failover.state import FailoverDocument, FailoverOrder, StepName, StepResult, read_document
 from mirrorless.groups.round import CheckpointRound
 from mirrorless.ports.kafka import LogEnds, OffsetAndMetadata, TopicPartition
 from mirrorless.ports.stores import StateStore
@@ -38,6 +40,9 @@ from tests.support.group_cluster import MARKER, MemoryGroups, MemoryTopics, TwoC
 
 TOPICS = {"orders": 2, "payments": 1}
 APPLICATION = "User:application"
+
+PLANNED, LOST, DRILL = (FailoverOrder(mode=mode) for mode in ("planned", "source-lost", "drill"))
+WAITED = FailoverOrder(mode="planned", fencing="wait")
 
 
 class CommandKilled(BaseException):
@@ -261,6 +266,14 @@ class FailoverWorld:
         self.source_acls.there = set(granted)
         self.acl_round()
 
+    @classmethod
+    def of(cls, records: int, **changes: Any) -> Self:
+        """A world whose lanes have so many records each, all of them replicated. Args: changes: fields."""
+        world = cls(**changes)
+        world.produce(records)
+        world.replicate()
+        return world
+
     def make_logs(self) -> None:
         """Let both clusters have every partition of the topics."""
         for lane in self.lanes:
@@ -361,11 +374,34 @@ class FailoverWorld:
             say=self.said.append,
         )
 
-    def carry_out(self, order: FailoverOrder | None, **options: Any) -> FailoverDocument:
-        """Prepare and execute."""
+    def carry_out(
+        self,
+        order: FailoverOrder | None,
+        *,
+        behind: Mapping[StepName, Callable[[], object]] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        **options: Any,
+    ) -> FailoverDocument:
+        """Prepare and execute. Args: behind: what happens each time that a step's result is stored."""
         command = self.command(order, **options)
         command.prepare()
+        happens = dict(behind or {})
+
+        def on_step(planned: PlannedStep, _: StepResult) -> None:
+            happens.get(planned.step, lambda: None)()
+
+        command.on_step, command.cancelled = on_step, cancelled or command.cancelled
         return command.execute()
+
+    def killed_behind(self, order: FailoverOrder | None, step: StepName) -> None:
+        """Carry out, and die once a step's result is stored."""
+
+        def die() -> None:
+            raise CommandKilled
+
+        with suppress(CommandKilled):
+            self.carry_out(order, behind={step: die})
+            raise AssertionError(f"{step} was not done")
 
     def until_done(self, order: FailoverOrder | None, kill: Kill) -> tuple[FailoverDocument, bool]:
         """Carry out, killed once, and again until it is done. Returns the document, and whether the kill came."""
@@ -378,6 +414,13 @@ class FailoverWorld:
     def document(self, key: str = "failover") -> FailoverDocument | None:
         """The stored document."""
         return read_document(self.documents, FLOW, key)
+
+    @property
+    def stored(self) -> FailoverDocument:
+        """The stored document of a failover that there is."""
+        found = self.document()
+        assert found is not None
+        return found
 
     def effects(self) -> FailoverEffects:
         """Of a new process."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from msgspec.json import decode, encode
 from msgspec.structs import replace as replaced
@@ -25,6 +25,12 @@ from mirrorless.verify.task import VerifyTask
 from tests.support.batches import batch_of
 from tests.support.chains import LANE, MemoryChains, MemoryLossLedger
 from tests.support.flows import make_flow
+
+
+def numbered(number: int) -> Record:
+    """A record that is like no other."""
+    return Record(offset=-1, timestamp=1_000 + number, headers=[("n", b"%d" % number)], key=b"k", value=b"%d" % number)
+
 
 SETTINGS = make_flow(LANE.flow, source="source:9092", target="target:9092")
 
@@ -202,6 +208,14 @@ class VerifiedLane:
             found.append(batch)
             at += len(some)
         return found
+
+    @classmethod
+    def copied(cls, records: int = 12, *, runs: int = 4, **how: Any) -> Self:
+        """A lane of so many records in runs of so many. Args: how: see `replicate`."""
+        lane = cls()
+        for first in range(0, records, runs):
+            lane.replicate(lane.write(*map(numbered, range(first, min(first + runs, records)))), **how)
+        return lane
 
     def copy(self, records: Sequence[Record], *, batch: int) -> None:
         """Write and replicate records in batches."""

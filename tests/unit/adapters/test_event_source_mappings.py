@@ -32,9 +32,8 @@ def api() -> Iterator[Stubber]:
 
 
 def mappings(api: Stubber, function: str = "forward") -> LambdaMappings:
-    return LambdaMappings(
-        api.client, function, RateLimit(per_second=10, clock=lambda: 0.0, sleep=lambda _seconds: None)
-    )
+    pace = RateLimit(per_second=10, clock=lambda: 0.0, sleep=lambda _seconds: None)
+    return LambdaMappings(api.client, function, pace)
 
 
 def ample() -> float:
@@ -43,12 +42,9 @@ def ample() -> float:
 
 def test_mappings_are_listed_page_by_page(api: Stubber) -> None:
     page: dict[str, Any] = {"FunctionName": "forward", "MaxItems": 100}
-    api.add_response(
-        "list_event_source_mappings", {"EventSourceMappings": [{"UUID": UUID}], "NextMarker": "more"}, page
-    )
-    api.add_response(
-        "list_event_source_mappings", {"EventSourceMappings": [{"UUID": OTHER}]}, page | {"Marker": "more"}
-    )
+    first, second = ({"EventSourceMappings": [{"UUID": each}]} for each in (UUID, OTHER))
+    api.add_response("list_event_source_mappings", {**first, "NextMarker": "more"}, page)
+    api.add_response("list_event_source_mappings", second, page | {"Marker": "more"})
 
     assert mappings(api).list(ample) == [{"UUID": UUID}, {"UUID": OTHER}]
 
@@ -121,12 +117,11 @@ def test_a_request_that_lambda_refuses_says_why_and_that_a_retry_does_not_help(a
         mappings(api).create(dict(REQUEST), ample)
 
 
-def test_a_field_that_is_not_in_the_api_is_refused_before_it_is_sent() -> None:
-    client = boto3.client("lambda", region_name="eu-west-1", endpoint_url="http://127.0.0.1:1")
-    throttle = RateLimit(per_second=10, clock=lambda: 0.0, sleep=lambda _seconds: None)
+def test_a_field_that_is_not_in_the_api_is_refused_before_it_is_sent(api: Stubber) -> None:
+    api.deactivate()
 
     with pytest.raises(MappingRefused, match="BatchSise"):
-        LambdaMappings(client, "forward", throttle).create({"BatchSise": 7}, ample)
+        mappings(api).create({"BatchSise": 7}, ample)
 
 
 @pytest.mark.parametrize("code", ["TooManyRequestsException", "ServiceException", "AccessDeniedException"])

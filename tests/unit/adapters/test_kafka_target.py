@@ -10,24 +10,16 @@ import pytest
 
 from mirrorless.adapters.kafka.target import LEAST_BATCH_BYTES, PROBE_AFTER_SECONDS, KafkaTarget
 from mirrorless.adapters.kafka.writer import BATCH_BYTES
-from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.ports.kafka import PORTION
+from tests.support.flows import make_flow
 
 
 class OpenedWriter:
     """What a target opened, and with what."""
 
-    def __init__(
-        self,
-        config: Mapping[str, Any],
-        *,
-        transactional_id: str,
-        watch: object = None,
-        portion: int | None = None,
-        **_: Any,
-    ) -> None:
-        self.config, self.transactional_id, self.portion = dict(config), transactional_id, portion
-        self.watched = watch is not None
+    def __init__(self, config: Mapping[str, Any], *, transactional_id: str, **more: Any) -> None:
+        self.config, self.transactional_id, self.portion = dict(config), transactional_id, more.get("portion")
+        self.watched = more.get("watch") is not None
         self.suspect, self.answering, self.used_at = False, True, time.monotonic()
 
     def answers(self, _: object) -> bool:
@@ -58,8 +50,7 @@ def target() -> KafkaTarget:
 
 
 def target_of(**settings: Any) -> KafkaTarget:
-    source, other = (ClusterSettings(alias=alias, bootstrap="127.0.0.1:1") for alias in ("us-east", "eu-west"))
-    return KafkaTarget(FlowSettings(flow="us-east->eu-west", source=source, target=other, **settings), environment="e1")
+    return KafkaTarget(make_flow(**settings), environment="e1")
 
 
 def batch_size(target: KafkaTarget, opened: list[OpenedWriter]) -> int:
@@ -96,11 +87,8 @@ def test_a_careful_writer_is_kept_until_another_size_of_batches_is_wanted(
     assert target.careful_writer(10, deadline) is not first
     target.limit_batches(300_000)
     target.careful_writer(10, deadline)
-    assert [(each.config["batch.num.messages"], each.config["batch.size"]) for each in opened] == [
-        (50, BATCH_BYTES),
-        (10, BATCH_BYTES),
-        (10, 150_000),
-    ]
+    sizes = [(each.config["batch.num.messages"], each.config["batch.size"]) for each in opened]
+    assert sizes == [(50, BATCH_BYTES), (10, BATCH_BYTES), (10, 150_000)]
 
 
 def test_batches_are_half_of_the_smallest_that_was_refused(target: KafkaTarget, opened: list[OpenedWriter]) -> None:

@@ -77,6 +77,8 @@ class FakeBroker:
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
         self._open: list[socket.socket] = []
+        self.clients = contextlib.ExitStack()
+        """Closed before it stops."""
         self._stopped = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -87,6 +89,7 @@ class FakeBroker:
 
     def stop(self) -> None:
         """Close everything."""
+        self.clients.close()
         self._stopped.set()
         self._server.close()
         for each in self._open:
@@ -177,21 +180,32 @@ class FakeBroker:
         return 0, 2 * (len(self.log) - 1)
 
 
-def test_a_broker_that_is_too_old_for_epochs_or_ids_says_none_of_them() -> None:
-    """Its logs are read all the same."""
-    fake = FakeBroker()  # which serves what is needed, and nothing else
-    found = KafkaLogEpochs(fake.cluster, flow="a->b")
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    fake = FakeBroker()
+    yield fake
+    fake.stop()
+
+
+def epochs_of(broker: FakeBroker) -> KafkaLogEpochs:
+    found = KafkaLogEpochs(broker.cluster, flow="a->b")
+    broker.clients.callback(found.close)
+    return found
+
+
+def test_a_broker_that_is_too_old_for_epochs_or_ids_says_none_of_them(broker: FakeBroker) -> None:
+    """It serves what is needed, and nothing else. Its logs are read all the same."""
+    found = epochs_of(broker)
 
     assert found.ends({LANE: 3}, in_seconds(10)) is None
     assert found.current(["t"], in_seconds(10)) is None
     assert found.topic_ids(["t"], in_seconds(10)) is None
-    found.close()
-    fake.stop()
 
 
-def test_the_end_of_an_epoch_is_asked_of_the_leader_by_its_own_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake, asked = FakeBroker(), list[bytes]()
-    answer = fake.answer
+def test_the_end_of_an_epoch_is_asked_of_the_leader_by_its_own_epoch(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answer = list[bytes](), broker.answer
 
     def answering(api: int, body: memoryview) -> bytes | None:
         if api == 18:
@@ -202,25 +216,18 @@ def test_the_end_of_an_epoch_is_asked_of_the_leader_by_its_own_epoch(monkeypatch
             return pack(">ii", 0, 1) + string("t") + pack(">ihiiq", 1, 0, 0, 2, 77)
         return answer(api, body)
 
-    monkeypatch.setattr(fake, "answer", answering)
-    found = KafkaLogEpochs(fake.cluster, flow="a->b")
+    monkeypatch.setattr(broker, "answer", answering)
+    found = epochs_of(broker)
 
     assert found.ends({LANE: 3}, in_seconds(10)) == {LANE: EpochEnd(2, 77)}
     assert found.current(["t"], in_seconds(10)) == {LANE: 5}
     assert asked == [pack(">ii", -1, 1) + string("t") + pack(">iiii", 1, 0, 5, 3)]
-    found.close()
-    fake.stop()
-
-
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    fake = FakeBroker()
-    yield fake
-    fake.stop()
 
 
 def writer_of(broker: FakeBroker) -> RawWriter:
-    return RawWriter(broker.cluster, flow="a->b", transactional_id="x", timeout_ms=5000, deadline=in_seconds(10))
+    writer = RawWriter(broker.cluster, flow="a->b", transactional_id="x", timeout_ms=5000, deadline=in_seconds(10))
+    broker.clients.callback(writer.close)
+    return writer
 
 
 LANE = ("t", 0)
@@ -236,7 +243,6 @@ def test_what_passes_by_itself_is_sent_again_in_order(broker: FakeBroker, fault:
 
     assert list(delivered.downstream) == list(range(0, 18, 2))
     assert broker.log == [(2 * i, bytes(batch.payload)) for i, batch in enumerate(wanted)]
-    writer.close()
 
 
 def test_leaders_are_asked_for_again_while_no_broker_answers(broker: FakeBroker) -> None:
@@ -248,7 +254,6 @@ def test_leaders_are_asked_for_again_while_no_broker_answers(broker: FakeBroker)
 
     assert list(delivered.downstream) == [0]
     assert broker.unanswered_metadata == 0
-    writer.close()
 
 
 def test_leaders_are_asked_for_until_the_deadline(broker: FakeBroker) -> None:
@@ -258,7 +263,6 @@ def test_leaders_are_asked_for_until_the_deadline(broker: FakeBroker) -> None:
     with pytest.raises(Retriable, match="did not write"):
         writer.write({LANE: some(1)}, in_seconds(1))
     assert broker.unanswered_metadata < 10**6 - 3
-    writer.close()
 
 
 @settings(max_examples=20)
@@ -275,7 +279,6 @@ def test_any_faults_leave_each_batch_once_and_in_order(faults: list[int | str | 
 
     assert list(delivered.downstream) == list(range(0, 14, 2))
     assert [payload for _, payload in broker.log] == [bytes(batch.payload) for batch in wanted]
-    writer.close()
     broker.stop()
 
 
@@ -288,7 +291,6 @@ def test_the_first_batch_of_an_epoch_goes_alone(broker: FakeBroker) -> None:
     writer.write({LANE: some(6)}, in_seconds(10))
 
     assert broker.sequences == [0, 0, 2, 4, 6, 8, 10]
-    writer.close()
 
 
 @pytest.mark.parametrize("error", [45, 46, 47, 48, 59, 90, 29, 53, -1, 35])
@@ -299,7 +301,6 @@ def test_any_other_error_spoils_the_transaction(broker: FakeBroker, error: int) 
     with pytest.raises(Retriable, match="t-0"):
         writer.write({LANE: some(3)}, in_seconds(10))
     assert len(broker.log) <= 3
-    writer.close()
 
 
 def test_sequences_begin_at_0_after_an_abort_and_go_on_after_a_commit(broker: FakeBroker) -> None:
@@ -309,7 +310,6 @@ def test_sequences_begin_at_0_after_an_abort_and_go_on_after_a_commit(broker: Fa
         ending(in_seconds(10))
 
     assert broker.sequences == [0, 2, 4, 6, 0, 2]
-    writer.close()
 
 
 @pytest.mark.parametrize("error", [10, 87, 32, 44, 2, 18, 76])
@@ -321,7 +321,6 @@ def test_a_refusal_is_the_answer_for_one_batch_and_not_for_those_behind_it(broke
 
     assert delivered.refusal is not None
     assert (delivered.refusal.index, list(delivered.downstream)) == (2, [0, 2])
-    writer.close()
 
 
 def test_what_is_never_acknowledged_ends_with_the_deadline(broker: FakeBroker) -> None:
@@ -332,7 +331,6 @@ def test_what_is_never_acknowledged_ends_with_the_deadline(broker: FakeBroker) -
         writer.write({LANE: some(3)}, in_seconds(1.5))
     assert caught.value.partitions == {LANE}
     assert time.monotonic() - began < 8
-    writer.close()
 
 
 def test_an_answer_counts_while_that_to_the_next_request_is_late(broker: FakeBroker) -> None:
@@ -344,7 +342,6 @@ def test_an_answer_counts_while_that_to_the_next_request_is_late(broker: FakeBro
         writer.write({LANE: some(4)}, in_seconds(1.5))
     assert raised.value.tried == sum(batch.size for batch in some(4))
     assert raised.value.share == pytest.approx(0.5, abs=0.05)
-    writer.close()
 
 
 def test_a_broker_that_asks_for_it_is_left_alone(broker: FakeBroker) -> None:
@@ -359,29 +356,23 @@ def test_a_broker_that_asks_for_it_is_left_alone(broker: FakeBroker) -> None:
     broker.throttle_ms = 0
     writer.write({LANE: some(1)}, in_seconds(10))
     assert writer.throttled_ms == 0
-    writer.close()
 
 
-def test_a_commit_that_meets_the_transaction_before_it_is_made_again(broker: FakeBroker) -> None:
-    broker.end_faults.extend([51, 51, 14, 16])
+@pytest.mark.parametrize(
+    "errors",
+    [
+        pytest.param([51, 51, 14, 16], id="the-transaction-before-it"),
+        pytest.param([51] * 20, id="markers-in-short-pauses"),  # pauses that double would take twelve seconds
+    ],
+)
+def test_a_commit_that_meets_what_passes_is_made_again(broker: FakeBroker, errors: list[int]) -> None:
+    broker.end_faults.extend(errors)
     writer = writer_of(broker)
     writer.write({LANE: some(1)}, in_seconds(10))
 
-    writer.commit(in_seconds(10))
+    writer.commit(in_seconds(5))
 
     assert not broker.end_faults
-    writer.close()
-
-
-def test_markers_that_are_still_being_written_are_waited_for_in_short_pauses(broker: FakeBroker) -> None:
-    broker.end_faults.extend([KafkaError.CONCURRENT_TRANSACTIONS] * 20)
-    writer = writer_of(broker)
-    writer.write({LANE: some(1)}, in_seconds(10))
-
-    writer.commit(in_seconds(5))  # pauses that double would take twelve
-
-    assert not broker.end_faults
-    writer.close()
 
 
 @pytest.mark.parametrize("error", [47, 90, 48, 49])
@@ -392,7 +383,6 @@ def test_a_commit_that_is_refused_is_not_made_again(broker: FakeBroker, error: i
 
     with pytest.raises(Retriable, match="commit"):
         writer.commit(in_seconds(10))
-    writer.close()
 
 
 def test_what_is_done_meanwhile_is_over_when_the_write_is(broker: FakeBroker) -> None:
@@ -401,7 +391,6 @@ def test_what_is_done_meanwhile_is_over_when_the_write_is(broker: FakeBroker) ->
     writer.write({LANE: some(3)}, in_seconds(10), lambda: called.append(1))
 
     assert called == [1]
-    writer.close()
 
 
 # Reading
@@ -424,8 +413,15 @@ def appended(batch: RecordBatch, at: int, epoch: int = 3) -> bytes:
 
 def log_of(broker: FakeBroker, offset: int = 0) -> KafkaRawLog:
     log = KafkaRawLog(broker.cluster, flow="a->b")
+    broker.clients.callback(log.close)
     log.follow({LANE: offset})
     return log
+
+
+def two_batches() -> tuple[bytes, bytes]:
+    """At 0 and at 2."""
+    first, second = some(2)
+    return appended(first, 0), appended(second, 2)
 
 
 def until(log: KafkaRawLog, wanted: Callable[..., object]) -> object:
@@ -437,7 +433,7 @@ def until(log: KafkaRawLog, wanted: Callable[..., object]) -> object:
 
 
 def test_a_partition_is_covered_up_to_what_was_taken_and_ended_where_nothing_is_left(broker: FakeBroker) -> None:
-    first, second = (appended(batch, at) for batch, at in zip(some(2), (0, 2), strict=True))
+    first, second = two_batches()
     broker.fetches.append(fetched(part(first + second + first[:30], stable=4)))
     log = log_of(broker, 1)
 
@@ -447,12 +443,11 @@ def test_a_partition_is_covered_up_to_what_was_taken_and_ended_where_nothing_is_
     assert ([each.base_offset for each in one.records[LANE]], one.covered, one.ended) == ([0], {LANE: 2}, {})
     assert ([each.base_offset for each in two.records[LANE]], two.covered) == ([2], {LANE: 4})
     assert two.ended == {LANE: 4}
-    log.close()
 
 
 def test_a_log_that_is_followed_again_below_its_end_shows_what_is_left_and_no_end_of_before(broker: FakeBroker) -> None:
     """A reader that was left had fetched the end: whoever followed again took it for all that there was."""
-    first, second = (appended(batch, at) for batch, at in zip(some(2), (0, 2), strict=True))
+    first, second = two_batches()
     broker.fetches.append(fetched(part(first + second, stable=4)))
     log = log_of(broker)
     assert log.arrivals(5.0, records=1, size=10**6).covered == {LANE: 2}
@@ -464,12 +459,11 @@ def test_a_log_that_is_followed_again_below_its_end_shows_what_is_left_and_no_en
 
     assert [each.base_offset for each in found.records.get(LANE, [])] == [2]
     assert (found.covered, found.ended) == ({LANE: 4}, {LANE: 4})
-    log.close()
 
 
 def test_each_end_is_returned_once(broker: FakeBroker) -> None:
     """A shard follows a thousand lanes, and each answer names all of them."""
-    one, two = (appended(batch, at) for batch, at in zip(some(2), (0, 2), strict=True))
+    one, two = two_batches()
     parts = [part(stable=0), part(stable=0), part(one, stable=2), part(stable=2), part(two, stable=4)]
     broker.fetches.extend(map(fetched, parts))
     log, ends = log_of(broker), list[int]()
@@ -481,7 +475,6 @@ def test_each_end_is_returned_once(broker: FakeBroker) -> None:
     until(log, noted)
 
     assert ends == [0, 2, 4]
-    log.close()
 
 
 def with_a_backlog(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> KafkaRawLog:
@@ -504,7 +497,6 @@ def test_what_comes_while_it_reads_on_is_there_afterwards(broker: FakeBroker, mo
             time.sleep(0.001)
 
     assert log.arrivals(0, records=100, size=10**6).covered == {LANE: 4}
-    log.close()
 
 
 def test_what_was_wrong_while_it_read_on_is_raised_once_by_the_next_look(
@@ -530,7 +522,6 @@ def test_what_was_wrong_while_it_read_on_is_raised_once_by_the_next_look(
         log.arrivals(0, records=1, size=1)
     broker.fetches.append(fetched(part(appended(some(1)[0], 2))))
     assert until(log, lambda found: found.covered) == {LANE: 4}
-    log.close()
 
 
 def test_reading_on_ends_with_the_transaction_though_nothing_comes(
@@ -557,7 +548,6 @@ def test_reading_on_ends_with_the_transaction_though_nothing_comes(
     threading.Thread(target=transaction, daemon=True).start()
 
     assert over.wait(10)
-    log.close()
 
 
 def test_without_a_backlog_nothing_reads_on(broker: FakeBroker) -> None:
@@ -568,7 +558,6 @@ def test_without_a_backlog_nothing_reads_on(broker: FakeBroker) -> None:
     before = threading.active_count()
     with log.reading_on():
         assert threading.active_count() == before
-    log.close()
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 12)), min_size=1, max_size=12))
@@ -595,7 +584,6 @@ def test_whatever_is_asked_for_at_a_time_all_comes_once_and_in_order(limits: lis
 
     assert seen == list(range(0, 40, 2))
     assert (log._queued, log._readings[LANE].queued_bytes) == (0, 0)
-    log.close()
     broker.stop()
 
 
@@ -606,19 +594,16 @@ def test_a_log_that_has_diverged_ends_the_reading(broker: FakeBroker) -> None:
 
     assert until(log, lambda found: found.truncated) == {LANE: 77}
     assert not log.arrivals(0.2, records=1, size=1)
-    log.close()
 
 
 def test_a_batch_that_cannot_be_read_ends_the_reading_behind_those_before_it(broker: FakeBroker) -> None:
-    good, bad = appended(some(1)[0], 0), bytearray(appended(some(1)[0], 2))
-    bad[-1] ^= 1
-    broker.fetches.append(fetched(part(good + bytes(bad))))
+    good, bad = two_batches()
+    broker.fetches.append(fetched(part(good + bad[:-1] + bytes([bad[-1] ^ 1]))))
     log = log_of(broker)
 
     found = log.arrivals(5.0, records=100, size=10**6)
 
     assert (found.covered, found.unreadable[LANE].offset) == ({LANE: 2}, 2)
-    log.close()
 
 
 @pytest.mark.parametrize("error", [6, 5, 3, 9, 56, 74, 75, 78])
@@ -627,7 +612,6 @@ def test_a_leader_that_has_moved_is_looked_for_again(broker: FakeBroker, error: 
     log = log_of(broker)
 
     assert until(log, lambda found: found.covered) == {LANE: 2}
-    log.close()
 
 
 def test_an_offset_that_is_not_there_is_told_once(broker: FakeBroker) -> None:
@@ -636,7 +620,6 @@ def test_an_offset_that_is_not_there_is_told_once(broker: FakeBroker) -> None:
 
     assert until(log, lambda found: found.out_of_range) == {LANE}
     assert not log.arrivals(0.2, records=1, size=1)
-    log.close()
 
 
 def test_an_error_for_good_is_raised(broker: FakeBroker) -> None:
@@ -645,7 +628,6 @@ def test_an_error_for_good_is_raised(broker: FakeBroker) -> None:
 
     with pytest.raises(Retriable, match=r"t-0.*authorization|authorized"):
         until(log, lambda found: found.covered)
-    log.close()
 
 
 def test_what_comes_of_a_partition_that_was_left_is_dropped(broker: FakeBroker) -> None:
@@ -656,7 +638,6 @@ def test_what_comes_of_a_partition_that_was_left_is_dropped(broker: FakeBroker) 
     log.follow({LANE: 50})
 
     assert not any(log.arrivals(0.1, records=1, size=1).covered for _ in range(3))
-    log.close()
 
 
 def test_an_answer_counts_for_the_offset_and_the_reading_that_asked(broker: FakeBroker) -> None:
@@ -678,7 +659,6 @@ def test_an_answer_counts_for_the_offset_and_the_reading_that_asked(broker: Fake
     assert not log.arrivals(0.1, records=10, size=10**6).out_of_range
     log._take(connection, {LANE: (log._readings[LANE], 9)}, out_of_range)
     assert log.arrivals(0.1, records=10, size=10**6).out_of_range == {LANE}
-    log.close()
 
 
 def test_batches_that_lie_below_the_offset_are_left_out(broker: FakeBroker) -> None:
@@ -688,7 +668,6 @@ def test_batches_that_lie_below_the_offset_are_left_out(broker: FakeBroker) -> N
     found = log.arrivals(5.0, records=100, size=10**6)
 
     assert ([each.base_offset for each in found.records[LANE]], found.covered) == ([2, 4], {LANE: 6})
-    log.close()
 
 
 def test_a_fetch_holds_every_partition_and_the_epoch_of_what_came_last() -> None:
@@ -723,18 +702,8 @@ def marker(at: int, producer: int, *, commit: bool) -> RecordBatch:
 
 
 def test_a_transaction_is_dropped_up_to_its_marker_and_others_are_not() -> None:
-    log = [
-        in_log(0, 1),
-        in_log(1, 2),
-        in_log(2, -1, 0),
-        marker(3, 1, commit=False),
-        in_log(4, 1),
-        in_log(5, 2),
-        marker(6, 2, commit=True),
-        in_log(7, 1),
-        marker(8, 1, commit=False),
-        in_log(9, 1),
-    ]
+    log = [in_log(0, 1), in_log(1, 2), in_log(2, -1, 0), marker(3, 1, commit=False), in_log(4, 1), in_log(5, 2)]
+    log += [marker(6, 2, commit=True), in_log(7, 1), marker(8, 1, commit=False), in_log(9, 1)]
 
     seen = [batch.base_offset for batch, visible in committed(log, [(1, 7), (1, 0)]) if visible]
 

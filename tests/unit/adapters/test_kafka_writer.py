@@ -69,14 +69,14 @@ def test_a_portion_has_the_records_of_its_batches_by_number_and_by_bytes() -> No
     assert first_batches([], 2, 1, 1) == []
 
 
-class SlowTarget:
-    """A producer whose target takes one record at each look, for ever."""
+class Target:
+    """A producer whose target has so many records under way, at each look one less, or as many for ever."""
 
-    def __init__(self) -> None:
-        self.looks = 0
+    def __init__(self, left: int, *, takes: bool = True) -> None:
+        self.looks, self._left, self._takes = 0, left, takes
 
     def __len__(self) -> int:
-        return 10_000_000 - self.looks
+        return self._left - self.looks * self._takes
 
     def poll(self, _: float) -> None:
         """One look."""
@@ -85,34 +85,22 @@ class SlowTarget:
 
 
 def test_a_target_that_is_slow_but_goes_on_is_not_waited_for_beyond_the_deadline() -> None:
-    writer = object.__new__(KafkaWriter)
-    target = SlowTarget()
-    writer._producer, writer._batch = target, (1_000, 10)  # type: ignore[assignment]  # no cluster: it is the loop
-    writer._await_full_batches([records(100, size=100)], lambda: 0.55)
+    target = Target(10_000_000)
+
+    writer_to(target)._await_full_batches([records(100, size=100)], lambda: 0.55)
+
     assert target.looks
-
-
-class StandingTarget:
-    """A producer whose target takes nothing."""
-
-    def __init__(self, looks: list[float]) -> None:
-        self.poll = looks.append
-
-    def __len__(self) -> int:
-        return 100
 
 
 def test_a_target_that_takes_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is the test's: it goes on by a tenth of the patience at each look."""
-    looks: list[float] = []
-    clock = SimpleNamespace(monotonic=lambda: len(looks) * NO_PROGRESS_S / 10)
+    target = Target(100, takes=False)
+    clock = SimpleNamespace(monotonic=lambda: target.looks * NO_PROGRESS_S / 10)
     monkeypatch.setattr("mirrorless.adapters.kafka.writer.time", clock)
-    writer = object.__new__(KafkaWriter)
-    writer._producer, writer._batch = StandingTarget(looks), (1_000, 10)  # type: ignore[assignment]  # as above
 
-    writer._await_full_batches([records(100, size=100)], lambda: 30.0)
+    writer_to(target, watch=Watch())._await_full_batches([records(100, size=100)], lambda: 30.0)
 
-    assert 10 <= len(looks) <= 11
+    assert 10 <= target.looks <= 11
 
 
 class AnsweringTarget:
@@ -163,17 +151,17 @@ TIMED_OUT, TOO_LARGE = KafkaError(KafkaError._MSG_TIMED_OUT), KafkaError(KafkaEr
 PLACE = "us-east.orders", 0
 
 
-def writer_to(target: AnsweringTarget, *, watch: Watch | None) -> KafkaWriter:
+def writer_to(target: Any, *, watch: Watch | None = None) -> KafkaWriter:
     """A writer without a cluster; one without transactions, and careful, where it watches no lanes."""
     writer = object.__new__(KafkaWriter)
-    writer._producer, writer._batch = target, (1_000, 10 if watch else ONE_BY_ONE)  # type: ignore[assignment]  # a fake
+    writer._producer, writer._batch = target, (1_000, 10 if watch else ONE_BY_ONE)
     writer.transactional_id, writer._watch, writer._health = "id" if watch else "", watch, _Health()
     writer._bootstrap, writer._portion, writer._besides = "b:1", None, Besides()
     return writer
 
 
 def test_without_transactions_a_careful_writer_names_the_record_that_was_refused() -> None:
-    writer = writer_to(AnsweringTarget(TIMED_OUT, 7, TOO_LARGE), watch=None)
+    writer = writer_to(AnsweringTarget(TIMED_OUT, 7, TOO_LARGE))
 
     delivery = writer.write({PLACE: records(3, size=100)}, lambda: 60.0)[PLACE]
 
@@ -190,7 +178,7 @@ def test_the_client_is_given_every_part_of_a_record_also_after_its_queue_was_ful
     target, made = AnsweringTarget(5, 6), list[str]()
     target.full = full
 
-    found = writer_to(target, watch=None).write({PLACE: lane}, lambda: 60.0, lambda: made.append("meanwhile"))
+    found = writer_to(target).write({PLACE: lane}, lambda: 60.0, lambda: made.append("meanwhile"))
 
     assert list(found[PLACE].downstream) == [5, 6]
     assert [(*each[:4], *each[5:]) for each in target.given] == [
@@ -204,7 +192,7 @@ def test_a_record_that_the_client_itself_refuses_is_named_and_none_overtakes_it(
     target = AnsweringTarget(5)
     target.refused = {1: TOO_LARGE}
 
-    delivery = writer_to(target, watch=None).write({PLACE: records(3, size=10)}, lambda: 60.0)[PLACE]
+    delivery = writer_to(target).write({PLACE: records(3, size=10)}, lambda: 60.0)[PLACE]
 
     assert (list(delivery.downstream), delivery.refusal and delivery.refusal.index) == ([5], 1)
     assert len(target.given) == 1
@@ -215,7 +203,7 @@ def test_a_record_that_the_client_does_not_take_for_another_reason_is_not_acknow
     target.refused = {1: KafkaError(KafkaError._STATE, "a transaction is over")}
 
     with pytest.raises(NotAcknowledged, match="2 records were not acknowledged: a transaction is over"):
-        writer_to(target, watch=None).write({PLACE: records(3, size=10)}, lambda: 60.0)
+        writer_to(target).write({PLACE: records(3, size=10)}, lambda: 60.0)
 
 
 def test_in_a_transaction_nothing_is_waited_for_once_a_record_is_refused() -> None:
@@ -237,7 +225,7 @@ def test_a_producer_that_was_turned_away_says_why_and_another_one_that_it_had_no
 
     target = AnsweringTarget()
     monkeypatch.setattr(target, "list_topics", no_answer)
-    writer = writer_to(target, watch=None)
+    writer = writer_to(target)
     if why:
         writer._health.on_error(KafkaError(KafkaError._AUTHENTICATION, why))
 
@@ -251,7 +239,7 @@ def test_a_producer_that_was_turned_away_says_why_and_another_one_that_it_had_no
 @pytest.mark.parametrize(("batch_records", "callbacks"), [(ONE_BY_ONE, 3), (10, 1)])
 def test_only_a_careful_writer_pays_for_a_callback_of_each_record(batch_records: int, callbacks: int) -> None:
     target = AnsweringTarget(5, 6, 7)
-    writer = writer_to(target, watch=None)
+    writer = writer_to(target)
     writer._batch = 1_000, batch_records
 
     writer.write({PLACE: records(3, size=10)}, lambda: 60.0)
@@ -276,7 +264,7 @@ def test_a_new_producer_is_given_twice_as_long_with_each_look_until_the_deadline
     monkeypatch.setattr("mirrorless.adapters.kafka.writer.time", SimpleNamespace(monotonic=lambda: now[0]))
 
     with pytest.raises(KafkaException):
-        writer_to(target, watch=None)._await_metadata(lambda: MARGIN_SECONDS + 10 - now[0])
+        writer_to(target)._await_metadata(lambda: MARGIN_SECONDS + 10 - now[0])
 
     assert timeouts == pytest.approx([1, 2, 4, 3])
 
@@ -336,7 +324,7 @@ def test_what_was_tried_and_what_came_through_is_known_where_a_quota_holds_the_f
 def test_the_partitions_of_one_topic_are_counted_without_the_metadata_of_all_others_and_in_time() -> None:
     """All others may be hundreds of thousands."""
     target = AnsweringTarget()
-    assert writer_to(target, watch=None).partition_count("us-east.orders", lambda: 5.0) == 3
+    assert writer_to(target).partition_count("us-east.orders", lambda: 5.0) == 3
     ((topic, timeout),) = target.asked
     assert topic == "us-east.orders"
     assert 0 < timeout < 5
@@ -392,28 +380,22 @@ class IdleProducer:
         return self._left
 
 
-def writer_of(producer: IdleProducer) -> KafkaWriter:
-    writer = object.__new__(KafkaWriter)
-    writer._producer, writer._bootstrap = producer, "b:1"  # type: ignore[assignment]  # no cluster
-    return writer
-
-
 @pytest.mark.parametrize(("left", "waited"), [(30.0, 2.0), (2.0, 2.0 - MARGIN_SECONDS)])
 def test_a_probe_takes_two_seconds_at_most_and_no_more_than_are_left(left: float, waited: float) -> None:
     producer = IdleProducer()
 
-    assert writer_of(producer).answers(lambda: left)
+    assert writer_to(producer).answers(lambda: left)
     assert producer.waited == [waited]
-    assert not writer_of(IdleProducer(fails=True)).answers(lambda: left)
+    assert not writer_to(IdleProducer(fails=True)).answers(lambda: left)
 
 
 def test_a_full_queue_is_waited_for_until_the_deadline() -> None:
     producer = IdleProducer()
-    writer_of(producer)._make_room(lambda: 30.0)
+    writer_to(producer)._make_room(lambda: 30.0)
 
     assert producer.waited == [30.0 - MARGIN_SECONDS]
     with pytest.raises(Retriable, match="too slowly"):
-        writer_of(IdleProducer(left=1))._make_room(lambda: 30.0)
+        writer_to(IdleProducer(left=1))._make_room(lambda: 30.0)
 
 
 @pytest.mark.parametrize(
@@ -439,17 +421,6 @@ def test_why_a_client_was_turned_away_is_kept() -> None:
         health.turned_away.check()
 
 
-class Acknowledged:
-    """The message of a report, as far as we look at it."""
-
-    def __init__(self, offset: int | None) -> None:
-        self._offset = offset
-
-    def offset(self) -> int | None:
-        """As the client has it."""
-        return self._offset
-
-
 def reported(
     answers: Sequence[int | KafkaError | None],
     *,
@@ -459,24 +430,20 @@ def reported(
 ) -> Reports:
     """The reports of as many records as there are answers, in this order, given to their callbacks."""
     reports = Reports(len(answers), by_ends=by_ends, by_record=by_record)
-    callbacks = list(reports.callbacks())
+    callbacks: list[Any] = list(reports.callbacks())
     for index in order or range(len(answers)):
         if callbacks[index] is not None:
             failed: Any = answer if isinstance(answer := answers[index], KafkaError) else None
-            callbacks[index](failed, Acknowledged(None if failed else answer))  # type: ignore[arg-type]  # the offset, or None
+            callbacks[index](failed, SimpleNamespace(offset=lambda found=None if failed else answer: found))
     return reports
 
 
-@pytest.mark.parametrize("offsets", [[7], [7, 8], [7, 8, 9], list(range(7, 107))])
+@pytest.mark.parametrize("offsets", [[], [7], [7, 8], [7, 8, 9], list(range(7, 107))])
 def test_ends_as_far_apart_as_the_records_prove_where_each_of_them_stands(offsets: list[int]) -> None:
     reports = reported(offsets, by_ends=True)
 
     assert not reports.unclear
     assert list(reports.delivery().downstream) == offsets
-
-
-TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
-TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 
 
 @pytest.mark.parametrize(
@@ -494,13 +461,6 @@ TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 )
 def test_ends_that_say_anything_else_prove_nothing(answers: list[int | KafkaError | None]) -> None:
     assert reported(answers, by_ends=True).unclear
-
-
-def test_a_lane_of_no_records_is_not_unclear() -> None:
-    reports = reported([], by_ends=True)
-
-    assert not reports.unclear
-    assert list(reports.delivery().downstream) == []
 
 
 def test_all_reports_have_each_place_and_the_first_refusal() -> None:
@@ -547,10 +507,7 @@ def test_a_watched_lane_is_trusted_again_after_as_many_events_in_one_piece() -> 
 
 
 def test_a_record_whose_neighbour_is_refused_has_the_cause_of_that() -> None:
-    reports = Reports(2, by_ends=False)
-    first = next(iter(reports.callbacks()))
-
-    first(KafkaError(KafkaError._INVALID_DIFFERENT_RECORD), Acknowledged(None))
+    reports = reported([KafkaError(KafkaError._INVALID_DIFFERENT_RECORD), 8], order=[0])
 
     assert reports.refusal is not None
     assert (reports.refusal.cause, reports.failed) == ("INVALID_RECORD", None)

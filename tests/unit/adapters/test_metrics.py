@@ -17,8 +17,7 @@ from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
 from mirrorless.records.origin import OffsetRows
 from mirrorless.scheduled.runner import TaskReport
-
-FLOW = FlowName("us-east", "eu-west")
+from tests.support.chains import FLOW
 
 
 class _Written:
@@ -32,13 +31,7 @@ class _Written:
         self.oldest_timestamp, self.newest_timestamp = oldest, newest
 
 
-def added(
-    metrics: BatchMetrics,
-    *runs: _Written,
-    now: int,
-    topic: str = "orders",
-    stopped: bool = False,
-) -> None:
+def added(metrics: BatchMetrics, *runs: _Written, now: int, topic: str = "orders", stopped: bool = False) -> None:
     """Add a batch that was received 5 ms before it was confirmed."""
     stop = Stop(reason="refused", upstream_offset=1, detail="too large", at=1)
     for run in runs:
@@ -74,17 +67,9 @@ def test_batches_of_ten_seconds_are_one_line_of_sums_and_maxima_of_the_flow(
     assert list(lines(capsys)) == []
     added(metrics, _Written(4, 40, 109_990, 109_990), now=110_000)
 
-    assert list(lines(capsys)) == [
-        (
-            OF_FLOW,
-            {
-                "record-count": 9,
-                "byte-count": 90,
-                "record-age-ms-max": 4_995,
-                "replication-latency-ms-max": 5_000,
-            },
-        )
-    ]
+    counts = {"record-count": 9, "byte-count": 90}
+    times = {"record-age-ms-max": 4_995, "replication-latency-ms-max": 5_000}
+    assert list(lines(capsys)) == [(OF_FLOW, counts | times)]
 
 
 def test_the_longest_pause_that_a_broker_asked_for_is_a_figure_and_none_is_not(
@@ -164,17 +149,10 @@ def test_topics_have_lines_of_their_own_only_on_request(capsys: pytest.CaptureFi
 
     assert of_flow[0] == OF_FLOW
     assert (of_flow[1]["record-count"], of_flow[1]["heartbeats-arrived"]) == (4, 2)
-    assert orders == (
-        OF_FLOW | {"topic": "us-east.orders"},
-        {
-            "record-count": 4,
-            "byte-count": 40,
-            "record-age-ms-max": 95,
-            "record-age-ms-min": 45,
-            "replication-latency-ms-max": 100,
-            "replication-latency-ms-min": 50,
-        },
-    )
+    ages = {"record-age-ms-max": 95, "record-age-ms-min": 45}
+    latencies = {"replication-latency-ms-max": 100, "replication-latency-ms-min": 50}
+    assert orders[0] == OF_FLOW | {"topic": "us-east.orders"}
+    assert orders[1] == {"record-count": 4, "byte-count": 40, **ages, **latencies}
     assert heartbeats[0]["topic"] == "us-east.heartbeats"
     assert heartbeats[1]["record-count"] == 2
 
@@ -198,13 +176,8 @@ def test_a_round_in_which_all_is_well_has_a_line_and_no_metric(capsys: pytest.Ca
     report = TaskReport(task="checkpoints", at=1, ms=17, figures={"groups": 3, "groups-not-ready": 0})
     emit_report(FlowName("well", "eu-west"), report)
 
-    assert json.loads(capsys.readouterr().out) == {
-        "source": "well",
-        "target": "eu-west",
-        "task": "checkpoints",
-        "task-ms": 17,
-        "groups": 3,
-    }
+    line = {"source": "well", "target": "eu-west", "task": "checkpoints", "task-ms": 17, "groups": 3}
+    assert json.loads(capsys.readouterr().out) == line
 
 
 def test_a_metric_whose_absence_is_an_alarm_is_emitted_as_zero_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,24 +210,20 @@ def test_a_line_has_the_progress_of_a_run(capsys: pytest.CaptureFixture[str]) ->
 
     line = json.loads(capsys.readouterr().out)
     assert (line["source"], line["target"], line["job"], line["run"]) == ("us-east", "eu-west", "verify", "verify-1")
-    assert [line[f"job-{name}"] for name in ("records", "bytes", "lanes-left", "lanes-stopped", "needs-operator")] == [
-        [50.0],
-        [500.0],
-        [2.0],
-        [2.0],
-        [0.0],
-    ]
+    names = ("records", "bytes", "lanes-left", "lanes-stopped", "needs-operator")
+    assert [line[f"job-{name}"] for name in names] == [[50.0], [500.0], [2.0], [2.0], [0.0]]
     (described,) = line["_aws"]["CloudWatchMetrics"]
     assert described["Namespace"] == "Mirrorless"
     assert described["Dimensions"] == [["source", "target", "job"]]
 
 
 @pytest.mark.parametrize(
-    "case", [("succeeded", True, 0.0), ("succeeded", False, 1.0), ("failed", None, 1.0), ("cancelled", None, 0.0)]
+    ("state", "clean", "expected"),
+    [("succeeded", True, 0.0), ("succeeded", False, 1.0), ("failed", None, 1.0), ("cancelled", None, 0.0)],
 )
-def test_the_end_says_whether_an_operator_is_needed(case: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    state, clean, expected = case
-
+def test_the_end_says_whether_an_operator_is_needed(
+    state: JobState, clean: Any, expected: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     emit_progress(progress(state), clean=clean)
 
     assert json.loads(capsys.readouterr().out)["job-needs-operator"] == [expected]

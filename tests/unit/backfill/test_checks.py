@@ -13,15 +13,16 @@ from mirrorless.backfill.handover import HandoverState, next_step, step_at_exact
 from mirrorless.backfill.plan import RequestedRange, copy_order, make_plan, resolve
 from mirrorless.chain.lane_state import Lease, Stop
 from mirrorless.errors import Retriable
-from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.plan import CheckFinding, PlannedLane
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest
 from mirrorless.ports.kafka import TopicPartition
 from spark.jobs.backfill.plan import PEEKED, BackfillFacts
+from tests.support.flows import make_flow
 
 DAY = 86_400_000
 NOW = 1_800_000_000_000
+NEWER = OffsetRange(500, 1000)
 
 LANE = LaneFacts(
     topic="orders",
@@ -36,14 +37,21 @@ TOPIC = TopicFacts(
 )
 
 
+def part(first: int, held: OffsetRange) -> RequestedRange:
+    """What is asked for from an offset on, of what the log holds."""
+    return RequestedRange(first=first, range=held)
+
+
+def checked(*lanes: LaneFacts, topic: TopicFacts = TOPIC, options: BackfillOptions | None = None) -> list[CheckFinding]:
+    how = options or BackfillOptions()
+    return list(check_all(lanes, [topic], how, replication_factor=3, holder="backfill-1", now=NOW))
+
+
 def found(
     lane: LaneFacts = LANE, topic: TopicFacts = TOPIC, options: BackfillOptions | None = None
 ) -> list[tuple[str, str]]:
     """The findings as severity and check."""
-    checked = check_all(
-        [lane], [topic], options or BackfillOptions(), replication_factor=3, holder="backfill-1", now=NOW
-    )
-    return [(each.severity, each.check) for each in checked]
+    return [(each.severity, each.check) for each in checked(lane, topic=topic, options=options)]
 
 
 def test_nothing_is_said_of_a_lane_that_nothing_stands_against() -> None:
@@ -78,22 +86,9 @@ def test_a_target_that_would_not_keep_or_take_the_records_is_named(
         ({"position": 1001}, [("refuse", "source")]),
         ({"position": 400, "begins": 300, "before": True}, [("refuse", "live lane")]),
         ({"position": 400, "begins": 300, "before": True, "generation": 1}, [("info", "live lane")]),
-        (
-            {"position": 400, "requested": RequestedRange(first=600, range=OffsetRange(600, 1000))},
-            [("refuse", "start")],
-        ),
-        (
-            {"extent": OffsetRange(500, 1000), "requested": RequestedRange(first=200, range=OffsetRange(500, 1000))},
-            [("refuse", "start")],
-        ),
-        (
-            {
-                "position": 400,
-                "extent": OffsetRange(500, 1000),
-                "requested": RequestedRange(first=500, range=OffsetRange(500, 1000)),
-            },
-            [("warn", "retention")],
-        ),
+        ({"position": 400, "requested": part(600, OffsetRange(600, 1000))}, [("refuse", "start")]),
+        ({"extent": NEWER, "requested": part(200, NEWER)}, [("refuse", "start")]),
+        ({"position": 400, "extent": NEWER, "requested": part(500, NEWER)}, [("warn", "retention")]),
         ({"stop": Stop(reason="refused", upstream_offset=7, detail="", at=0)}, [("refuse", "stopped")]),
         ({"stop": Stop(reason="backfilled", upstream_offset=7, detail="", at=0)}, []),
         ({"lease": Lease(holder="another", until=NOW + 1)}, [("refuse", "lease")]),
@@ -122,11 +117,8 @@ def test_history_does_not_go_into_a_remote_topic_and_live_lanes_do_not_hinder_it
 def test_nothing_is_written_behind_records_of_others_unless_that_is_said(into: str | None) -> None:
     lanes = [replace(LANE, partition=partition, foreign=at) for partition, at in ((0, None), (1, 40))]
 
-    def checked(options: BackfillOptions) -> list[CheckFinding]:
-        return check_all(lanes, [TOPIC], options, replication_factor=3, holder="backfill-1", now=NOW)
-
-    (refused,) = checked(BackfillOptions(into=into, force=True))
-    (said,) = checked(BackfillOptions(into=into, beside=True))
+    (refused,) = checked(*lanes, options=BackfillOptions(into=into, force=True))
+    (said,) = checked(*lanes, options=BackfillOptions(into=into, beside=True))
 
     assert (refused.severity, refused.check, refused.where) == ("refuse", "foreign records", "us.orders")
     assert "partition and downstream offset 1 @ 40 on" in refused.text
@@ -152,9 +144,9 @@ def asked(first: int, end: int, *, extent: tuple[int, int] = (0, 1000), **change
 def test_a_topic_of_its_own_gets_its_history_in_order_or_the_job_is_refused(lane: LaneFacts, expected: str) -> None:
     """What lies below the chain, or is passed over by it, would not be copied, and nothing would say so."""
     options = BackfillOptions(start=Bound("offset", 1), end=Bound("offset", 2), into="history")
-    checked = check_all([lane], [TOPIC], options, replication_factor=3, holder="backfill-1", now=NOW)
-    assert [each.severity for each in checked] == (["refuse"] if expected else [])
-    assert expected in "".join(each.text for each in checked).lower()
+    findings = checked(lane, options=options)
+    assert [each.severity for each in findings] == (["refuse"] if expected else [])
+    assert expected in "".join(each.text for each in findings).lower()
 
 
 @pytest.mark.parametrize("archive", [None, "s3://archive"])
@@ -176,12 +168,12 @@ def test_a_job_with_nothing_between_its_bounds_is_refused(
 ) -> None:
     requested = resolve(start, end, LANE.extent, start_at=at[0], end_at=at[1])
     lane, options = replace(LANE, requested=requested), BackfillOptions(start, end, archive=archive, into=into)
-    checked = check_all([lane], [TOPIC], options, replication_factor=3, holder="backfill-1", now=NOW)
-    assert [(each.severity, each.check) for each in checked] == [("refuse", "range")]
-    assert "0 to 999" in checked[0].text
+    (finding,) = checked(lane, options=options)
+    assert (finding.severity, finding.check) == ("refuse", "range")
+    assert "0 to 999" in finding.text
 
-    beside = check_all([lane, LANE], [TOPIC], options, replication_factor=3, holder="backfill-1", now=NOW)
-    assert [(each.severity, each.check) for each in beside] == [("info", "range")]  # another lane has something
+    (beside,) = checked(lane, LANE, options=options)
+    assert (beside.severity, beside.check) == ("info", "range")  # another lane has something
 
 
 def test_history_up_to_a_lane_that_has_all_is_refused_with_an_end_that_works() -> None:
@@ -189,12 +181,12 @@ def test_history_up_to_a_lane_that_has_all_is_refused_with_an_end_that_works() -
     into = BackfillOptions(into="history")
     whole = resolve(Bound("earliest"), Bound("latest"), LANE.extent)
     lane = replace(LANE, requested=whole.until(0), live=0)
-    (refusal,) = check_all([lane], [TOPIC], into, replication_factor=3, holder="backfill-1", now=NOW)
+    (refusal,) = checked(lane, options=into)
     assert refusal.severity == "refuse"
     assert "--to offset:1000" in refusal.text
     ordered = BackfillOptions(end=Bound("offset", 1000), into="history")
     lane = replace(LANE, requested=resolve(ordered.start, ordered.end, LANE.extent))
-    assert check_all([lane], [TOPIC], ordered, replication_factor=3, holder="backfill-1", now=NOW) == []
+    assert checked(lane, options=ordered) == []
 
 
 def test_logs_that_hold_nothing_are_handed_over_and_an_archive_that_holds_nothing_is_refused() -> None:
@@ -208,8 +200,7 @@ def test_logs_that_hold_nothing_are_handed_over_and_an_archive_that_holds_nothin
 def test_a_start_beyond_the_end_of_the_log_would_pass_over_what_comes(into: str | None, expected: list[str]) -> None:
     options = BackfillOptions(start=Bound("offset", 5_000), into=into)
     lane = replace(LANE, requested=resolve(options.start, options.end, LANE.extent))
-    checked = check_all([lane], [TOPIC], options, replication_factor=3, holder="backfill-1", now=NOW)
-    assert [each.severity for each in checked] == expected
+    assert [each.severity for each in checked(lane, options=options)] == expected
 
 
 @pytest.mark.parametrize(
@@ -231,7 +222,6 @@ def test_bounds_become_offsets_that_readers_see(
     assert (requested.first, requested.range.first, requested.range.next) == expected
 
 
-CLUSTER = ClusterSettings(alias="any", bootstrap="any:9092")
 OPTIONS = BackfillOptions()
 
 
@@ -251,9 +241,8 @@ class SlowPeek:
 
 def oldest(monkeypatch: pytest.MonkeyPatch, peek: SlowPeek, lanes: int) -> Mapping[TopicPartition, int | None]:
     monkeypatch.setattr("spark.jobs.backfill.plan.KafkaPeek", lambda *_, **__: peek)
-    flow = FlowSettings(flow="us-east->eu-west", source=CLUSTER, target=CLUSTER)
     unread = cast("Any", None)
-    request = JobRequest(run_id="backfill-1", flow=flow, topics=("orders",), options=OPTIONS)
+    request = JobRequest(run_id="backfill-1", flow=make_flow(), topics=("orders",), options=OPTIONS)
     facts = BackfillFacts(request=request, options=OPTIONS, log=unread, chains=unread, states=unread)
     wanted = RequestedRange(first=0, range=OffsetRange(0, 10))
     return facts._oldest({("orders", partition): wanted for partition in range(lanes)}, {})
@@ -318,7 +307,7 @@ def test_a_lane_that_ends_as_ordered_is_held_where_its_mapping_would_skip(
 
 
 MOMENT = 1_763_686_800_000
-DAY_MS = 86_400_000
+DAY = 86_400_000
 
 
 def lane(partition: int, offsets: int, expires: int | None = None) -> PlannedLane:
@@ -339,13 +328,13 @@ def lane(partition: int, offsets: int, expires: int | None = None) -> PlannedLan
 def test_lanes_that_lose_records_during_the_job_come_first_and_then_the_longest() -> None:
     lanes = [
         lane(0, 10),
-        lane(1, 30, MOMENT + DAY_MS),
+        lane(1, 30, MOMENT + DAY),
         lane(2, 20),
         lane(3, 1, MOMENT + 1_000),
         lane(4, 5, MOMENT - 1_000),
     ]
     plan = make_plan("backfill-1", "us-east->eu-west", lanes, [], at_a_time=2, max_mb_per_second=None, hands_over=True)
-    assert 1 < plan.seconds < DAY_MS / 1000
+    assert 1 < plan.seconds < DAY / 1000
     assert [each.partition for each in copy_order(plan, now=MOMENT)] == [4, 3, 1, 2, 0]
 
 

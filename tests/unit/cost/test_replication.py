@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import pytest
 
 from mirrorless.adapters.aws.metrics import GATHER_MS, BatchMetrics, emit_report
-from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane import Lane
 from mirrorless.cost import replication
 from mirrorless.cost.assumptions import METRICS_PER_TOPIC, TABLE, Assumptions, MeasuredEvent, ReplicationLoad
 from mirrorless.cost.prices import PRICES, Prices
@@ -27,8 +27,8 @@ from mirrorless.lanes.lane_check import FIGURES
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
 from mirrorless.scheduled.runner import TaskReport
+from tests.support.chains import FLOW, run
 
-FLOW = FlowName("us-east", "eu-west")
 ONE_LANE = ReplicationLoad(mb_per_second=1.0, record_bytes=1_000, topics=1, partitions=1)
 
 
@@ -122,21 +122,9 @@ def _printed_in_a_minute_without_records(capsys: pytest.CaptureFixture[str], *, 
 
 def _batch(topic: str, *, records: int = 500, per_topic: bool = False) -> None:
     at = 1_790_000_000_000
-    run = type(
-        "Written",
-        (),
-        {
-            "records": records,
-            "bytes": 1000 * records,
-            "passed_bytes": 0,
-            "throttled_ms": 0,
-            "oldest_timestamp": at - 900,
-            "lane": Lane(FLOW, topic, 0),
-            "returned": (),
-        },
-    )()
-    run.newest_timestamp = at - 100
-    outcome = BatchOutcome(runs=[run], stopped={})
+    written = run(0, records, (0, 0, records), lane=Lane(FLOW, topic, 0))
+    written = replace(written, bytes=1000 * records, oldest_timestamp=at - 900, newest_timestamp=at - 100)
+    outcome = BatchOutcome(runs=[written], stopped={})
     metrics = BatchMetrics(FLOW, per_topic=(lambda each: f"us-east.{each}") if per_topic else None)
     metrics.add(Batch.of_topic(topic, {0: []}), outcome, received_at=at - 50, now=at)
 

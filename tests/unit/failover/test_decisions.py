@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,11 +27,9 @@ from mirrorless.scheduled.runner import TaskReport
 from mirrorless.topics.acls import MARK, Acl, deny, mark, to_create, to_delete, unguarded, without_fences
 from mirrorless.topics.topic_state import TopicState
 from tests.support.chains import FLOW, LANE, run
-from tests.support.failover_world import TOPICS, FailoverWorld
+from tests.support.failover_world import DRILL, LOST, PLANNED, TOPICS, FailoverWorld
 from tests.support.group_cluster import MARKER
 
-PLANNED = FailoverOrder(mode="planned")
-LOST = FailoverOrder(mode="source-lost")
 OTHER = Lane(FLOW, "orders", 1)
 
 
@@ -115,34 +114,26 @@ NOW = 100 * HOUR
 SEEN = NOW - 20_000
 ALL = LaneHolding(topic="orders", partition=0, position=10, copied_at=SEEN, written_at=SEEN, seen_end=10)
 SOME = LaneHolding(topic="orders", partition=1, position=900, seen_end=5_000)
+LAGGING = {
+    "nothing is copied": ({"position": 0}, None),
+    "its end was never seen": ({"seen_end": None}, None),
+    "its records have no time": ({"written_at": NOW - 2 * HOUR}, 7_200),
+    "a time of the future, and nothing since": (
+        {"written_at": NOW - 2 * HOUR, "copied_at": NOW + 48 * HOUR},
+        7_200,
+    ),
+    "a time of the future, while it lags": ({"written_at": NOW - 5_000, "copied_at": NOW + 48 * HOUR}, None),
+    "it lags": ({"written_at": NOW - 5_000, "copied_at": NOW - 3 * HOUR}, 10_800),
+    "its newest run is in doubt": ({"written_at": NOW - 2 * HOUR, "in_doubt": True}, None),
+    "in doubt and complete": ({"position": 5_000, "in_doubt": True}, 20),
+}
 
 
-@pytest.mark.parametrize(
-    ("lane", "seconds"),
-    [
-        (msgspec.structs.replace(SOME, position=0), None),
-        (msgspec.structs.replace(SOME, seen_end=None), None),
-        (msgspec.structs.replace(SOME, written_at=NOW - 2 * HOUR), 7_200),
-        (msgspec.structs.replace(SOME, written_at=NOW - 2 * HOUR, copied_at=NOW + 48 * HOUR), 7_200),
-        (msgspec.structs.replace(SOME, written_at=NOW - 5_000, copied_at=NOW + 48 * HOUR), None),
-        (msgspec.structs.replace(SOME, written_at=NOW - 5_000, copied_at=NOW - 3 * HOUR), 10_800),
-        (msgspec.structs.replace(SOME, written_at=NOW - 2 * HOUR, in_doubt=True), None),
-        (msgspec.structs.replace(SOME, position=5_000, in_doubt=True), 20),
-    ],
-    ids=[
-        "nothing is copied",
-        "its end was never seen",
-        "its records have no time",
-        "a time of the future, and nothing since",
-        "a time of the future, while it lags",
-        "it lags",
-        "its newest run is in doubt",
-        "in doubt and complete",
-    ],
-)
+@pytest.mark.parametrize(("changes", "seconds"), LAGGING.values(), ids=LAGGING)
 def test_a_recovery_point_is_never_too_small_and_not_known_where_nothing_shows_it(
-    lane: LaneHolding, seconds: float | None
+    changes: dict[str, Any], seconds: float | None
 ) -> None:
+    lane = msgspec.structs.replace(SOME, **changes)
     assert Holdings(lanes=(ALL, lane), seen_at=SEEN, lost_at=NOW).recovery_point_seconds == seconds
     assert Holdings(lanes=(ALL,), seen_at=SEEN, lost_at=NOW).recovery_point_seconds == 20
 
@@ -182,29 +173,25 @@ SEEN_BY_THE_LOOK = "what was acknowledged after 1970-01-01 00:16:38 UTC is not k
 NEVER_SEEN = "what was acknowledged is not known, for the source's ends were never seen"
 
 
-@pytest.mark.parametrize(
-    ("world", "verdict", "seconds"),
-    [
-        (
-            lambda: lost({"orders": [10, 10], "payments": [10]}),
-            f"Nothing is known to be missing; {SEEN_BY_THE_LOOK}.",
-            2,
-        ),
-        (
-            lambda: lost({"orders": [10, 10]}, gone="payments"),
-            f"Nothing is known to be missing; {SEEN_BY_THE_LOOK}.",
-            2,
-        ),
-        (lambda: lost({"orders": [10, 10]}), f"Nothing is known to be missing; {SEEN_BY_THE_LOOK}.", None),
-        (lambda: lost(None), f"Nothing is known to be missing; {NEVER_SEEN}.", None),
-        (lambda: lost({"orders": [10, 11], "payments": [10]}), f"1 thing to look at, below; {SEEN_BY_THE_LOOK}.", 998),
-    ],
-    ids=["all", "a topic was gone", "a topic was not seen", "no look", "one is missing"],
-)
+NOTHING = "Nothing is known to be missing; "
+LOOKS: dict[str, tuple[dict[str, Any], str, float | None]] = {
+    "all": ({"ends": {"orders": [10, 10], "payments": [10]}}, f"{NOTHING}{SEEN_BY_THE_LOOK}.", 2),
+    "a topic was gone": ({"ends": {"orders": [10, 10]}, "gone": "payments"}, f"{NOTHING}{SEEN_BY_THE_LOOK}.", 2),
+    "a topic was not seen": ({"ends": {"orders": [10, 10]}}, f"{NOTHING}{SEEN_BY_THE_LOOK}.", None),
+    "no look": ({"ends": None}, f"{NOTHING}{NEVER_SEEN}.", None),
+    "one is missing": (
+        {"ends": {"orders": [10, 11], "payments": [10]}},
+        f"1 thing to look at, below; {SEEN_BY_THE_LOOK}.",
+        998,
+    ),
+}
+
+
+@pytest.mark.parametrize(("look", "verdict", "seconds"), LOOKS.values(), ids=LOOKS)
 def test_without_its_source_a_failover_says_what_is_not_known(
-    world: Callable[[], FailoverWorld], verdict: str, seconds: float | None
+    look: dict[str, Any], verdict: str, seconds: float | None
 ) -> None:
-    there = world()
+    there = lost(**look)
     document = there.carry_out(LOST)
 
     report, totals = report_of(FLOW, document), summary(FLOW, document)
@@ -222,13 +209,7 @@ def test_without_its_source_a_failover_says_what_is_not_known(
 
 def test_a_lost_source_is_reported_by_the_ends_that_the_schedule_has_stored() -> None:
     """Without Spark, and without the source: the ends and their time are in the target's region already."""
-    world = FailoverWorld()
-    world.produce(10)
-    world.replicate(4)
-    report = TaskReport(task="topics", at=world.clusters.now, ms=1, ok_at=world.clusters.now - 2_000)
-    documents = {"topic-ends/0": msgspec.json.encode({"orders": [11, 11], "payments": [11]})}
-    world.documents.write(FLOW, documents | {"task/topics": msgspec.json.encode(report)})
-    world.lose_source()
+    world = lost({"orders": [11, 11], "payments": [11]}, records=4)
 
     document = world.carry_out(LOST)
 
@@ -244,18 +225,15 @@ def test_a_drill_counts_records_and_not_the_markers_behind_them() -> None:
     world.produce(5, 5)  # each transaction leaves a marker
     world.replicate()
 
-    drill = FailoverOrder(mode="drill")
-    assert summary(FLOW, world.carry_out(drill))["recovery_point_seconds"] == 0
+    assert summary(FLOW, world.carry_out(DRILL))["recovery_point_seconds"] == 0
     world.produce(1)
-    assert len(missing_of(world.carry_out(drill))) == len(world.lanes)
+    assert len(missing_of(world.carry_out(DRILL))) == len(world.lanes)
 
 
 def test_a_drill_of_a_flow_without_lag_has_no_recovery_point_while_its_clock_goes_on() -> None:
-    world = FailoverWorld()
-    world.produce(5)
-    world.replicate()
+    world = FailoverWorld.of(5)
 
-    drilled = world.carry_out(FailoverOrder(mode="drill"), clock=count(world.clusters.now).__next__)
+    drilled = world.carry_out(DRILL, clock=count(world.clusters.now).__next__)
     assert summary(FLOW, drilled)["recovery_point_seconds"] == 0
 
 
@@ -315,9 +293,7 @@ def test_members_that_have_just_left_the_target_are_not_waited_for() -> None:
 
 def with_static_members(side: str, order: FailoverOrder, *, goes_after: int | None) -> tuple[FailoverWorld, int]:
     """A group with static members, closed or not, on a cluster; they go after so many seconds of a failover."""
-    world = FailoverWorld()
-    world.produce(10)
-    world.replicate()
+    world = FailoverWorld.of(10)
     clusters = world.clusters
     groups = clusters.source if side == "source" else clusters.target
     groups.static.add("shop")
@@ -488,12 +464,9 @@ def test_a_topic_is_guarded_by_any_acl_that_applies_to_it(pattern: str, name: st
     assert unguarded(["orders"], {acl}) == without
 
 
-@pytest.mark.parametrize("order", [PLANNED, LOST, FailoverOrder(mode="drill")], ids=lambda order: order.mode)
+@pytest.mark.parametrize("order", [PLANNED, LOST, DRILL], ids=lambda order: order.mode)
 def test_a_remote_topic_with_more_partitions_is_warned_of_before_anything_is_changed(order: FailoverOrder) -> None:
-    world = FailoverWorld()
-    world.wider = {"orders": 3}
-    world.produce(3)
-    world.replicate()
+    world = FailoverWorld.of(3, wider={"orders": 3})
     world.clusters.target_topics.logs["us-east.orders", 4] = [1, 2, MARKER]
     if order.mode == "source-lost":
         world.lose_source()
@@ -512,10 +485,7 @@ def test_a_remote_topic_with_more_partitions_is_warned_of_before_anything_is_cha
 
 
 def test_a_failback_warns_of_what_stays_and_its_table_has_it() -> None:
-    world = FailoverWorld()
-    world.wider = {"payments": 1}
-    world.produce(3)
-    world.replicate()
+    world = FailoverWorld.of(3, wider={"payments": 1})
     world.carry_out(PLANNED)
     left = {"topic": "payments", "partition": 1, "on_target": 14, "new": 14, "copied_back": 0, "policy": "report"}
     left["differs"] = "14 records of us-east.payments-1 stay there"
@@ -534,18 +504,13 @@ def test_a_failback_warns_of_what_stays_and_its_table_has_it() -> None:
 
 
 def test_topics_of_the_same_width_are_not_warned_of() -> None:
-    world = FailoverWorld()
-    world.wider = {"orders": -1}
-    command = world.command(PLANNED)
+    command = FailoverWorld(wider={"orders": -1}).command(PLANNED)
     command.prepare()
     assert command.warnings == []
 
 
 def test_a_plan_numbers_its_steps_and_says_which_are_done() -> None:
-    world = FailoverWorld()
-    world.produce(1)
-    world.replicate()
-    document = world.carry_out(PLANNED)
+    document = FailoverWorld.of(1).carry_out(PLANNED)
 
     plan = plan_of(FLOW, PLANNED, 2, document, back=False)
 

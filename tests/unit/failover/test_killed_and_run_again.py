@@ -11,36 +11,48 @@ from typing import Any
 import pytest
 
 from mirrorless.chain.lane_state import Stop
-from mirrorless.failover.plan import PlannedStep
 from mirrorless.failover.report import is_clean, missing_of
-from mirrorless.failover.state import FailoverOrder, StepName, StepResult
+from mirrorless.failover.state import FailoverOrder, StepName
 from tests.support.chains import FLOW
 from tests.support.clusters import MemoryTarget
-from tests.support.failover_world import TOPICS, CommandKilled, FailoverWorld, Kill, committed
+from tests.support.failover_world import (
+    DRILL,
+    LOST,
+    PLANNED,
+    TOPICS,
+    WAITED,
+    CommandKilled,
+    FailoverWorld,
+    Kill,
+    committed,
+)
 from tests.support.group_cluster import MARKER
-
-PLANNED = FailoverOrder(mode="planned")
-WAITED = FailoverOrder(mode="planned", fencing="wait")
-LOST = FailoverOrder(mode="source-lost")
-REHEARSAL = FailoverOrder(mode="drill")
 
 LEAST_CALLS = 15
 """Below it, the kills would not reach every step."""
 
 
-def moving(order: FailoverOrder) -> FailoverWorld:
-    """Records, most of them replicated; `shop` has read some; `audit` is another application on the target as well."""
+def populated() -> FailoverWorld:
+    """Records, most of them replicated, and a group that has read some."""
     world = FailoverWorld()
     world.produce(10, 5)
     world.replicate(8)
     for lane in world.lanes:
         world.clusters.read(world.clusters.source, "shop", lane, 6, past=False)
+    world.clusters.act()
+    world.meanwhile = lambda: world.replicate(3)
+    return world
+
+
+def moving(order: FailoverOrder) -> FailoverWorld:
+    """The same, and `audit` is another application on the target as well."""
+    world = populated()
+    for lane in world.lanes:
         world.clusters.read(world.clusters.source, "audit", lane, 4, past=False)
         world.clusters.read(world.clusters.target, "audit", lane, 2, past=False)
     world.clusters.act()
     if order.mode == "source-lost":
         world.lose_source()
-    world.meanwhile = lambda: world.replicate(3)
     return world
 
 
@@ -80,9 +92,7 @@ def kill_everywhere(world_of: Callable[[], FailoverWorld], order: FailoverOrder 
 def test_a_planned_failover_loses_nothing_wherever_it_is_killed(order: FailoverOrder) -> None:
     results = []
     for world in kill_everywhere(lambda: moving(order), order):
-        document = world.document()
-        assert document is not None
-        assert is_clean(document), missing_of(document)
+        assert is_clean(world.stored), missing_of(world.stored)
         for lane in world.lanes:
             source = [identity for identity in world.clusters.source_log(lane) if identity != MARKER]
             assert [identity for identity in world.clusters.target_log(lane) if identity != MARKER] == source
@@ -148,9 +158,7 @@ def test_a_failback_leaves_everything_as_it_was_wherever_it_is_killed(order: Fai
         return world
 
     for world in kill_everywhere(moved, None):
-        document = world.document()
-        assert document is not None
-        assert document.over
+        assert world.stored.over
         assert world.source_acls.there == before.source_acls.there
         assert world.target_acls.there == before.target_acls.there
         assert not world.states.fences
@@ -161,14 +169,13 @@ def test_a_drill_touches_nothing_wherever_it_is_killed() -> None:
     def untouched(world: FailoverWorld) -> Any:
         return on_target(world), dict(world.clusters.target.offsets), world.source_acls.there
 
-    before = untouched(moving(REHEARSAL))
-    for world in kill_everywhere(lambda: moving(REHEARSAL), REHEARSAL):
+    before = untouched(moving(DRILL))
+    for world in kill_everywhere(lambda: moving(DRILL), DRILL):
         assert untouched(world) == before
         assert not world.shadows.offsets
         assert world.document() is None
 
 
-ACL, WAIT = FailoverOrder(mode="planned"), FailoverOrder(mode="planned", fencing="wait")
 STRIDE = int(os.environ.get("MIRRORLESS_KILLS_STRIDE", "9"))
 """One kill in so many is made; 1 makes all."""
 
@@ -176,18 +183,6 @@ LATE = re.compile(r"^(?:us-east\.)?(\w+)-(\d+): ([\d,]+) records? from offset ")
 ORPHANED = re.compile(r"^(\w+)-(\d+): ([\d,]+) records? of the source")
 
 Counts = Counter[tuple[str, int]]
-
-
-def populated() -> FailoverWorld:
-    """Records, most of them replicated, and a group that has read some."""
-    world = FailoverWorld()
-    world.produce(10, 5)
-    world.replicate(8)
-    for lane in world.lanes:
-        world.clusters.read(world.clusters.source, "shop", lane, 6, past=False)
-    world.clusters.act()
-    world.meanwhile = lambda: world.replicate(3)
-    return world
 
 
 def failed_over(order: FailoverOrder, *, guarded: bool = True) -> FailoverWorld:
@@ -223,18 +218,13 @@ def with_a_kill(world: FailoverWorld, order: FailoverOrder | None, at: int, late
     except CommandKilled:
         killed = True
         producers_go_on(world)
-    left = times
+    left = iter(range(times))
 
-    def on_step(step: PlannedStep, _: StepResult) -> None:
-        nonlocal left
-        if step.step == late and left:
-            left -= 1
+    def write() -> None:
+        if next(left, None) is not None:
             producers_go_on(world)
 
-    command = world.command(order)
-    command.prepare()
-    command.on_step = on_step
-    command.execute()
+    world.carry_out(order, behind={late: write} if late else {})
     return killed
 
 
@@ -268,13 +258,11 @@ def only_here(world: FailoverWorld, *, on_source: bool) -> Counts:
 
 def named(world: FailoverWorld, pattern: re.Pattern[str]) -> Counts:
     """What the report says."""
-    document = world.document()
-    assert document is not None
     found = Counts()
-    for sentence in missing_of(document):
+    for sentence in missing_of(world.stored):
         if match := pattern.match(sentence):
             found[match[1], int(match[2])] += int(match[3].replace(",", ""))
-    assert bool(found) <= (not is_clean(document))
+    assert bool(found) <= (not is_clean(world.stored))
     return +found
 
 
@@ -283,7 +271,7 @@ FOR_EVER = 99
 
 
 @pytest.mark.parametrize(("late", "times"), [(None, 0), ("drain", 1), ("prove", 1), ("fence-flow", FOR_EVER)])
-@pytest.mark.parametrize("order", [ACL, WAIT], ids=["acl", "wait"])
+@pytest.mark.parametrize("order", [PLANNED, WAITED], ids=["acl", "wait"])
 def test_a_failover_names_what_is_not_on_the_target(order: FailoverOrder, late: StepName | None, times: int) -> None:
     wrong = losing = made = 0
     for world in kills(populated, order, late, times):
@@ -292,11 +280,11 @@ def test_a_failover_names_what_is_not_on_the_target(order: FailoverOrder, late: 
         wrong += lost != named(world, LATE)
     print(f"{made - 1} kills, audited: {losing} with losses, {wrong} of them unnamed")
     assert not wrong
-    assert (losing > made / 2) == (times == FOR_EVER and order == WAIT)
+    assert (losing > made / 2) == (times == FOR_EVER and order == WAITED)
 
 
 @pytest.mark.parametrize(("late", "times"), [(None, 0), ("reconcile", 1), ("revoke-acls", 1), ("reconcile", FOR_EVER)])
-@pytest.mark.parametrize("order", [ACL, WAIT, LOST], ids=["acl", "wait", "source lost"])
+@pytest.mark.parametrize("order", [PLANNED, WAITED, LOST], ids=["acl", "wait", "source lost"])
 def test_a_failback_names_what_is_not_on_the_source(order: FailoverOrder, late: StepName | None, times: int) -> None:
     wrong = losing = orphaning = made = 0
     for world in kills(lambda: failed_over(order, guarded=times < FOR_EVER), None, late, times):

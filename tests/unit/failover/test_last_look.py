@@ -13,49 +13,22 @@ import pytest
 from cli.main import build_parser
 from mirrorless.chain.lane_state import Stop
 from mirrorless.failover.groups import GroupVerdict, with_started
-from mirrorless.failover.plan import PlannedStep
 from mirrorless.failover.report import is_clean, missing_of, report_of, summary
-from mirrorless.failover.state import FailoverDocument, FailoverOrder, StepName, StepResult
+from mirrorless.failover.state import StepName
 from mirrorless.failover.steps import with_earlier
 from mirrorless.failover.work import Interrupted, Unfinished
 from mirrorless.lanes.gaps import GapRange, Look
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.topics.acls import Acl
 from tests.support.chains import FLOW
-from tests.support.failover_world import APPLICATION, CommandKilled, FailoverWorld
+from tests.support.failover_world import APPLICATION, DRILL, LOST, PLANNED, WAITED, FailoverWorld
 from tests.support.group_cluster import MARKER, MemoryTopics, settings
-
-ACL, WAIT = FailoverOrder(mode="planned"), FailoverOrder(mode="planned", fencing="wait")
-DRILL = FailoverOrder(mode="drill")
 
 
 def replicated(**changes: object) -> FailoverWorld:
-    world = FailoverWorld(**changes)  # type: ignore[arg-type]  # fields of the world
-    world.produce(5)
-    world.replicate()
+    world = FailoverWorld.of(5, **changes)
     world.meanwhile = world.replicate
     return world
-
-
-def killed_behind(world: FailoverWorld, order: FailoverOrder | None, step: StepName) -> None:
-    """Carry out, and die once a step's result is stored."""
-
-    def die(planned: PlannedStep, _: StepResult) -> None:
-        if planned.step == step:
-            raise CommandKilled
-
-    command = world.command(order)
-    command.prepare()
-    command.on_step = die
-    with pytest.raises(CommandKilled):
-        command.execute()
-
-
-def ended(world: FailoverWorld) -> FailoverDocument:
-    document = world.document()
-    assert document is not None
-    assert document.is_ended
-    return document
 
 
 def lacking(world: FailoverWorld) -> int:
@@ -73,11 +46,11 @@ def lacking(world: FailoverWorld) -> int:
 @pytest.mark.parametrize("sizes", [(7,), (1, 1, 1)], ids=["one transaction", "several"])
 def test_what_was_seen_before_the_fence_is_seen_again(step: StepName, sizes: tuple[int, ...]) -> None:
     world = replicated()
-    killed_behind(world, WAIT, step)
+    world.killed_behind(WAITED, step)
     world.produce(*sizes)
     world.clusters.now += 60_000
 
-    document = world.carry_out(WAIT)
+    document = world.carry_out(WAITED)
 
     assert lacking(world) == 0
     assert is_clean(document)
@@ -87,23 +60,20 @@ def test_what_was_seen_before_the_fence_is_seen_again(step: StepName, sizes: tup
 def test_what_was_forced_stays_forced() -> None:
     world = replicated()
     world.states.stop(world.lanes[0], Stop(reason="refused", upstream_offset=6, detail="too large", at=1))
-    command = world.command(WAIT, force=True)
-    command.prepare()
-    command.cancelled = lambda: bool(world.document())
     with pytest.raises(Interrupted):
-        command.execute()
+        world.carry_out(WAITED, force=True, cancelled=lambda: bool(world.document()))
 
-    assert world.carry_out(WAIT).ended_at
+    assert world.carry_out(WAITED).ended_at
 
 
 def test_a_partition_that_appears_between_two_commands_is_drained() -> None:
     world = replicated()
-    killed_behind(world, WAIT, "drain")
+    world.killed_behind(WAITED, "drain")
     world.topics["orders"] = 4
     world.make_logs()
     world.produce(3)
 
-    document = world.carry_out(WAIT)
+    document = world.carry_out(WAITED)
 
     assert document.facts("check")["topics"]["orders"] == 4
     assert lacking(world) == 0
@@ -111,7 +81,7 @@ def test_a_partition_that_appears_between_two_commands_is_drained() -> None:
 
 def test_a_topic_that_appears_between_two_commands_is_fenced_and_drained() -> None:
     world = replicated(settings=settings(topics=("orders", "payments", "refunds")))
-    killed_behind(world, ACL, "fence-producers")
+    world.killed_behind(PLANNED, "fence-producers")
     world.topics["refunds"] = 2
     world.make_logs()
     assert world.source_acls.there is not None
@@ -120,30 +90,24 @@ def test_a_topic_that_appears_between_two_commands_is_fenced_and_drained() -> No
         if lane.topic == "refunds":
             world.clusters.produce(lane, 4)
 
-    document = world.carry_out(ACL)
+    document = world.carry_out(PLANNED)
 
     assert lacking(world) == 0
-    assert {acl.name for acl in world.source_acls.there if acl.permission == "DENY"} == {
-        "orders",
-        "payments",
-        "refunds",
-    }
+    denied = {acl.name for acl in world.source_acls.there if acl.permission == "DENY"}
+    assert denied == {"orders", "payments", "refunds"}
     assert len([each for each in document.steps[1].commands if "DENY" in each]) == 3, "those of both commands"
 
 
 def test_a_topic_that_appears_during_a_command_is_found_by_the_last_look() -> None:
     world = replicated()
-    command = world.command(WAIT)
-    command.prepare()
 
-    def grow(step: PlannedStep, _: StepResult) -> None:
-        if step.step == "fence-flow" and world.topics["orders"] == 2:
+    def grow() -> None:
+        if world.topics["orders"] == 2:
             world.topics["orders"] = 3
             world.make_logs()
             world.produce(2)
 
-    command.on_step = grow
-    document = command.execute()
+    document = world.carry_out(WAITED, behind={"fence-flow": grow})
 
     assert document.facts("check")["topics"]["orders"] == 3
     assert lacking(world) == 0
@@ -152,16 +116,10 @@ def test_a_topic_that_appears_during_a_command_is_found_by_the_last_look() -> No
 
 def test_behind_the_fence_a_command_goes_on_where_it_was_and_still_finds_what_came_late() -> None:
     world = replicated()
-    killed_behind(world, WAIT, "groups")
-    command = world.command(WAIT)
-    assert [each.step for each in command.prepare() if each.done] == [
-        "check",
-        "fence-producers",
-        "standstill",
-        "drain",
-        "fence-flow",
-        "groups",
-    ]
+    world.killed_behind(WAITED, "groups")
+    command = world.command(WAITED)
+    done = [each.step for each in command.prepare() if each.done]
+    assert done == ["check", "fence-producers", "standstill", "drain", "fence-flow", "groups"]
     world.produce(6)
 
     document = command.execute()
@@ -174,7 +132,7 @@ def test_behind_the_fence_a_command_goes_on_where_it_was_and_still_finds_what_ca
 def test_a_drill_that_is_run_again_states_what_would_be_lost_then() -> None:
     world = replicated()
     world.meanwhile = lambda: None
-    killed_behind(world, DRILL, "shadow-groups")
+    world.killed_behind(DRILL, "shadow-groups")
     world.produce(2)
 
     document = world.carry_out(DRILL)
@@ -187,16 +145,12 @@ def test_a_drill_that_is_run_again_states_what_would_be_lost_then() -> None:
 
 def test_one_who_writes_for_ever_is_named_with_counts_and_the_recovery_point_is_not_zero() -> None:
     world = replicated()
-    command = world.command(WAIT)
-    command.prepare()
 
-    def write(step: PlannedStep, _: StepResult) -> None:
-        if step.step == "prove":
-            world.produce(2)
-            world.clusters.now += 4_000
+    def write() -> None:
+        world.produce(2)
+        world.clusters.now += 4_000
 
-    command.on_step = write
-    document = command.execute()
+    document = world.carry_out(WAITED, behind={"prove": write})
 
     assert lacking(world) == 6
     assert missing_of(document)[0] == (
@@ -210,22 +164,18 @@ def test_one_who_writes_for_ever_is_named_with_counts_and_the_recovery_point_is_
 
 def test_an_open_transaction_is_named_though_nobody_sees_its_records_yet() -> None:
     world = replicated()
-    command = world.command(WAIT)
-    command.prepare()
 
-    def open_one(step: PlannedStep, _: StepResult) -> None:
-        if step.step == "prove":
-            world.clusters.produce(world.lanes[1], -1)
-            world.open_transactions = {("orders", 1)}
-            world.meanwhile = lambda: None
+    def open_one() -> None:
+        world.clusters.produce(world.lanes[1], -1)
+        world.open_transactions = {("orders", 1)}
+        world.meanwhile = lambda: None
 
-    command.on_step = open_one
     with pytest.raises(Unfinished, match="has an open transaction: orders-1"):
-        command.execute()
+        world.carry_out(WAITED, behind={"prove": open_one})
 
     world.open_transactions = set()
     world.meanwhile = world.replicate
-    assert is_clean(world.carry_out(WAIT))
+    assert is_clean(world.carry_out(WAITED))
     assert lacking(world) == 0
 
 
@@ -235,9 +185,7 @@ def test_a_lane_that_was_stopped_is_counted_and_not_waited_for() -> None:
     world.clusters.produce(world.lanes[0], 4)
     world.meanwhile = lambda: None
 
-    command = world.command(ACL, force=True)
-    command.prepare()
-    document = command.execute()
+    document = world.carry_out(PLANNED, force=True)
 
     assert "orders-0: 4 records from offset 6 on of us-east are not on eu-west: its lane was left alone" in missing_of(
         document
@@ -247,18 +195,14 @@ def test_a_lane_that_was_stopped_is_counted_and_not_waited_for() -> None:
 
 def test_a_lane_that_stops_while_what_came_late_is_drained_is_not_passed_over() -> None:
     world = replicated()
-    command = world.command(WAIT)
-    command.prepare()
 
-    def stop(step: PlannedStep, _: StepResult) -> None:
-        if step.step == "prove":
-            world.produce(2)
-            world.states.stop(world.lanes[0], Stop(reason="refused", upstream_offset=6, detail="too large", at=1))
-            world.meanwhile = lambda: None
+    def stop() -> None:
+        world.produce(2)
+        world.states.stop(world.lanes[0], Stop(reason="refused", upstream_offset=6, detail="too large", at=1))
+        world.meanwhile = lambda: None
 
-    command.on_step = stop
     with pytest.raises(Unfinished, match="nothing moves: us-east->eu-west orders-0"):
-        command.execute()
+        world.carry_out(WAITED, behind={"prove": stop})
 
 
 @dataclass
@@ -287,35 +231,35 @@ def test_records_are_counted_in_as_many_looks_as_it_takes_and_offsets_where_no_l
     most: int, words: str
 ) -> None:
     world = replicated()
-    world.carry_out(WAIT)
+    world.carry_out(WAITED)
     world.clusters.produce(world.lanes[1], 7)
 
-    document = world.carry_out(WAIT, source_looks=Shortsighted(world.clusters.source_topics, most))
+    document = world.carry_out(WAITED, source_looks=Shortsighted(world.clusters.source_topics, most))
 
     assert words in missing_of(document)[0]
 
 
 def test_a_command_that_has_ended_only_looks_and_says_what_it_finds() -> None:
     world = replicated()
-    seconds = summary(FLOW, world.carry_out(WAIT))["seconds"]
+    seconds = summary(FLOW, world.carry_out(WAITED))["seconds"]
     world.produce(2)
     world.clusters.now += 3_600_000
 
-    document = world.carry_out(WAIT)
+    document = world.carry_out(WAITED)
 
     assert lacking(world) == 6
     assert len([each for each in missing_of(document) if "2 records from offset 6" in each]) == 3
     assert summary(FLOW, document)["seconds"] == seconds
     world.lose_source()
-    assert missing_of(world.carry_out(WAIT)) == missing_of(document)
+    assert missing_of(world.carry_out(WAITED)) == missing_of(document)
 
 
 def test_a_planned_failover_whose_source_is_lost_between_two_commands_keeps_what_it_has_seen() -> None:
     world = replicated()
-    killed_behind(world, WAIT, "drain")
+    world.killed_behind(WAITED, "drain")
     world.lose_source()
 
-    document = world.carry_out(FailoverOrder(mode="source-lost"))
+    document = world.carry_out(LOST)
 
     assert document.facts("check")["topics"] == {"orders": 2, "payments": 1}
 
@@ -330,9 +274,9 @@ def test_what_is_written_to_the_target_behind_a_reconcile_comes_back_too(
 ) -> None:
     world = replicated()
     world.target_acls.there = None  # its rights are not the failover's
-    world.carry_out(WAIT)
+    world.carry_out(WAITED)
     world.produce_on_target(4)
-    killed_behind(world, None, step)
+    world.killed_behind(None, step)
     world.produce_on_target(*sizes)
 
     document = world.carry_out(None)
@@ -348,9 +292,9 @@ def test_what_is_written_to_the_target_behind_a_reconcile_comes_back_too(
 
 def test_a_reconcile_counts_where_nothing_came_behind_it() -> None:
     world = replicated()
-    world.carry_out(WAIT)
+    world.carry_out(WAITED)
     world.produce_on_target(4)
-    killed_behind(world, None, "reconcile")
+    world.killed_behind(None, "reconcile")
 
     assert is_clean(world.carry_out(None))
     assert len(world.jobs.started) == 1
@@ -359,9 +303,9 @@ def test_a_reconcile_counts_where_nothing_came_behind_it() -> None:
 def test_copies_of_the_flow_that_was_lifted_already_are_not_late() -> None:
     """Killed between the end of the fence and the note of it: the flow writes on the target meanwhile."""
     world = replicated()
-    world.carry_out(WAIT)
+    world.carry_out(WAITED)
     world.produce_on_target(4)
-    killed_behind(world, None, "last-look")
+    world.killed_behind(None, "last-look")
     world.states.lift(FLOW)
     world.produce(3)
     world.replicate()
@@ -382,10 +326,9 @@ def test_copies_of_the_flow_that_was_lifted_already_are_not_late() -> None:
 
 def test_a_run_of_an_earlier_version_says_nothing_of_the_target_s_ends_and_is_repeated() -> None:
     world = replicated()
-    world.carry_out(WAIT)
-    killed_behind(world, None, "reconcile")
-    document = world.document()
-    assert document is not None
+    world.carry_out(WAITED)
+    world.killed_behind(None, "reconcile")
+    document = world.stored
     assert document.back is not None
     back = msgspec.structs.replace(document.back, reconcile_ends={})
     world.documents.write(FLOW, {"failover": msgspec.json.encode(msgspec.structs.replace(document, back=back))})
@@ -439,7 +382,7 @@ def test_a_fence_tells_its_age_by_the_store_s_clock_and_from_when_it_stood() -> 
     wrong = world.effects().clock
     world.states.store_now = lambda: wrong() + 400_000
 
-    world.carry_out(WAIT, clock=wrong)
+    world.carry_out(WAITED, clock=wrong)
 
     stop = world.states.fences[FLOW]
     assert stop.by_store
@@ -450,6 +393,6 @@ def test_a_fence_in_a_store_that_does_not_tell_its_time_has_the_operator_s() -> 
     world = replicated()
     world.states.store_now = lambda: None
 
-    world.carry_out(WAIT)
+    world.carry_out(WAITED)
 
     assert not world.states.fences[FLOW].by_store

@@ -17,14 +17,8 @@ from mirrorless.failover.work import Interrupted, Unfinished
 from mirrorless.flow.settings import Authentication
 from mirrorless.topics.acl_sync import LEASE
 from mirrorless.topics.acls import Acl, deny
-from tests.support.chains import FLOW
-from tests.support.failover_world import APPLICATION, CommandKilled, FailoverWorld, Kill
-
-PLANNED = FailoverOrder(mode="planned")
-WAITED = FailoverOrder(mode="planned", fencing="wait")
-LOST = FailoverOrder(mode="source-lost")
-REHEARSAL = FailoverOrder(mode="drill")
-LANE = Lane(FLOW, "orders", 0)
+from tests.support.chains import FLOW, LANE
+from tests.support.failover_world import APPLICATION, DRILL, LOST, PLANNED, WAITED, CommandKilled, FailoverWorld, Kill
 
 
 def everything(world: FailoverWorld) -> Any:
@@ -51,7 +45,7 @@ def refused(world: FailoverWorld, order: FailoverOrder | None, why: str, *, forc
     assert everything(world) == before
 
 
-@pytest.mark.parametrize("order", [PLANNED, LOST, REHEARSAL], ids=["planned", "source-lost", "drill"])
+@pytest.mark.parametrize("order", [PLANNED, LOST, DRILL], ids=["planned", "source-lost", "drill"])
 def test_without_the_target_nothing_begins(order: FailoverOrder) -> None:
     world = FailoverWorld()
     world.clusters.target_topics.silent = True
@@ -59,7 +53,7 @@ def test_without_the_target_nothing_begins(order: FailoverOrder) -> None:
     refused(world, order, "eu-west does not answer")
 
 
-@pytest.mark.parametrize("order", [PLANNED, REHEARSAL], ids=["planned", "drill"])
+@pytest.mark.parametrize("order", [PLANNED, DRILL], ids=["planned", "drill"])
 def test_without_the_source_neither_a_planned_failover_nor_a_drill_begins(order: FailoverOrder) -> None:
     world = FailoverWorld()
     world.lose_source()
@@ -68,9 +62,7 @@ def test_without_the_source_neither_a_planned_failover_nor_a_drill_begins(order:
 
 
 def test_a_source_that_answers_is_not_lost_unless_the_operator_says_so() -> None:
-    world = FailoverWorld()
-    world.produce(3)
-    world.replicate()
+    world = FailoverWorld.of(3)
 
     refused(world, LOST, "us-east answers")
     assert world.carry_out(LOST, force=True).ended_at
@@ -79,8 +71,7 @@ def test_a_source_that_answers_is_not_lost_unless_the_operator_says_so() -> None
 def test_acls_do_not_bind_the_principals_of_iam() -> None:
     world = FailoverWorld()
     source = msgspec.structs.replace(world.settings.flow.source, authentication=Authentication(type="iam"))
-    flow = msgspec.structs.replace(world.settings.flow, source=source)
-    world.settings = msgspec.structs.replace(world.settings, flow=flow)
+    change_flow(world, source=source)
 
     refused(world, PLANNED, "do not bind the principals of IAM on us-east.*--fence wait")
 
@@ -92,15 +83,15 @@ def test_acls_keep_nobody_from_a_cluster_without_an_authorizer() -> None:
     refused(world, PLANNED, "us-east has no authorizer")
 
 
-def marked(world: FailoverWorld) -> None:
-    flow = msgspec.structs.replace(world.settings.flow, origins=(FLOW.source, FLOW.target))
+def change_flow(world: FailoverWorld, **settings: Any) -> None:
+    flow = msgspec.structs.replace(world.settings.flow, **settings)
     world.settings = msgspec.structs.replace(world.settings, flow=flow)
 
 
 @pytest.mark.parametrize("order", [PLANNED, WAITED], ids=["planned", "waited"])
 def test_marked_copies_without_a_flow_back_are_not_failed_over(order: FailoverOrder) -> None:
     world = FailoverWorld()
-    marked(world)
+    change_flow(world, origins=(FLOW.source, FLOW.target))
 
     refused(world, order, r"it marks its copies.*enable eu-west->us-east")
 
@@ -123,9 +114,7 @@ def test_a_topic_without_acls_is_not_given_its_first_one() -> None:
 
 
 def test_records_behind_a_stopped_lane_are_not_left_behind_unless_the_operator_says_so() -> None:
-    world = FailoverWorld()
-    world.produce(5)
-    world.replicate()
+    world = FailoverWorld.of(5)
     world.states.stop(LANE, Stop(reason="refused", upstream_offset=3, detail="too large", at=1))
 
     refused(world, PLANNED, "behind stopped lanes: us-east->eu-west orders-0")
@@ -134,20 +123,16 @@ def test_records_behind_a_stopped_lane_are_not_left_behind_unless_the_operator_s
 
 
 def test_a_job_is_waited_for_but_not_by_a_drill() -> None:
-    world = FailoverWorld()
-    world.produce(3)
-    world.replicate()
+    world = FailoverWorld.of(3)
     world.states.take(LANE, Lease(holder="backfill-1", until=world.clusters.now + 9_000), now=world.clusters.now)
 
     refused(world, PLANNED, "a job has us-east->eu-west orders-0")
-    assert world.carry_out(REHEARSAL).ended_at
+    assert world.carry_out(DRILL).ended_at
 
 
 def returning() -> FailoverWorld:
     """A flow that has failed over, with records that only the target has."""
-    world = FailoverWorld()
-    world.produce(3)
-    world.replicate()
+    world = FailoverWorld.of(3)
     world.carry_out(PLANNED)
     world.produce_on_target(2)
     return world
@@ -156,11 +141,8 @@ def returning() -> FailoverWorld:
 def cut_off(world: FailoverWorld) -> None:
     """A failback, up to the first pause behind the start of its job."""
     world.jobs.lasts = 3
-    command = world.command(None)
-    command.prepare()
-    command.cancelled = lambda: bool(world.jobs.started)
     with pytest.raises(Interrupted):
-        command.execute()
+        world.carry_out(None, cancelled=lambda: bool(world.jobs.started))
 
 
 @pytest.mark.parametrize("noted", [True, False], ids=["noted", "by an earlier version"])
@@ -168,8 +150,7 @@ def test_a_failback_that_is_cut_off_while_its_job_runs_follows_that_job(*, noted
     world = returning()
     cut_off(world)
     if not noted:
-        document = world.document()
-        assert document is not None
+        document = world.stored
         assert document.back is not None
         document = msgspec.structs.replace(document, back=msgspec.structs.replace(document.back, runs=()))
         world.documents.write(FLOW, {"failover": msgspec.json.encode(document)})
@@ -245,29 +226,25 @@ def test_a_failback_needs_a_failover_and_both_clusters() -> None:
     refused(world, None, "eu-west does not answer")
 
 
-@pytest.mark.parametrize("other", [WAITED, LOST, REHEARSAL], ids=["wait", "source-lost", "drill"])
+@pytest.mark.parametrize("other", [WAITED, LOST, DRILL], ids=["wait", "source-lost", "drill"])
 def test_another_order_is_refused_while_a_failover_is_unfinished(other: FailoverOrder) -> None:
     world = FailoverWorld()
     world.produce(3)
     with pytest.raises(CommandKilled):
         world.carry_out(PLANNED, kill=Kill(at=14))
-    document = world.document()
-    assert document is not None
-    assert not document.ended_at
+    assert not world.stored.ended_at
 
     refused(world, other, "other options is unfinished: --planned --fence acl", force=True)
 
 
 def test_nothing_begins_while_a_failback_is_unfinished() -> None:
-    world = FailoverWorld()
-    world.produce(3)
-    world.replicate()
+    world = FailoverWorld.of(3)
     world.carry_out(PLANNED)
     world.jobs.failures = 1
     with pytest.raises(Unfinished, match="a broker did not answer"):
         world.carry_out(None)
 
-    for order in (PLANNED, WAITED, REHEARSAL):
+    for order in (PLANNED, WAITED, DRILL):
         refused(world, order, "its failback is unfinished")
     world.carry_out(None)
     assert len(world.jobs.started) == 2
@@ -275,9 +252,7 @@ def test_nothing_begins_while_a_failback_is_unfinished() -> None:
 
 
 def test_a_flow_that_has_failed_over_does_not_fail_over_in_another_way() -> None:
-    world = FailoverWorld()
-    world.produce(3)
-    world.replicate()
+    world = FailoverWorld.of(3)
     world.carry_out(PLANNED)
 
     refused(world, LOST, "has failed over already", force=True)
@@ -298,9 +273,7 @@ def test_a_planned_failover_goes_on_without_its_source_when_that_is_lost() -> No
 
 
 def test_a_plan_that_is_outdated_is_not_carried_out() -> None:
-    world = FailoverWorld()
-    world.produce(3)
-    world.replicate()
+    world = FailoverWorld.of(3)
     late = world.command(PLANNED)
     late.prepare()
     world.carry_out(PLANNED)
@@ -326,9 +299,7 @@ def test_an_application_s_own_deny_is_no_fence_and_stays() -> None:
 
 def test_a_fence_is_not_copied_to_the_target() -> None:
     """A DENY there would keep out the flow, and the producers that have moved."""
-    world = FailoverWorld()
-    world.produce(3)
-    world.replicate()
+    world = FailoverWorld.of(3)
     world.carry_out(PLANNED)
 
     world.acl_round()

@@ -7,17 +7,13 @@ import json
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from mirrorless.scheduled.runner import TaskReport
+from tests.support.flows import make_flow
 
-SETTINGS = {
-    "flow": {
-        "flow": "us-east->eu-west",
-        "source": {"alias": "us-east", "bootstrap": "b:9092"},
-        "target": {"alias": "eu-west", "bootstrap": "b:9092"},
-    }
-}
+SETTINGS = {"flow": msgspec.to_builtins(make_flow())}
 
 
 class _Rounds:
@@ -34,17 +30,20 @@ class _Rounds:
         return {}
 
 
+@pytest.fixture
+def control(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The function, whose runner runs nothing."""
+    found = importlib.import_module("control")
+    monkeypatch.setattr(found, "TaskRunner", _Rounds)
+    monkeypatch.setattr(found, "_works", lambda *_: True)
+    monkeypatch.setattr(found, "wire", lambda _: SimpleNamespace(documents=None, tasks=lambda _lease: []))
+    return found
+
+
 @pytest.mark.parametrize(("heartbeats_seconds", "emitted"), [(10, None), (None, [0.0])])
 def test_only_a_flow_without_heartbeats_emits_that_nothing_failed(
-    heartbeats_seconds: int | None,
-    emitted: list[float] | None,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    heartbeats_seconds: int | None, emitted: list[float] | None, control: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    control = importlib.import_module("control")
-    monkeypatch.setattr(control, "TaskRunner", _Rounds)
-    monkeypatch.setattr(control, "wire", lambda _: SimpleNamespace(documents=None, tasks=lambda _lease: []))
-
     control.handler(SETTINGS | {"heartbeats_seconds": heartbeats_seconds}, None)
 
     assert json.loads(capsys.readouterr().out).get("task-errors") == emitted
@@ -52,15 +51,9 @@ def test_only_a_flow_without_heartbeats_emits_that_nothing_failed(
 
 @pytest.mark.parametrize("stands_by", [False, True])
 def test_overdue_tasks_are_a_metric_of_the_home_before_any_task_runs(
-    stands_by: bool,  # noqa: FBT001 -- pytest's
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    control: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, stands_by: bool
 ) -> None:
     """A defect of one task ends the run: what was written after it would never be seen."""
-    control = importlib.import_module("control")
-    monkeypatch.setattr(control, "TaskRunner", _Rounds)
-    monkeypatch.setattr(control, "_works", lambda *_: True)
-    monkeypatch.setattr(control, "wire", lambda _: SimpleNamespace(documents=None, tasks=lambda _lease: []))
     stored = TaskReport(task="topics", at=2, ms=1, first_at=1, ok_at=1, error="no rights")
     monkeypatch.setattr(_Rounds, "stored", {"topics": stored})
 

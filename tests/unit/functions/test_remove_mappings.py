@@ -11,12 +11,14 @@ from threading import Thread
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 
 from mirrorless.adapters.aws.cloudformation import LONGEST_REASON, TRIES, answer
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.flow.naming import FLOW_VARIABLE
 from mirrorless.topics.mapping_removal import Removal
+from tests.support.flows import make_flow
 
 
 @dataclass(slots=True)
@@ -86,8 +88,7 @@ def cloudformation() -> Iterator[CloudFormation]:
 @pytest.fixture
 def function(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The function, with its flow."""
-    ends = {"source": {"alias": "us-east", "bootstrap": "s:1"}, "target": {"alias": "eu-west", "bootstrap": "t:1"}}
-    monkeypatch.setenv(FLOW_VARIABLE, json.dumps({"flow": "us-east->eu-west", **ends}))
+    monkeypatch.setenv(FLOW_VARIABLE, msgspec.json.encode(make_flow()).decode())
     return importlib.import_module("remove_mappings")
 
 
@@ -100,22 +101,10 @@ def test_until_the_flow_goes_there_is_nothing_to_do(
     function.handler(cloudformation.request(kind), Context())
 
     (answer,) = cloudformation.answers
-    assert answer == {
-        "Status": "SUCCESS",
-        "Reason": "",
-        "PhysicalResourceId": "found-mappings-us-east.eu-west",
-        "StackId": "stack",
-        "RequestId": "request",
-        "LogicalResourceId": "Found",
-    }
-
-
-def test_an_answer_is_put_without_a_content_type_for_which_its_address_is_not_signed(
-    function: ModuleType, cloudformation: CloudFormation
-) -> None:
-    function.handler(cloudformation.request("Create"), Context())
-
-    assert cloudformation.methods == [("PUT", "")]
+    ids = {"StackId": "stack", "RequestId": "request", "LogicalResourceId": "Found"}
+    physical = {"PhysicalResourceId": "found-mappings-us-east.eu-west"}
+    assert answer == {"Status": "SUCCESS", "Reason": "", **ids, **physical}
+    assert cloudformation.methods == [("PUT", "")], "its address is not signed for a content type"
 
 
 def test_a_resource_keeps_its_physical_id(function: ModuleType, cloudformation: CloudFormation) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +16,6 @@ from lab.servers.artifacts import (
     java_command,
     kafka_jars,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -40,11 +37,19 @@ def install(machine: Path, name: str, script: str) -> None:
     program.chmod(0o755)
 
 
-def test_without_java_the_package_to_install_is_named_in_one_line(machine: Path) -> None:
-    with pytest.raises(
-        MissingTool, match=r"java is not on this machine.*apt-get install openjdk-17-jre-headless"
-    ) as raised:
-        java_command()
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (java_command, r"java is not on this machine.*apt-get install openjdk-17-jre-headless"),
+        (dynamodb_jars, r"mvn is not on this machine.*apt-get install maven"),
+    ],
+    ids=["java", "maven"],
+)
+def test_what_is_missing_is_named_with_its_package_in_one_line(
+    machine: Path, wanted: Callable[[], object], said: str
+) -> None:
+    with pytest.raises(MissingTool, match=said) as raised:
+        wanted()
 
     assert "\n" not in str(raised.value)
     assert not list(machine.iterdir())
@@ -64,14 +69,6 @@ def test_java_home_wins_over_the_path(machine: Path, tmp_path: Path, monkeypatch
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
 
     assert java_command() == str(tmp_path / "jdk" / "bin" / "java")
-
-
-def test_without_maven_the_package_to_install_is_named_in_one_line(machine: Path) -> None:
-    with pytest.raises(MissingTool, match=r"mvn is not on this machine.*apt-get install maven") as raised:
-        dynamodb_jars()
-
-    assert "\n" not in str(raised.value)
-    assert not list(machine.iterdir())
 
 
 def test_a_failed_fetch_leaves_nothing_and_repeats_mavens_own_words(machine: Path) -> None:

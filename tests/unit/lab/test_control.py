@@ -5,79 +5,78 @@ from __future__ import annotations
 import datetime as dt
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cli.main import main
 from lab.cloud import Lab, function_name
 from lab.esm.mapping_api import settings_of_create
 from lab.functions.control import ControlPlane, Timer, control_name
 from lab.functions.function import LambdaFunction
 from lab.functions.invocation import Invocation, Status
-from mirrorless.config.loading import load
+from mirrorless.config import Configuration, load
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.settings import decode_settings
 from mirrorless.scheduled.functions import SCHEDULED
 from mirrorless.scheduled.settings import control_settings, pull_settings
+from tests.support.commands import Command, replication_yaml
 from tests.support.waiting import eventually
-
-CONFIGURATION = """
-clusters:
-  a: {bootstrap.servers: a.example.com:9092, region: us-east-1}
-  b: {bootstrap.servers: b.example.com:9092, region: eu-west-1}
-flows:
-  a->b: {topics: [TOPIC]}
-"""
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "docs" / "examples").glob("*.yaml"))
 
 
-def configuration(topic: str = "orders") -> Any:
-    return load(CONFIGURATION.replace("TOPIC", topic))
+def configuration(keys: str = "topics: [orders]") -> Configuration:
+    return load(replication_yaml(f"a->b: {{{keys}}}"))
 
 
-def test_each_flow_has_two_scheduled_functions_with_a_timer_each(tmp_path: Path) -> None:
-    (flow,) = configuration().enabled_flows
-    plane = ControlPlane(folder=tmp_path, overrides={"refresh_topics_seconds": 1})
+def scheduled(trigger: str) -> Configuration:
+    """A flow of a literal topic with an entry, and two shards."""
+    entries = f"trigger.overrides: {{orders: {trigger}}}, schedule: {{interval.seconds: 120, shards: 2}}"
+    return configuration(f"topics: [orders, bills], {entries}")
 
-    functions = plane.deploy([flow], variables={"A": "b"}, forwarder=lambda _: "forwarder")
+
+Deployed = Callable[..., tuple[ControlPlane, Mapping[str, object]]]
+
+
+@pytest.fixture
+def deployed(tmp_path: Path) -> Iterator[Deployed]:
+    """Deploys a configuration's flow, with some overrides: the plane and its functions."""
+    with ExitStack() as planes:
+
+        def deploy(loaded: Configuration, **overrides: Any) -> tuple[ControlPlane, Mapping[str, object]]:
+            plane = ControlPlane(folder=tmp_path, **overrides)
+            planes.callback(plane.stop)
+            return plane, plane.deploy(loaded.enabled_flows, variables={"A": "b"}, forwarder=lambda _: "forwarder")
+
+        yield deploy
+
+
+def test_each_flow_has_two_scheduled_functions_with_a_timer_each(deployed: Deployed) -> None:
+    plane, functions = deployed(configuration(), overrides={"refresh_topics_seconds": 1})
 
     assert sorted(functions) == ["mirrorless-control-a_b", "mirrorless-refresh-topics-a_b"]
     assert plane.timers.keys() == functions.keys()
     assert all(isinstance(function, LambdaFunction) for function in functions.values())
-    plane.stop()
 
 
-def test_a_flow_at_home_in_another_region_has_a_standby_with_a_timer(tmp_path: Path) -> None:
-    text = CONFIGURATION.replace("[TOPIC]", "[orders], function: {run.in: source}")
-    (flow,) = load(text).enabled_flows
-    plane = ControlPlane(folder=tmp_path, overrides={"standby_after_seconds": 1})
-
-    functions = plane.deploy([flow], variables={}, forwarder=lambda _: "forwarder")
+def test_a_flow_at_home_in_another_region_has_a_standby_with_a_timer(deployed: Deployed) -> None:
+    at_home = configuration("topics: [orders], function: {run.in: source}")
+    plane, functions = deployed(at_home, overrides={"standby_after_seconds": 1})
 
     event = control_settings(json.loads(plane.timers["mirrorless-standby-a_b"].event))
     assert "mirrorless-standby-a_b" in functions
     assert (event.stands_by, event.standby_region, event.standby_after_seconds) == (True, "eu-west-1", 1)
     assert not control_settings(json.loads(plane.timers["mirrorless-control-a_b"].event)).stands_by
-    plane.stop()
 
 
-def scheduled(trigger: str) -> Any:
-    """A flow of a literal topic with an entry, and two shards."""
-    entries = f"trigger.overrides: {{orders: {trigger}}}, schedule: {{interval.seconds: 120, shards: 2}}"
-    return load(CONFIGURATION.replace("[TOPIC]", f"[orders, bills], {entries}"))
-
-
-def test_scheduled_topics_have_a_reader_with_a_timer_for_each_shard(tmp_path: Path) -> None:
-    (flow,) = scheduled("schedule").enabled_flows
-    plane = ControlPlane(folder=tmp_path, overrides={"start": "latest"}, pull_overrides={"interval_seconds": 1})
-
-    functions = plane.deploy([flow], variables={}, forwarder=lambda _: "forwarder")
+def test_scheduled_topics_have_a_reader_with_a_timer_for_each_shard(deployed: Deployed) -> None:
+    plane, functions = deployed(
+        scheduled("schedule"), overrides={"start": "latest"}, pull_overrides={"interval_seconds": 1}
+    )
 
     shards = {"mirrorless-pull-0-a_b", "mirrorless-pull-1-a_b"}
     assert "mirrorless-pull-a_b" in functions
@@ -86,49 +85,36 @@ def test_scheduled_topics_have_a_reader_with_a_timer_for_each_shard(tmp_path: Pa
         settings = pull_settings(json.loads(plane.timers[name].event))
         assert (settings.shard, settings.shards, settings.interval_seconds) == (number, 2, 1)
         assert (settings.control.start, settings.control.trigger_of("orders")) == ("latest", "schedule")
-    plane.stop()
 
 
-def test_schedules_get_other_settings_while_they_run(tmp_path: Path) -> None:
-    (flow,) = scheduled("schedule").enabled_flows
-    plane = ControlPlane(folder=tmp_path)
-    plane.deploy([flow], variables={}, forwarder=lambda _: "forwarder")
+def test_schedules_get_other_settings_while_they_run(deployed: Deployed) -> None:
+    plane, _ = deployed(scheduled("schedule"))
 
     plane.change(scheduled("mapping").enabled_flows[0], forwarder=lambda _: "forwarder")
 
     refresh = control_settings(json.loads(plane.timers["mirrorless-refresh-topics-a_b"].event))
     shard = pull_settings(json.loads(plane.timers["mirrorless-pull-1-a_b"].event))
     assert refresh.trigger_of("orders") == shard.control.trigger_of("orders") == "mapping"
-    plane.stop()
 
 
-def test_a_reader_that_the_lab_was_started_without_is_refused(tmp_path: Path) -> None:
-    (flow,) = configuration().enabled_flows
-    plane = ControlPlane(folder=tmp_path)
-    plane.deploy([flow], variables={}, forwarder=lambda _: "forwarder")
+def test_a_reader_that_the_lab_was_started_without_is_refused(deployed: Deployed) -> None:
+    plane, _ = deployed(configuration())
 
     with pytest.raises(ConfigurationError, match="mirrorless-pull-0-a_b"):
         plane.change(scheduled("schedule").enabled_flows[0], forwarder=lambda _: "forwarder")
-    plane.stop()
 
 
-def test_a_lab_without_scheduled_functions_reads_no_scheduled_topics(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="scheduled topics"):
-        Lab(configuration=scheduled("schedule"), folder=tmp_path, control=False)
-
-
-def test_an_override_that_is_no_setting_is_refused(tmp_path: Path) -> None:
-    (flow,) = configuration().enabled_flows
-    plane = ControlPlane(folder=tmp_path, overrides={"refresh_topic_seconds": 1})
-
+def test_an_override_that_is_no_setting_is_refused(deployed: Deployed) -> None:
     with pytest.raises(ConfigurationError, match="refresh_topic_seconds"):
-        plane.deploy([flow], variables={}, forwarder=str)
+        deployed(configuration(), overrides={"refresh_topic_seconds": 1})
 
 
-def test_patterns_are_followed_by_the_scheduled_functions_and_refused_without_them(tmp_path: Path) -> None:
-    assert Lab(configuration=configuration("'orders-.*'"), folder=tmp_path).flow_mappings == []
-    with pytest.raises(ConfigurationError, match="patterns"):
-        Lab(configuration=configuration("'orders-.*'"), folder=tmp_path, control=False)
+def test_a_lab_without_scheduled_functions_takes_neither_patterns_nor_scheduled_topics(tmp_path: Path) -> None:
+    patterns = configuration("topics: ['orders-.*']")
+    assert Lab(configuration=patterns, folder=tmp_path).flow_mappings == []
+    for loaded, why in ((patterns, "patterns"), (scheduled("schedule"), "scheduled topics")):
+        with pytest.raises(ConfigurationError, match=why):
+            Lab(configuration=loaded, folder=tmp_path, control=False)
 
 
 def test_stand_ins_of_one_broker_keep_one_replica_of_every_topic(tmp_path: Path) -> None:
@@ -240,9 +226,10 @@ def test_a_schedule_may_start_its_function_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_lab_takes_every_example(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lab_takes_every_example(path: Path, tmp_path: Path, command: Command) -> None:
     """Whatever a start would refuse: the file, a flow's settings, and the mapping of a topic."""
-    assert main(["config", "check", "--lab", str(path)]) == 0, capsys.readouterr().err
+    answer = command("config", "check", "--lab", str(path))
+    assert answer.code == 0, answer.err
     lab = Lab(configuration=load(path), folder=tmp_path)
     plane = ControlPlane(folder=tmp_path)
 

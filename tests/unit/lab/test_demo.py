@@ -22,16 +22,17 @@ def ended(error: Exception | None = None) -> Future[None]:
     return future
 
 
-def test_work_goes_on_while_any_of_it_runs_and_none_has_failed() -> None:
-    assert not work_is_over([ended(), Future()], seconds=0.0)
-
-
-def test_work_is_over_when_all_of_it_has_ended() -> None:
-    assert work_is_over([ended(), ended()], seconds=0.0)
-
-
-def test_work_is_over_when_some_of_it_failed_though_the_rest_runs_for_ever() -> None:
-    assert work_is_over([Future(), ended(TimeoutError("the source takes no records"))], seconds=0.0)
+@pytest.mark.parametrize(
+    ("work", "over"),
+    [
+        ([ended(), Future()], False),
+        ([ended(), ended()], True),
+        ([Future(), ended(TimeoutError("the source takes no records"))], True),
+    ],
+    ids=["some of it runs", "all has ended", "some failed though the rest runs for ever"],
+)
+def test_work_is_over_when_all_of_it_has_ended_or_some_has_failed(work: list[Future[None]], *, over: bool) -> None:
+    assert work_is_over(work, seconds=0.0) is over
 
 
 # Upstream 0, 1, 5 stand at 10, 11, 13 downstream; 7 did not arrive, and 14 is a stranger.

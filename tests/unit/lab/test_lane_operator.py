@@ -83,16 +83,13 @@ def test_a_scheduled_lane_is_reset_without_a_mapping_or_its_group(
 def test_what_is_printed_for_a_source_that_lost_its_end_is_executed_as_it_is_and_the_second_command_in_its_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mapping: FlowMapping | None
 ) -> None:
-    flow = FlowName("source", "target")
-    lane = Lane(flow, "orders", 2)
-    stops = [
+    lane = Lane(FlowName("source", "target"), "orders", 2)
+    left = [
         parted_stop(lane, 22, position=45, now=1, replicated=((30, 45),)),
         until_stop(lane, ((30, 45),), now=1),
     ]
     position = iter([29, 30])
-    left = list(stops)
-    commands: list[str] = []
-    moved: list[int] = []
+    commands, moved = list[str](), list[int]()
 
     def run(_: LaneOperator, *words: str, codes: Any = ()) -> dict[str, Any]:  # noqa: ARG001 -- as the real one
         commands.append(shlex.join(words))
@@ -143,9 +140,8 @@ def test_an_order_that_is_refused_until_a_run_in_doubt_is_settled_is_given_again
 def test_a_stop_without_the_place_at_which_the_source_lost_its_end_is_no_finding_for_a_while(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(
-        LaneOperator, "_stopped", lambda _: {2: Stop(reason="contradiction", upstream_offset=4, detail="why", at=1)}
-    )
+    stop = Stop(reason="contradiction", upstream_offset=4, detail="why", at=1)
+    monkeypatch.setattr(LaneOperator, "_stopped", lambda _: {2: stop})
     attending = operator(tmp_path, kind="source loses its end")
 
     assert attending.attend()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from struct import pack
@@ -25,9 +26,16 @@ def log(*numbers: int, first: int = 0) -> list[RecordAt]:
     return [RecordAt(first + place, b"%d" % number) for place, number in enumerate(numbers)]
 
 
-def found(target: list[RecordAt], point: ResetPoint | None) -> dict[str, int]:
-    comparison = compare_lane(SOURCE, target, point)
+def found(
+    target: list[RecordAt], point: ResetPoint | None, source: list[RecordAt] = SOURCE, lost: Sequence[RecordAt] = ()
+) -> dict[str, int]:
+    """Faults, where the source had some more before it lost its end."""
+    comparison = compare_lane(source, target, point, lost)
     return {fault: getattr(comparison, fault) for fault in FAULTS if getattr(comparison, fault)}
+
+
+def at_its_place(*contents: bytes, first: int = 0) -> list[RecordAt]:
+    return [RecordAt(first + place, each) for place, each in enumerate(contents)]
 
 
 RECREATED = ResetPoint(upstream=0, downstream=0, kept=False)
@@ -121,15 +129,11 @@ def test_records_that_a_truncation_removed_count_as_arrived_once() -> None:
     assert changes.arrived(1, log(0)) == log(0)
 
 
-LOST = [RecordAt(offset, b"old %d" % offset) for offset in (5, 6, 7)]
-"""What the source had before it lost its end at 5, and was written on."""
-AFTER_LOSS = ResetPoint(upstream=5, downstream=5, kept=True)
-
-
 def after_loss(*contents: bytes) -> dict[str, int]:
-    target = [RecordAt(place, each) for place, each in enumerate((b"0", b"1", b"2", *contents))]
-    comparison = compare_lane(SOURCE, target, AFTER_LOSS, LOST)
-    return {fault: getattr(comparison, fault) for fault in FAULTS if getattr(comparison, fault)}
+    """Of a source that lost its end at 5, and was written on."""
+    lost = at_its_place(b"old 5", b"old 6", b"old 7", first=5)
+    point = ResetPoint(upstream=5, downstream=5, kept=True)
+    return found(at_its_place(b"0", b"1", b"2", *contents), point, SOURCE, lost)
 
 
 def test_what_the_source_lost_stays_on_the_target_once_and_each_new_record_follows_once() -> None:
@@ -140,17 +144,13 @@ def test_what_the_source_lost_stays_on_the_target_once_and_each_new_record_follo
     assert after_loss(b"old 5", b"old 6", b"5", b"6", b"6", b"7", b"8") == {"duplicated": 1}
 
 
-TWICE = [RecordAt(offset, b"%d" % offset) for offset in range(8)]
-"""A log that lost 3 and 4, and grew past 5: its mapping had brought 5 and 6 before the stop."""
-AFTER_TWO = ResetPoint(upstream=7, downstream=9, kept=True, earlier=(7,))
 BROUGHT = (b"0", b"1", b"2", b"old 3", b"old 4", b"5", b"6")
 
 
 def after_two(*contents: bytes) -> dict[str, int]:
-    lost = [RecordAt(offset, b"old %d" % offset) for offset in (3, 4)]
-    target = [RecordAt(place, each) for place, each in enumerate(contents)]
-    comparison = compare_lane(TWICE, target, AFTER_TWO, lost)
-    return {fault: getattr(comparison, fault) for fault in FAULTS if getattr(comparison, fault)}
+    """Of a log that lost 3 and 4, and grew past 5: its mapping had brought 5 and 6 before the stop."""
+    point = ResetPoint(upstream=7, downstream=9, kept=True, earlier=(7,))
+    return found(at_its_place(*contents), point, log(*range(8)), at_its_place(b"old 3", b"old 4", first=3))
 
 
 def test_what_two_resets_brought_is_each_record_once_over_all_generations() -> None:

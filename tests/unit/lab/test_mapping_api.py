@@ -211,22 +211,13 @@ def test_an_empty_poller_configuration_leaves_provisioned_mode() -> None:
     assert "FunctionResponseTypes" not in updated
 
 
-REQUEST = {
-    "FunctionName": "forward",
-    "Topics": ["orders"],
-    "StartingPosition": "TRIM_HORIZON",
-    "SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["127.0.0.1:1"]}},
-}
-
-
 def test_an_unknown_function_and_an_unknown_cluster_are_not_found(tmp_path: Path) -> None:
     mappings = EventSourceMappings(functions={}, folder=tmp_path)
-    managed = {name: value for name, value in REQUEST.items() if name != "SelfManagedEventSource"}
 
     with pytest.raises(ResourceNotFoundError, match="forward"):
-        mappings.create(**REQUEST)
+        mappings.create(**request())
     with pytest.raises(ResourceNotFoundError, match="no cluster"):
-        mappings.create(**managed, EventSourceArn="arn:aws:kafka:us-east-1:123456789012:cluster/src/1")
+        mappings.create(**request(SelfManagedEventSource=None, EventSourceArn=ARN))
 
 
 TOKENS = {
@@ -312,13 +303,7 @@ def test_a_mapping_is_not_made_with_a_secret_of_another_form(
     mappings = EventSourceMappings(functions={"forward": Nobody()}, folder=tmp_path, read_secret=lambda _: secret)
 
     with pytest.raises(InvalidParameterValueError) as refused:
-        mappings.create(
-            FunctionName="forward",
-            Topics=["orders"],
-            StartingPosition="LATEST",
-            SelfManagedEventSource={"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["localhost:9092"]}},
-            **given(kind),
-        )
+        mappings.create(**request(**given(kind)))
 
     assert named in str(refused.value)
     assert mappings.list() == []
@@ -334,20 +319,14 @@ def test_a_mapping_whose_role_cannot_read_its_secret_never_polls(tmp_path: Path,
     mappings = EventSourceMappings(
         functions={"forward": Nobody()}, folder=tmp_path, read_secret=refuse, behaviour=behaviour
     )
-    request = {
-        "FunctionName": "forward",
-        "Topics": ["orders"],
-        "StartingPosition": "LATEST",
-        "SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["localhost:9092"]}},
-        **given("SASL_SCRAM_512_AUTH"),
-    }
+    by_password = request(**given("SASL_SCRAM_512_AUTH"))
 
     if unreadable == "not made":
         with pytest.raises(SecretRefusedError, match=action):
-            mappings.create(**request)
+            mappings.create(**by_password)
         assert mappings.list() == []
         return
-    mapping = mappings._mappings[mappings.create(**request)["UUID"]]
+    mapping = mappings._mappings[mappings.create(**by_password)["UUID"]]
     assert mapping._work is not None
     mapping._work.join(10)
     found = mapping.configuration()
@@ -372,20 +351,14 @@ CONNECTION = "arn:aws:kafka:us-east-1:123456789012:vpc-connection/999988887777/s
     [
         (given("BASIC_AUTH"), False, set()),
         (given("BASIC_AUTH", "VPC_SUBNET", "VPC_SECURITY_GROUP"), True, set()),
-        (given(arn=ARN), True, {"kafka:DescribeClusterV2", "kafka:GetBootstrapBrokers"}),
-        (
-            given(arn=CONNECTION),
-            True,
-            {"kafka:DescribeClusterV2", "kafka:DescribeVpcConnection", "kafka:GetBootstrapBrokers"},
-        ),
+        (given(arn=ARN), True, {"DescribeClusterV2", "GetBootstrapBrokers"}),
+        (given(arn=CONNECTION), True, {"DescribeClusterV2", "DescribeVpcConnection", "GetBootstrapBrokers"}),
     ],
 )
 def test_a_role_needs_what_aws_lists_for_the_source(
-    settings: dict[str, Any],
-    interfaces: bool,  # noqa: FBT001  a table's column
-    actions: set[str],
+    settings: dict[str, Any], actions: set[str], *, interfaces: bool
 ) -> None:
     needed = required_actions(settings)
 
-    assert {each for each in needed if each.startswith("kafka:")} == actions
+    assert {each.removeprefix("kafka:") for each in needed if each.startswith("kafka:")} == actions
     assert {f"ec2:{verb}NetworkInterface" for verb in ("Create", "Delete")} <= needed if interfaces else not needed

@@ -15,28 +15,29 @@ def looked(*looks: tuple[float, int, int], end: float) -> list[tuple[float, floa
     return [(each.began, each.ended) for each in times.end(end)]
 
 
-def test_a_lane_is_stuck_while_records_wait_and_its_position_stays() -> None:
-    assert looked((1, 0, 10), (2, 0, 20), (3, 0, 20), (4, 20, 20), end=9) == [(1, 4)]
-
-
-def test_a_lane_without_waiting_records_is_not_stuck() -> None:
-    assert looked((1, 10, 10), (2, 10, 10), (3, 10, 9), end=9) == []
-
-
-def test_a_lane_that_moves_is_not_stuck_at_its_next_position_before_it_is_seen_there() -> None:
-    assert looked((1, 0, 50), (2, 10, 50), (3, 20, 50), (4, 50, 50), end=9) == [(1, 2), (2, 3), (3, 4)]
-
-
-def test_a_reset_to_an_earlier_position_is_a_movement() -> None:
-    assert looked((1, 30, 50), (4, 0, 50), (5, 50, 50), end=9) == [(1, 4), (4, 5)]
-
-
-def test_a_look_that_does_not_take_place_ends_nothing() -> None:
-    assert looked((1, 0, 10), (30, 10, 10), end=40) == [(1, 30)]
-
-
-def test_what_is_not_over_lasts_until_the_end() -> None:
-    assert looked((1, 0, 10), (2, 0, 10), end=9) == [(1, 9)]
+@pytest.mark.parametrize(
+    ("looks", "end", "stuck"),
+    [
+        ([(1, 0, 10), (2, 0, 20), (3, 0, 20), (4, 20, 20)], 9, [(1, 4)]),
+        ([(1, 10, 10), (2, 10, 10), (3, 10, 9)], 9, []),
+        ([(1, 0, 50), (2, 10, 50), (3, 20, 50), (4, 50, 50)], 9, [(1, 2), (2, 3), (3, 4)]),
+        ([(1, 30, 50), (4, 0, 50), (5, 50, 50)], 9, [(1, 4), (4, 5)]),
+        ([(1, 0, 10), (30, 10, 10)], 40, [(1, 30)]),
+        ([(1, 0, 10), (2, 0, 10)], 9, [(1, 9)]),
+    ],
+    ids=[
+        "records wait and its position stays",
+        "no record waits",
+        "it moves, and is not stuck at its next position before it is seen there",
+        "a reset to an earlier position is a movement",
+        "a look that does not take place ends nothing",
+        "what is not over lasts until the end",
+    ],
+)
+def test_a_lane_is_stuck_while_records_wait_and_its_position_stays(
+    looks: list[tuple[float, int, int]], end: float, stuck: list[tuple[float, float]]
+) -> None:
+    assert looked(*looks, end=end) == stuck
 
 
 def test_lanes_are_counted_one_by_one() -> None:

@@ -13,21 +13,17 @@ from mirrorless.chain.lane import FlowName
 from mirrorless.config.loading import load
 from mirrorless.errors import ConfigurationError
 from mirrorless.scheduled.settings import control_settings
+from tests.support.commands import replication_yaml
 
 FLOW = FlowName("a", "b")
-CONFIGURATION = """
-clusters:
-  a: {bootstrap.servers: a.example.com:9092, region: us-east-1}
-  b: {bootstrap.servers: b.example.com:9092, region: eu-west-1}
-flows:
-  a->b: {topics: [orders, bills], schedule: {shards: 1}}
-"""
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
     """A lab whose schedules are made and do not run, without servers."""
-    lab = Lab(configuration=load(CONFIGURATION), folder=tmp_path)
+    lab = Lab(
+        configuration=load(replication_yaml("a->b: {topics: [orders, bills], schedule: {shards: 1}}")), folder=tmp_path
+    )
     lab.scheduled.deploy(lab.flows, variables={}, forwarder=function_name)
     return lab
 

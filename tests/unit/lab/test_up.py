@@ -10,15 +10,9 @@ import pytest
 
 from lab import up
 from lab.__main__ import main
+from tests.support.commands import replication_yaml
 
-CONFIGURATION = """
-clusters:
-  us-east: {bootstrap.servers: us-east.example.com:9092, region: us-east-1}
-  eu-west: {bootstrap.servers: eu-west.example.com:9092, region: eu-west-1}
-flows:
-  us-east->eu-west: {topics: [orders]}
-  eu-west->us-east: {topics: [orders]}
-"""
+CONFIGURATION = replication_yaml("us-east->eu-west: {topics: [orders]}", "eu-west->us-east: {topics: [orders]}")
 
 
 @pytest.fixture(autouse=True)

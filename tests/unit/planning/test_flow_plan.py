@@ -207,14 +207,7 @@ def test_a_provisioned_mapping_needs_pollers_for_its_peak_and_no_more_than_parti
     assert plan(rate("a", 0)).most_pollers == 1
 
 
-RATE = TopicRate(
-    topic="a",
-    partitions=1,
-    records_per_second=1,
-    bytes_per_second=1,
-    average_record_bytes=1,
-    peak_bytes_per_second=1,
-)
+RATE = rate("a", 1, size=1, peak=1, partitions=1)
 PLAN = plan_flow([RATE], Goal(latency=5))
 MAPPING = MappingSettings(mode="on-demand", window=BatchingWindow(4))
 PULL = ShardSettings(continuous=True, seconds=4, shards=2, memory_mb=768)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +14,6 @@ from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.chain.lane import Lane
 from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, RecordsGone, Retriable
-from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.jobs.copy_task import Chunk, OffsetRange
 from mirrorless.jobs.topic_ids import ids_of_run, made_anew
 from mirrorless.ports.kafka import TopicPartition
@@ -24,9 +23,51 @@ from mirrorless.reconcile.inspect import KeptPlaces, LaneView, left_to_watch, st
 from mirrorless.reconcile.orphans import Stretch
 from mirrorless.records.record import Record
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
+from tests.support.flows import make_flow
 
-CLUSTER = ClusterSettings(alias="any", bootstrap="any:9092")
-SETTINGS = FlowSettings(flow=str(FLOW), source=CLUSTER, target=CLUSTER)
+SETTINGS = make_flow(FLOW)
+NAMES = LaneNames(topic=LANE.topic, partition=0, remote="us-east.orders", generation=0)
+TASK = InspectTask(settings=SETTINGS, topic=LANE.topic, partition=0, remote_topic=NAMES.remote)
+
+
+def view_of(chains: MemoryChains | None = None, **parts: Any) -> LaneView:
+    """A view that reads these parts, and no others."""
+    unread: dict[str, Any] = dict.fromkeys(("target", "source_log", "target_log", "source_ends", "target_ends"))
+    usual: dict[str, Any] = {"states": MemoryLaneStates(), "sleep": lambda _: None}
+    return LaneView(chains=chains or MemoryChains(), **unread | usual | parts)
+
+
+@dataclass(slots=True)
+class FakeLog:
+    """A log whose reader may be slow, fail, or die."""
+
+    offsets: Collection[int]
+    chunk: int = 1
+    seconds: float = 0.0
+    """Of a chunk."""
+    fails_behind: int = 1_000
+    """Chunks of a read."""
+    dies: int = 1_000
+    """The offset at which a worker dies."""
+    clock: float = 0.0
+    reads: list[int] = field(default_factory=list)
+
+    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:  # noqa: ARG002  the port's
+        """See `LaneLog.bounds`."""
+        return OffsetRange(min(self.offsets), max(self.offsets) + 1)
+
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
+        """See `LaneLog.read`."""
+        self.reads.append(wanted.first)
+        for first in range(wanted.first, wanted.next, self.chunk):
+            self.clock += self.seconds
+            if deadline() <= 0 or first >= wanted.first + self.fails_behind * self.chunk:
+                raise Retriable("showed nothing in time")
+            if first >= self.dies:
+                raise RecordsGone("the worker dies here")
+            following = min(first + self.chunk, wanted.next)
+            some = [offset for offset in range(first, following) if offset in self.offsets]
+            yield Chunk([Record(offset=offset, timestamp=1, headers=[]) for offset in some], following)
 
 
 def test_a_lane_whose_chain_lost_its_end_is_left_alone() -> None:
@@ -34,32 +75,10 @@ def test_a_lane_whose_chain_lost_its_end_is_left_alone() -> None:
     chains = MemoryChains()
     chains.prepare([run(0, 10, (0, 0, 10)), run(0, 1, lane=Lane(FLOW, LANE.topic, 1), attempt="beside")])
     chains.replace_link(chains.of(LANE)[0], None)
-    unread = cast("Any", None)
-    view = LaneView(
-        chains=chains.beside(),
-        states=MemoryLaneStates(),
-        target=unread,
-        source_log=unread,
-        target_log=unread,
-        source_ends=unread,
-        target_ends=unread,
-    )
 
-    found = view.inspect(InspectTask(settings=SETTINGS, topic=LANE.topic, partition=0, remote_topic="us-east.orders"))
+    found = view_of(chains.beside()).inspect(TASK)
 
     assert "has expired" in found.differs
-
-
-@dataclass(slots=True)
-class ShortLog:
-    """A log of records and holes."""
-
-    offsets: set[int]
-
-    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
-        """See `LaneLog.read`."""
-        some = [each for each in range(wanted.first, wanted.next) if each in self.offsets]
-        yield Chunk([Record(offset=each, timestamp=1, headers=[]) for each in some], wanted.next)
 
 
 def beyond(offsets: set[int], *, closed: bool = True, source: tuple[int, int, int] | None = None) -> LaneInspection:
@@ -70,30 +89,18 @@ def beyond(offsets: set[int], *, closed: bool = True, source: tuple[int, int, in
         closed: whether there was a chain at all.
         source: its ends there; None: the topic has three partitions.
     """
-    lane, unread = Lane(FLOW, LANE.topic, 3), cast("Any", None)
+    lane, end = Lane(FLOW, LANE.topic, 3), max(offsets, default=-1) + 1
     chains = MemoryChains()
     if closed:
         chains.prepare([run(0, 10, (0, 0, 10), lane=lane)])
         chains.reset(reset(10, 0, lane=lane))
-    view = LaneView(
-        chains=chains,
-        states=MemoryLaneStates(),
-        target=unread,
-        source_log=unread,
-        target_log=cast("Any", ShortLog(offsets)),
+    view = view_of(
+        chains,
+        target_log=FakeLog(offsets, chunk=100),
         source_ends=lambda *_: source,
-        target_ends=lambda *_: (0, max(offsets, default=-1) + 1, max(offsets, default=-1) + 1),
-        sleep=lambda _: None,
+        target_ends=lambda *_: (0, end, end),
     )
-    task = InspectTask(
-        settings=SETTINGS,
-        topic=LANE.topic,
-        partition=3,
-        remote_topic="us-east.orders",
-        count=True,
-        source_partitions=3 if source is None else None,
-    )
-    return view.inspect(task)
+    return view.inspect(replace(TASK, partition=3, count=True, source_partitions=3 if source is None else None))
 
 
 def test_what_stands_in_a_partition_that_the_source_does_not_have_is_counted_and_named() -> None:
@@ -118,46 +125,14 @@ def test_once_the_source_has_the_partition_what_was_new_comes_back_and_what_was_
     assert found.tail_records == 4
 
 
-@dataclass(slots=True)
-class SlowLog:
-    """A log of which each record takes most of a minute, and every other read fails behind two of them."""
-
-    clock: float = 0.0
-    reads: list[int] = field(default_factory=list)
-
-    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:  # noqa: ARG002  the port's
-        """See `LaneLog.bounds`."""
-        return OffsetRange(0, 40)
-
-    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
-        """See `LaneLog.read`."""
-        self.reads.append(wanted.first)
-        for offset in range(wanted.first, wanted.next):
-            self.clock += 50.0
-            if deadline() <= 0 or offset == wanted.first + 2:
-                raise Retriable("showed nothing in time")
-            yield Chunk([Record(offset=offset, timestamp=1, headers=[])], offset + 1)
-
-
 def test_a_search_for_orphans_takes_as_long_as_it_takes_and_goes_on_where_it_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    log, unread = SlowLog(), cast("Any", None)
+    log = FakeLog(range(40), seconds=50.0, fails_behind=2)
     monkeypatch.setattr("time.monotonic", lambda: log.clock)
-    view = LaneView(
-        chains=MemoryChains(),
-        states=MemoryLaneStates(),
-        target=unread,
-        source_log=log,
-        target_log=unread,
-        source_ends=unread,
-        target_ends=unread,
-        sleep=lambda _: None,
-        clock=lambda: log.clock,
-    )
-    names = LaneNames(topic=LANE.topic, partition=0, remote="us-east.orders", generation=0)
+    view = view_of(source_log=log, clock=lambda: log.clock)
 
-    found = view.orphans(OrphanTask(settings=SETTINGS, names=names, position=0, until=40))
+    found = view.orphans(OrphanTask(settings=SETTINGS, names=NAMES, position=0, until=40))
 
     assert found.stretches == (Stretch(0, 40, 40, 0),)
     assert log.reads == list(range(0, 40, 2))
@@ -191,39 +166,12 @@ def test_a_source_that_stood_still_while_something_else_was_waited_for_is_not_wa
     assert left_to_watch(inspected, before, seconds=seconds, still=10.0) == left
 
 
-NAMES = LaneNames(topic=LANE.topic, partition=0, remote="us-east.orders", generation=0)
-REMOTE = "us-east.orders"
-
-
-@dataclass(slots=True)
-class DyingLog:
-    """A log of a hundred records, ten of a chunk; a worker dies where it reads beyond an offset."""
-
-    dies: int = 1_000
-    reads: list[int] = field(default_factory=list)
-
-    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:  # noqa: ARG002  the port's
-        """See `LaneLog.bounds`."""
-        return OffsetRange(0, 100)
-
-    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
-        """See `LaneLog.read`."""
-        self.reads.append(wanted.first)
-        for first in range(wanted.first, wanted.next, 10):
-            if first >= self.dies:
-                raise RecordsGone("the worker dies here")
-            following = min(first + 10, wanted.next)
-            yield Chunk(
-                [Record(offset=offset, timestamp=1, headers=[]) for offset in range(first, following)], following
-            )
-
-
 @dataclass(slots=True)
 class Looker:
     """Attempts at the looks of one lane; its chain ends at 0 on the source, and what came back stands at 30 to 39."""
 
     folder: Path
-    log: DyingLog = field(default_factory=DyingLog)
+    log: FakeLog = field(default_factory=lambda: FakeLog(range(100), chunk=10))
     chains: MemoryChains = field(default_factory=MemoryChains)
 
     def __post_init__(self) -> None:
@@ -231,16 +179,9 @@ class Looker:
 
     def view(self) -> LaneView:
         """Of a new worker."""
-        return LaneView(
-            chains=self.chains.beside(),
-            states=MemoryLaneStates(),
-            target=cast("Any", None),
-            source_log=self.log,
-            target_log=self.log,
-            source_ends=lambda *_: (0, 100, 100),
-            target_ends=lambda *_: (0, 100, 100),
-            kept=KeptPlaces(files=open_job_files(str(self.folder)), lane="orders-0"),
-        )
+        kept, ends = KeptPlaces(files=open_job_files(str(self.folder)), lane="orders-0"), lambda *_: (0, 100, 100)
+        logs = {"source_log": self.log, "target_log": self.log}
+        return view_of(self.chains.beside(), **logs, source_ends=ends, target_ends=ends, kept=kept)
 
     def orphans(self, **changes: Any) -> LaneOrphans:
         """One attempt to find orphans."""
@@ -250,8 +191,7 @@ class Looker:
 
     def new(self, **changes: Any) -> LaneInspection:
         """One attempt to count what is new on the target."""
-        task = InspectTask(settings=SETTINGS, topic=LANE.topic, partition=0, remote_topic=REMOTE, count=True)
-        return self.view().inspect(replace(task, **changes))
+        return self.view().inspect(replace(TASK, count=True, **changes))
 
 
 @pytest.fixture
@@ -260,11 +200,16 @@ def looker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Looker:
     return Looker(tmp_path)
 
 
-def test_a_task_that_is_started_anew_looks_for_orphans_where_it_was(looker: Looker) -> None:
-    looker.log.dies = 60
+def died(looker: Looker, attempt: Callable[[], object], *, at: int) -> None:
+    """An attempt whose worker dies; the next one does not."""
+    looker.log.dies = at
     with pytest.raises(MirrorlessError):
-        looker.orphans()
+        attempt()
     looker.log.dies = 1_000
+
+
+def test_a_task_that_is_started_anew_looks_for_orphans_where_it_was(looker: Looker) -> None:
+    died(looker, looker.orphans, at=60)
 
     found = looker.orphans()
 
@@ -273,10 +218,7 @@ def test_a_task_that_is_started_anew_looks_for_orphans_where_it_was(looker: Look
 
 
 def test_a_task_that_is_started_anew_counts_what_is_new_where_it_was(looker: Looker) -> None:
-    looker.log.dies = 70
-    with pytest.raises(MirrorlessError):
-        looker.new()
-    looker.log.dies = 1_000
+    died(looker, looker.new, at=70)
 
     found = looker.new()
 
@@ -286,10 +228,7 @@ def test_a_task_that_is_started_anew_counts_what_is_new_where_it_was(looker: Loo
 
 @pytest.mark.parametrize("changed", [{"position": 5}, {"until": 90}, {"topic_ids": "another"}])
 def test_a_look_of_another_state_of_the_lane_begins_anew(looker: Looker, changed: dict[str, Any]) -> None:
-    looker.log.dies = 60
-    with pytest.raises(MirrorlessError):
-        looker.orphans()
-    looker.log.dies = 1_000
+    died(looker, looker.orphans, at=60)
 
     looker.orphans(**changed)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_struct
 
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head
@@ -54,22 +55,21 @@ class MemoryLog:
 
     def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
         """See `LaneLog.read`; chunks are small."""
-        records = [
-            Record(offset, each.timestamp, each.headers, each.key, each.value)
-            for offset, each in self.cluster.visible(topic, partition)
-            if wanted.first <= offset < wanted.next
-        ]
+        records = [each for each in self.records(topic) if wanted.first <= each.offset < wanted.next]
         for first in range(0, len(records), 3):
             some = records[first : first + 3]
             yield Chunk(some, some[-1].offset + 1)
         yield Chunk([], wanted.next)
 
+    def records(self, topic: str) -> list[Record]:
+        """The visible records."""
+        return [replace_struct(each, offset=offset) for offset, each in self.cluster.visible(topic, 0)]
+
     def batches(self, topic: str) -> list[RecordBatch]:
         """The visible records in batches of up to five that follow each other."""
         found: list[list[Record]] = []
-        for offset, each in self.cluster.visible(topic, 0):
-            record = Record(offset, each.timestamp, each.headers, each.key, each.value)
-            if found and found[-1][-1].offset + 1 == offset and len(found[-1]) < 5:
+        for record in self.records(topic):
+            if found and found[-1][-1].offset + 1 == record.offset and len(found[-1]) < 5:
                 found[-1].append(record)
             else:
                 found.append([record])
@@ -121,18 +121,10 @@ class Outage:
 
     def replicate(self) -> None:
         """The live flow, from the source's first record on."""
-        if self.raw:
-            batches = MemoryLog(self.source).batches(HERE)
-            for first in range(0, len(batches), 2):
-                batch = Batch.of_topic(HERE, {0: batches[first : first + 2]})
-                self._replicator(LANE, self.target, THERE).replicate(batch, request="live", deadline=lambda: 10.0)
-            return
-        records = [
-            Record(offset, each.timestamp, each.headers, each.key, each.value)
-            for offset, each in self.source.visible(HERE, 0)
-        ]
-        for first in range(0, len(records), 4):
-            batch = Batch.of_topic(HERE, {0: records[first : first + 4]})
+        log = MemoryLog(self.source)
+        content, most = (log.batches(HERE), 2) if self.raw else (log.records(HERE), 4)
+        for first in range(0, len(content), most):
+            batch = Batch.of_topic(HERE, {0: content[first : first + most]})
             self._replicator(LANE, self.target, THERE).replicate(batch, request="live", deadline=lambda: 10.0)
 
     def reconcile(self, *, copy: bool = True, join: bool = True) -> LaneOrphans:
@@ -226,7 +218,7 @@ kinds = st.lists(st.booleans(), max_size=12)
     crash=st.sampled_from(["", "copied", "looked"]),
     raw=st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_after_a_join_every_record_is_accounted_for_and_translates_both_ways(
     before: list[bool],
     orphans: list[bool],
@@ -272,7 +264,7 @@ def test_after_a_join_every_record_is_accounted_for_and_translates_both_ways(
 
 
 @given(before=kinds, new=kinds, late=kinds, raw=st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_what_the_forwarder_brought_over_late_keeps_its_place_and_what_it_cannot_be_ordered_with_is_left_unmapped(
     before: list[bool], new: list[bool], late: list[bool], *, raw: bool
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorless.records.record import Record
@@ -55,7 +55,6 @@ def verdict_of(source: dict[int, Latest], target: dict[int, Latest], *, behind: 
     return verdict
 
 
-@settings(deadline=None)
 @given(histories())
 def test_two_sides_that_are_compacted_apart_have_no_finding(history: History) -> None:
     source, position, target, behind = history
@@ -63,7 +62,6 @@ def test_two_sides_that_are_compacted_apart_have_no_finding(history: History) ->
     assert verdict_of(latest(source, position), latest(target), behind=behind).counts.found == 0
 
 
-@settings(deadline=None)
 @given(histories(), st.data())
 def test_a_latest_value_that_is_wrong_or_gone_is_found_once(history: History, data: st.DataObject) -> None:
     source, position, target, behind = history

@@ -12,11 +12,10 @@ from msgspec.structs import replace as changed
 from mirrorless.chain.losses import Loss
 from mirrorless.chain.run import Run
 from mirrorless.jobs.request import Bound
-from mirrorless.records.record import Record
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.slices import LEAST_BYTES, SLICE_BYTES, slice_bytes
 from tests.support.chains import LANE
-from tests.support.verified_lane import VerifiedLane
+from tests.support.verified_lane import VerifiedLane, numbered
 
 OPTIONS = st.fixed_dictionaries(
     {
@@ -27,10 +26,6 @@ OPTIONS = st.fixed_dictionaries(
         "end": st.sampled_from((Bound("latest"), Bound("latest"), Bound("offset", 15))),
     }
 )
-
-
-def numbered(number: int) -> Record:
-    return Record(offset=-1, timestamp=1_000 + number, headers=[("n", b"%d" % number)], key=b"k", value=b"%d" % number)
 
 
 @st.composite
@@ -101,7 +96,7 @@ def content(verdict: LaneVerdict) -> object:
     return verdict.counts, findings, sorted(verdict.notes), verdict.segments, verdict.generation, verdict.position
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(lane=lanes(), options=OPTIONS, data=st.data())
 def test_wherever_a_lane_is_cut_its_verdict_is_that_on_the_whole(
     lane: VerifiedLane, options: dict[str, Any], data: st.DataObject

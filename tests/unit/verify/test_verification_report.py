@@ -35,14 +35,8 @@ def test_a_difference_is_described_in_words_and_without_the_content(parts: dict[
 
 
 def missing(first: int, following: int) -> Finding:
-    return Finding(
-        kind="missing",
-        generation=0,
-        upstream=OffsetRange(first, following),
-        downstream=None,
-        records=following - first,
-        what="gone",
-    )
+    place, records = OffsetRange(first, following), following - first
+    return Finding(kind="missing", generation=0, upstream=place, downstream=None, records=records, what="gone")
 
 
 def a_verdict(partition: int = 0) -> LaneVerdict:
