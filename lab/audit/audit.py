@@ -95,7 +95,8 @@ def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0, changes: Log
     for partition in sorted(written.keys() | arrived.keys()):
         upstream, point = written.get(partition, []), changes.resets.get(partition)
         downstream = changes.arrived(partition, arrived.get(partition, []))
-        found = compare_lane(upstream, downstream, point, changes.lost.get(partition, ()))
+        lost, copied = changes.lost.get(partition, ()), changes.copied.get(partition, 0)
+        found = compare_lane(upstream, downstream, point, lost, copied=copied)
         first = 0 if point is None else point.upstream
         originals[partition] = {target.offset: source.offset for source, target in found.pairs}
         mistranslated = count_mistranslated(

@@ -47,6 +47,8 @@ class LogChanges:
     """The newest reset of each lane that has one."""
     lost: Mapping[int, Sequence[RecordAt]] = field(default_factory=dict)
     """Visible records of the source that were lost with the ends of its logs, in offset order."""
+    copied: Mapping[int, int] = field(default_factory=dict)
+    """Of the source's logs that lost their ends: the upstream offset up to which they had been copied."""
     foreign: frozenset[bytes] = frozenset()
     """The contents of records that another producer wrote to the remote topic: they are none of the flow's."""
 
@@ -69,6 +71,8 @@ def compare_lane(
     target: Sequence[RecordAt],
     point: ResetPoint | None,
     lost: Sequence[RecordAt] = (),
+    *,
+    copied: int = 0,
 ) -> Comparison:
     """Compare a lane's visible records with those that arrived; `pairs` are those of the newest generation.
 
@@ -77,6 +81,7 @@ def compare_lane(
         target: the same.
         point: the lane's newest reset; None where the lane is expected whole.
         lost: what the source had from the reset's offset on before it lost that; it may be on the target, once.
+        copied: the upstream offset below which it must be.
     """
     if point is None:
         return compare(source, target)
@@ -86,7 +91,8 @@ def compare_lane(
     )
     there = sorted([*(each for each in source if each.offset < point.upstream), *lost]) if lost else source
     faults = _older(there, target, (0, *point.earlier, point.downstream))
-    missing = [each for each in faults.lost if point.kept and each.offset < point.upstream]
+    uncopied = {each for each in lost if each.offset >= copied}
+    missing = [each for each in faults.lost if point.kept and each.offset < point.upstream and each not in uncopied]
     return Comparison(
         lost=newest.lost + len(missing),
         duplicated=newest.duplicated + len(faults.duplicated),

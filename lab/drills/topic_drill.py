@@ -47,6 +47,8 @@ class TopicDrill:
     operator: LaneOperator | None = None
     _foreign: set[bytes] = field(default_factory=set)
     _lost: dict[int, list[RecordAt]] = field(default_factory=dict)
+    _kept: dict[int, int] = field(default_factory=dict)
+    """Up to which upstream offset what was lost had been copied, by partition."""
     _alone: threading.Lock = field(default_factory=threading.Lock)
 
     def change(self, fault: PlannedFault) -> bool:
@@ -85,7 +87,7 @@ class TopicDrill:
         if self.operator is not None:
             self.operator.finish()
             changes = self.operator.changes
-        return replace(changes, foreign=frozenset(self._foreign), lost=self._lost)
+        return replace(changes, foreign=frozenset(self._foreign), lost=self._lost, copied=self._kept)
 
     def _operator(self, remote: ChangedTopic, fault: PlannedFault) -> LaneOperator:
         return LaneOperator(
@@ -123,7 +125,7 @@ class TopicDrill:
             }
             cut = cut_ends(source, self.lab.supervisor, self.topic, highest, copied=before)
             self.stream.lose(cut.ends)
-            self._lost = cut.gone
+            self._lost, self._kept = cut.gone, before
             copied = {
                 partition: position
                 for partition, position in before.items()

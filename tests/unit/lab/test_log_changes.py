@@ -27,10 +27,14 @@ def log(*numbers: int, first: int = 0) -> list[RecordAt]:
 
 
 def found(
-    target: list[RecordAt], point: ResetPoint | None, source: list[RecordAt] = SOURCE, lost: Sequence[RecordAt] = ()
+    target: list[RecordAt],
+    point: ResetPoint | None,
+    source: list[RecordAt] = SOURCE,
+    lost: Sequence[RecordAt] = (),
+    copied: int = 0,
 ) -> dict[str, int]:
-    """Faults, where the source had some more before it lost its end."""
-    comparison = compare_lane(source, target, point, lost)
+    """Faults, where the source had some more before it lost its end, copied up to an offset."""
+    comparison = compare_lane(source, target, point, lost, copied=copied)
     return {fault: getattr(comparison, fault) for fault in FAULTS if getattr(comparison, fault)}
 
 
@@ -147,10 +151,12 @@ def test_what_the_source_lost_stays_on_the_target_once_and_each_new_record_follo
 BROUGHT = (b"0", b"1", b"2", b"old 3", b"old 4", b"5", b"6")
 
 
-def after_two(*contents: bytes) -> dict[str, int]:
+def after_two(*contents: bytes, copied: int = 5) -> dict[str, int]:
     """Of a log that lost 3 and 4, and grew past 5: its mapping had brought 5 and 6 before the stop."""
-    point = ResetPoint(upstream=7, downstream=9, kept=True, earlier=(7,))
-    return found(at_its_place(*contents), point, log(*range(8)), at_its_place(b"old 3", b"old 4", first=3))
+    earlier = contents.index(b"6") + 1
+    point = ResetPoint(upstream=7, downstream=earlier + 2, kept=True, earlier=(earlier,))
+    lost = at_its_place(b"old 3", b"old 4", first=3)
+    return found(at_its_place(*contents), point, log(*range(8)), lost, copied)
 
 
 def test_what_two_resets_brought_is_each_record_once_over_all_generations() -> None:
@@ -160,6 +166,15 @@ def test_what_two_resets_brought_is_each_record_once_over_all_generations() -> N
     assert after_two(*BROUGHT, b"4", b"old 4", b"7") == {"lost": 1, "duplicated": 1}
     assert after_two(*BROUGHT, b"3", b"4", b"6", b"7") == {"different": 1}
     assert after_two(*BROUGHT, b"3", b"9", b"7") == {"different": 1}
+
+
+def test_what_the_source_lost_before_it_was_copied_is_no_loss_and_may_have_arrived() -> None:
+    without = [each for each in BROUGHT if each != b"old 4"]
+
+    assert after_two(*without, b"3", b"4", b"7", copied=4) == {}
+    assert after_two(*BROUGHT, b"3", b"4", b"7", copied=4) == {}
+    assert after_two(*without, b"3", b"4", b"7", copied=5) == {"lost": 1}
+    assert after_two(*without, b"3", b"5", b"7", copied=4) == {"lost": 1, "duplicated": 1}
 
 
 PLAIN, OPEN, MARKER = 0, 0x10, 0x30
