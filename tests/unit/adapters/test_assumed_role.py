@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
 from botocore.exceptions import ConnectTimeoutError
 from botocore.stub import Stubber
-from moto import mock_aws
 
 from mirrorless.adapters.aws.assumed_role import assume, session_as, sts_client
 from mirrorless.adapters.dynamodb.client import dynamodb_client, translated
 from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.flow.settings import Tables
+from mirrorless.flow.tables import definitions
 
 ACCOUNT = "444455556666"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/mirrorless-tables-a_b"
@@ -46,14 +48,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture(autouse=True)
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Accounts of this test alone."""
+def function(aws: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:  # noqa: ARG001 -- where it runs
+    """A function in us-east-1, without what another test has assumed."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "mirrorless-forward-a_b")
     for made in (session_as, sts_client):
         made.cache_clear()
-    with mock_aws():
-        yield
+    yield
     for made in (session_as, sts_client):
         made.cache_clear()
 
@@ -73,22 +74,15 @@ class Calls:
         self.keys.append(found[1].decode())
 
 
-def make_table(client: Any, name: str) -> None:
-    client.create_table(
-        TableName=name,
-        BillingMode="PAY_PER_REQUEST",
-        KeySchema=[{"AttributeName": "lane", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "lane", "AttributeType": "S"}],
-    )
-
-
 def test_with_a_role_the_tables_are_those_of_the_roles_account() -> None:
     there, here = dynamodb_client(REGION, ROLE), dynamodb_client(REGION)
-    make_table(there, "offset-map")
+    definition, *_ = definitions(Tables())
 
-    assert there.list_tables()["TableNames"] == ["offset-map"]
+    there.create_table(**definition.create_request())
+
+    (name,) = there.list_tables()["TableNames"]
     assert here.list_tables()["TableNames"] == []
-    assert there.describe_table(TableName="offset-map")["Table"]["TableArn"].split(":")[4] == ACCOUNT
+    assert there.describe_table(TableName=name)["Table"]["TableArn"].split(":")[4] == ACCOUNT
 
 
 def test_a_role_is_assumed_once_for_all_clients_and_calls_in_the_functions_region_and_under_its_name() -> None:
@@ -174,10 +168,8 @@ def test_a_role_that_is_none_is_bad_configuration() -> None:
 
 
 def test_an_sts_that_is_out_of_reach_is_worth_another_try() -> None:
-    class Unreachable:
-        def assume_role(self, **_: str) -> dict[str, Any]:
-            raise ConnectTimeoutError(endpoint_url="https://sts.us-east-1.amazonaws.com")
+    def assume_role(**_: str) -> dict[str, Any]:
+        raise ConnectTimeoutError(endpoint_url="https://sts.us-east-1.amazonaws.com")
 
-    unreachable: Callable[[], Any] = Unreachable
     with pytest.raises(Retriable, match="a way to STS of its own region"):
-        assume(ROLE, sts=unreachable)
+        assume(ROLE, sts=lambda: SimpleNamespace(assume_role=assume_role))

@@ -157,14 +157,6 @@ def test_what_arrives_carries_the_signature_of_what_arrived(server: Server) -> N
     assert given.endswith("Signature=" + signer.signature(text, again))
 
 
-def test_one_connection_serves_calls_one_after_the_other(server: Server) -> None:
-    server.will_answer(200, ANSWER)
-    client = server.client()
-    for _ in range(3):
-        client.put_item(**REQUEST)
-    assert len({each.connection for each in server.requests}) == 1
-
-
 def test_a_connection_that_the_server_closed_is_opened_again_and_boto3_is_not_needed(server: Server) -> None:
     server.will_answer(200, ANSWER, Connection="keep-alive")
     server.will_answer(200, ANSWER)
@@ -277,19 +269,6 @@ def test_calls_at_the_same_time_have_a_connection_each_and_those_are_kept(server
     assert len({each.connection for each in server.requests}) == READERS
 
 
-def test_calls_at_the_same_time_have_a_connection_each_and_those_after_them_take_these(server: Server) -> None:
-    server.will_answer(200, ANSWER, Connection="keep-alive")
-    client = server.client()
-    client.put_item(**REQUEST)
-    in_use = client._line._spare.pop()  # as while another thread calls
-    client.put_item(**REQUEST)
-    client._line._spare.append(in_use)
-    client.put_item(**REQUEST)
-    assert not any(each.by_boto3 for each in server.requests)
-    first, second, third = (each.connection for each in server.requests)
-    assert first == third != second
-
-
 FUNCTION = {
     "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001",
     "AWS_REGION": "eu-west-1",
@@ -375,6 +354,7 @@ def test_the_host_is_signed_as_it_is_sent_without_the_schemes_own_port(
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
+        ("AWS_LAMBDA_RUNTIME_API", None),  # outside of Lambda
         ("AWS_ACCOUNT_ID", "123456789012"),
         ("AWS_CONFIG_FILE", "/opt/config"),
         ("AWS_CREDENTIAL_EXPIRATION", "2030-01-01T00:00:00Z"),
@@ -388,17 +368,14 @@ def test_the_host_is_signed_as_it_is_sent_without_the_schemes_own_port(
     ],
 )
 def test_what_changes_endpoint_or_credentials_is_left_to_boto3(
-    function: pytest.MonkeyPatch, variable: str, value: str
+    function: pytest.MonkeyPatch, variable: str, value: str | None
 ) -> None:
     assert line_of_environment("eu-west-1", 1) is not None
 
-    function.setenv(variable, value)
-
-    assert line_of_environment("eu-west-1", 1) is None
-
-
-def test_outside_lambda_boto3_finds_endpoint_and_credentials(function: pytest.MonkeyPatch) -> None:
-    function.delenv("AWS_LAMBDA_RUNTIME_API")
+    if value is None:
+        function.delenv(variable)
+    else:
+        function.setenv(variable, value)
 
     assert line_of_environment("eu-west-1", 1) is None
 
@@ -438,13 +415,12 @@ def test_there_is_one_try_however_late_it_is(pauses: list[float], left: float) -
     assert pauses == []
 
 
-def test_the_last_try_leaves_a_margin_of_the_deadline(pauses: list[float]) -> None:
-    list(tries(lambda: 2.0 - sum(pauses)))
+@pytest.mark.parametrize(
+    ("left", "seconds", "paused"), [(2.0, None, 2.0 - MARGIN_SECONDS), (60.0, 5.0, 5.0)], ids=["margin", "no longer"]
+)
+def test_the_last_try_leaves_a_margin_of_the_deadline_and_a_later_one_makes_it_no_longer(
+    pauses: list[float], left: float, seconds: float | None, paused: float
+) -> None:
+    list(tries(lambda: left - sum(pauses), **({} if seconds is None else {"seconds": seconds})))
 
-    assert sum(pauses) == pytest.approx(2.0 - MARGIN_SECONDS)
-
-
-def test_a_later_deadline_makes_it_no_longer(pauses: list[float]) -> None:
-    list(tries(lambda: 60.0 - sum(pauses), seconds=5.0))
-
-    assert sum(pauses) == pytest.approx(5.0)
+    assert sum(pauses) == pytest.approx(paused)

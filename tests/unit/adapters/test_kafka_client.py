@@ -18,7 +18,6 @@ from aws_lambda_powertools.utilities import parameters
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 from botocore.credentials import Credentials
 from confluent_kafka import KafkaError, KafkaException, Producer
-from moto import mock_aws
 
 from mirrorless.adapters.kafka.client import (
     LEAST_SECONDS,
@@ -43,13 +42,10 @@ PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
 
 @pytest.fixture
-def secrets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def secrets(aws: None) -> Iterator[Any]:  # noqa: ARG001 -- where it is
     """Secrets Manager, empty, and nothing remembered of other tests' secrets."""
-    for name, value in {"ACCESS_KEY_ID": "lab", "SECRET_ACCESS_KEY": "lab", "DEFAULT_REGION": REGION}.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
     parameters.clear_caches()  # type: ignore[no-untyped-call]  # theirs
-    with mock_aws():
-        yield boto3.client("secretsmanager")
+    yield boto3.client("secretsmanager")
     parameters.clear_caches()  # type: ignore[no-untyped-call]  # theirs
 
 
@@ -70,20 +66,17 @@ def test_plaintext_needs_no_secret() -> None:
     assert found["client.id"] == "us-east->eu-west|writer"
 
 
-def test_a_client_finds_a_broker_that_is_back_within_a_second() -> None:
-    """With librdkafka's own 10 s, a killed target cost an event its transaction, which times out after 10 s."""
-    assert config()["reconnect.backoff.max.ms"] <= 1_000
-
-
-def test_a_client_keeps_idle_connections_and_says_nothing_of_those_that_end_while_it_is_frozen() -> None:
-    found = config()
-
-    assert (found["socket.keepalive.enable"], found["log.connection.close"]) == (True, False)
-
-
-def test_a_client_gives_no_broker_its_metrics() -> None:
-    """Each push is a request, and an event pays for it (KIP-714)."""
-    assert config()["enable.metrics.push"] is False
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("reconnect.backoff.max.ms", 1_000),  # with 10 s, a killed target cost an event its transaction
+        ("socket.keepalive.enable", True),
+        ("log.connection.close", False),  # of those that end while it is frozen
+        ("enable.metrics.push", False),  # each push is a request, and an event pays for it (KIP-714)
+    ],
+)
+def test_a_client_finds_a_broker_soon_keeps_idle_connections_and_gives_no_metrics(option: str, value: object) -> None:
+    assert config()[option] == value
 
 
 def test_scram_takes_user_and_password_from_the_secret_and_a_private_authority_from_another(secrets: Any) -> None:

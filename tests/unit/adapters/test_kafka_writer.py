@@ -31,23 +31,23 @@ def records(count: int, *, size: int, key: bytes | None = None) -> list[Record]:
     return [Record(offset=i, timestamp=0, headers=[], key=key, value=b"v" * size) for i in range(count)]
 
 
-@pytest.mark.parametrize("count", [0, 1, 1_000])
-def test_a_lane_that_fits_into_a_batch_is_not_waited_for(count: int) -> None:
-    assert unsent_at_last(records(count, size=1_000), 1_000_000, 10_000) == count
-
-
-def test_records_without_bytes_are_batched_by_their_number() -> None:
-    assert unsent_at_last(records(900, size=0), 1_000_000, 1_000) == 900
-    assert unsent_at_last(records(2_100, size=0), 1_000_000, 1_000) == 100 + 500
-
-
-def test_keys_count_as_much_as_values() -> None:
-    lane = records(1_100, size=500, key=b"k" * 500)
-    assert unsent_at_last(lane, 1_000_000, 10_000) == 100 + 500
-
-
-def test_a_record_larger_than_a_batch_is_a_batch() -> None:
-    assert unsent_at_last(records(3, size=2_000_000), 1_000_000, 10_000) == 0
+@pytest.mark.parametrize(
+    ("lane", "most", "unsent"),
+    [
+        ([], 10_000, 0),
+        (records(1, size=1_000), 10_000, 1),
+        (records(1_000, size=1_000), 10_000, 1_000),
+        (records(900, size=0), 1_000, 900),
+        (records(2_100, size=0), 1_000, 100 + 500),
+        (records(1_100, size=500, key=b"k" * 500), 10_000, 100 + 500),
+        (records(3, size=2_000_000), 10_000, 0),
+    ],
+    ids=["nothing", "one", "a batch", "few without bytes", "without bytes", "keys count as well", "each is a batch"],
+)
+def test_what_is_left_at_last_is_less_than_a_batch_by_bytes_and_by_number(
+    lane: list[Record], most: int, unsent: int
+) -> None:
+    assert unsent_at_last(lane, 1_000_000, most) == unsent
 
 
 @pytest.mark.parametrize("count", [1_001, 4_230, 9_999])
@@ -411,14 +411,6 @@ def test_a_writer_is_suspect_after_a_fatal_error_or_without_any_broker(error: Ka
     health.on_error(error)
 
     assert health.suspect is suspect
-
-
-def test_why_a_client_was_turned_away_is_kept() -> None:
-    health = _Health()
-    health.on_error(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
-
-    with pytest.raises(Retriable, match="wrong password"):
-        health.turned_away.check()
 
 
 def reported(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from botocore.awsrequest import AWSPreparedRequest
-from moto import mock_aws
 from moto.core.botocore_stubber import BotocoreStubber
 
 from cli.deployment import DeployedFlows
@@ -21,23 +19,16 @@ ACROSS = FlowName.parse("production->vault")
 WITHIN = FlowName.parse("us-east->us-west")
 
 
-@pytest.fixture(autouse=True)
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An account of this test alone, which no example has."""
-    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
-    monkeypatch.delenv("AWS_PROFILE", raising=False)
-    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    with mock_aws():
-        yield
+pytestmark = pytest.mark.usefixtures("aws")
 
 
 def become(monkeypatch: pytest.MonkeyPatch, account: str) -> None:
     """Use credentials of an account."""
     role = f"arn:aws:iam::{account}:role/operator"
-    given = boto3.client("sts", region_name="us-east-1").assume_role(RoleArn=role, RoleSessionName="operator")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", given["Credentials"]["AccessKeyId"])
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", given["Credentials"]["SecretAccessKey"])
-    monkeypatch.setenv("AWS_SESSION_TOKEN", given["Credentials"]["SessionToken"])
+    given = boto3.client("sts").assume_role(RoleArn=role, RoleSessionName="operator")["Credentials"]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", given["AccessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", given["SecretAccessKey"])
+    monkeypatch.setenv("AWS_SESSION_TOKEN", given["SessionToken"])
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
 
 
@@ -94,8 +85,8 @@ def test_with_a_single_account_the_credentials_are_not_checked(monkeypatch: pyte
 
 
 def test_without_credentials_the_error_names_the_account_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import boto3
 import msgspec
 import pytest
 from botocore.stub import Stubber
-from moto import mock_aws
 from moto.emrserverless.models import emrserverless_backends
 
 from cli.args import BadInput
@@ -34,28 +33,26 @@ ROLE = f"arn:aws:iam::{ACCOUNT}:role/mirrorless-jobs-us-east_eu-west"
 
 
 @pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def application(aws: None) -> str:  # noqa: ARG001 -- where it is
     """What the Spark stack deploys; the application's id."""
-    for name, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": REGION}.items():
-        monkeypatch.setenv(name, value)
-    with mock_aws():
-        boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-        made = boto3.client("emr-serverless").create_application(
-            name="mirrorless-eu-west", releaseLabel="emr-7.0.0", type="SPARK", clientToken="t"
-        )
-        submission = {
-            "application_id": made["applicationId"],
-            "role_arn": ROLE,
-            "bucket": BUCKET,
-            "prefix": "flows/us-east_eu-west/",
-            "jobs": {kind: f"s3://assets/{kind}.py" for kind in ("backfill", "verify", "reconcile")},
-            "confs": {"spark.submit.pyFiles": "s3://assets/p.zip", "spark.archives": "s3://assets/e.tgz#environment"},
-            "log_group": "/aws/emr-serverless/mirrorless-eu-west",
-            "most_executors": 31,
-            "added.later": 1,
-        }
-        boto3.client("ssm").put_parameter(Name=parameter_name(FLOW), Value=json.dumps(submission), Type="String")
-        yield made["applicationId"]
+    boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+    made = boto3.client("emr-serverless").create_application(
+        name="mirrorless-eu-west", releaseLabel="emr-7.0.0", type="SPARK", clientToken="t"
+    )
+    submission = {
+        "application_id": made["applicationId"],
+        "role_arn": ROLE,
+        "bucket": BUCKET,
+        "prefix": "flows/us-east_eu-west/",
+        "jobs": {kind: f"s3://assets/{kind}.py" for kind in ("backfill", "verify", "reconcile")},
+        "confs": {"spark.submit.pyFiles": "s3://assets/p.zip", "spark.archives": "s3://assets/e.tgz#environment"},
+        "log_group": "/aws/emr-serverless/mirrorless-eu-west",
+        "most_executors": 31,
+        "added.later": 1,
+    }
+    boto3.client("ssm").put_parameter(Name=parameter_name(FLOW), Value=json.dumps(submission), Type="String")
+    found: str = made["applicationId"]
+    return found
 
 
 def deployment(folder: Path, text: str = replication_yaml()) -> DeployedFlows:
@@ -65,9 +62,8 @@ def deployment(folder: Path, text: str = replication_yaml()) -> DeployedFlows:
 
 
 @pytest.fixture
-def runs(aws: str, tmp_path: Path) -> EmrRuns:
+def runs(application: str, tmp_path: Path) -> EmrRuns:  # noqa: ARG001 -- where they run
     """The runs of the deployed flow."""
-    assert aws
     return EmrRuns(deployment(tmp_path), [FLOW])
 
 
@@ -78,10 +74,15 @@ def requested(tmp_path: Path) -> JobRequest:
     return JobRequest(run_id=new_run_id("verify"), flow=flow, topics=("orders",), options=VerifyOptions())
 
 
-def there(application: str) -> Any:
+@pytest.fixture
+def there(application: str) -> Callable[[], Any]:
     """The only job run, in the service."""
-    (found,) = emrserverless_backends[ACCOUNT][REGION].job_runs[application]
-    return found
+
+    def only() -> Any:
+        (found,) = emrserverless_backends[ACCOUNT][REGION].job_runs[application]
+        return found
+
+    return only
 
 
 def files(run_id: str) -> S3JobFiles:
@@ -97,10 +98,12 @@ def ended(run_id: str, kind: str, state: JobState, report: dict[str, Any] | None
         files(run_id).write(REPORT, json.dumps(report).encode())
 
 
-def test_a_job_is_submitted_as_the_deployment_says(aws: str, runs: EmrRuns, requested: JobRequest) -> None:
+def test_a_job_is_submitted_as_the_deployment_says(
+    there: Callable[[], Any], runs: EmrRuns, requested: JobRequest
+) -> None:
     view = runs.start(requested, size=4)
 
-    made = there(aws)
+    made = there()
     made.state = "SUBMITTED"
     spark = made.job_driver["sparkSubmit"]
     assert (made.name, made.client_token, made.execution_role_arn) == (requested.run_id, requested.run_id, ROLE)
@@ -146,10 +149,10 @@ def test_a_runs_state_follows_from_the_services_and_the_drivers(emr: Any, driver
 
 
 def test_a_driver_that_found_something_ends_the_command_with_three(
-    aws: str, runs: EmrRuns, requested: JobRequest
+    there: Callable[[], Any], runs: EmrRuns, requested: JobRequest
 ) -> None:
     runs.start(requested, size=None)
-    there(aws).state = "FAILED"
+    there().state = "FAILED"
     ended(requested.run_id, "verify", "succeeded", {"clean": False, "report": {"verdict": "it is so"}})
 
     view = runs.inspect(requested.run_id)
@@ -157,23 +160,23 @@ def test_a_driver_that_found_something_ends_the_command_with_three(
     assert (view.state, view.exit_code, view.verdict) == ("succeeded", 3, "it is so")
 
 
-def test_a_run_is_cancelled_once(aws: str, runs: EmrRuns, requested: JobRequest) -> None:
+def test_a_run_is_cancelled_once(there: Callable[[], Any], runs: EmrRuns, requested: JobRequest) -> None:
     runs.start(requested, size=None)
-    there(aws).state = "RUNNING"
+    there().state = "RUNNING"
 
     assert runs.cancel(requested.run_id).state == "cancelled"
-    there(aws).state = "SUCCESS"
+    there().state = "SUCCESS"
     runs.cancel(requested.run_id)
 
-    assert there(aws).state == "SUCCESS"
+    assert there().state == "SUCCESS"
 
 
 def test_a_run_without_the_file_of_the_services_id_is_found_by_its_name(
-    aws: str, runs: EmrRuns, requested: JobRequest
+    there: Callable[[], Any], runs: EmrRuns, requested: JobRequest
 ) -> None:
     """The command may have been killed before it wrote the file."""
     runs.start(requested, size=None)
-    there(aws).created_at = datetime.now(UTC).replace(tzinfo=None)
+    there().created_at = datetime.now(UTC).replace(tzinfo=None)
     boto3.client("s3").delete_object(Bucket=BUCKET, Key=f"flows/us-east_eu-west/jobs/{requested.run_id}/{JOB_RUN_FILE}")
 
     assert runs.inspect(requested.run_id).more["job_run_id"]
@@ -202,27 +205,23 @@ def test_the_runs_of_a_kind_are_listed(runs: EmrRuns, requested: JobRequest) -> 
 
 
 def test_more_executors_than_the_maximum_are_refused_before_anything_is_created(
-    aws: str, runs: EmrRuns, requested: JobRequest
+    application: str, runs: EmrRuns, requested: JobRequest
 ) -> None:
     with pytest.raises(BadInput, match="room for 31"):
         runs.start(requested, size=32)
 
     assert files(requested.run_id).names() == []
-    assert aws not in emrserverless_backends[ACCOUNT][REGION].job_runs
+    assert application not in emrserverless_backends[ACCOUNT][REGION].job_runs
 
 
-def test_a_flow_without_deployed_jobs_is_a_configuration_error(aws: str, tmp_path: Path, requested: JobRequest) -> None:
-    assert aws
+def test_jobs_that_are_not_deployed_are_a_configuration_error(
+    runs: EmrRuns, tmp_path: Path, requested: JobRequest
+) -> None:
     boto3.client("ssm").delete_parameter(Name=parameter_name(FLOW))
-
     with pytest.raises(ConfigurationError, match="no parameter /mirrorless/us-east_eu-west/jobs"):
-        EmrRuns(deployment(tmp_path), [FLOW]).start(requested, size=None)
+        runs.start(requested, size=None)
 
-
-def test_a_deployment_without_spark_is_a_configuration_error(aws: str, tmp_path: Path, requested: JobRequest) -> None:
-    assert aws
     without = deployment(tmp_path, replication_yaml(rest="deployment: {spark: {enabled: false}}"))
-
     with pytest.raises(ConfigurationError, match="not enabled"):
         EmrRuns(without, [FLOW]).start(requested, size=None)
 
@@ -243,14 +242,14 @@ def failback(runs: EmrRuns, tmp_path: Path) -> FailbackJobs:
 
 
 def test_a_failback_starts_the_reconcile_that_the_deployment_has_and_follows_it_to_its_report(
-    aws: str, failback: FailbackJobs
+    there: Callable[[], Any], failback: FailbackJobs
 ) -> None:
     run_id = failback.new_id()
     assert failback.inspect(run_id).state == "missing"
 
     failback.start(run_id, topics=["orders"], groups_exclude=["audit.app", "[a]"])
 
-    made = there(aws)
+    made = there()
     assert (made.name, made.client_token, made.execution_role_arn) == (run_id, run_id, ROLE)
     assert made.job_driver["sparkSubmit"]["entryPoint"] == "s3://assets/reconcile.py"
     request = decode_request(files(run_id).read("request.json") or b"")
@@ -269,7 +268,7 @@ def test_a_failback_starts_the_reconcile_that_the_deployment_has_and_follows_it_
 
 
 def test_a_failback_that_died_between_request_and_submission_is_run_again(
-    aws: str, failback: FailbackJobs, monkeypatch: pytest.MonkeyPatch
+    application: str, failback: FailbackJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failback.start(failback.new_id(), topics=["payments"], groups_exclude=[])  # moto lists no runs where there is none
     run_id = failback.new_id()
@@ -280,7 +279,7 @@ def test_a_failback_that_died_between_request_and_submission_is_run_again(
 
     found = failback.inspect(run_id)
 
-    assert (found.state, len(emrserverless_backends[ACCOUNT][REGION].job_runs[aws])) == ("failed", 1)
+    assert (found.state, len(emrserverless_backends[ACCOUNT][REGION].job_runs[application])) == ("failed", 1)
     assert "start another" in found.error
 
 

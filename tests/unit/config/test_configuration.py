@@ -283,6 +283,9 @@ def test_tables_in_another_account_than_the_functions_are_reached_by_a_role() ->
 
     assert settings("source")["tables_role"] == "arn:aws:iam::444455556666:role/mirrorless-tables-a_b"
     assert "tables_role" not in settings("target")
+    china = MSK.replace("aws:", "aws-cn:").replace("us-east-1", "cn-north-1")
+    there = configuration("topics: [orders]", source=china, target=target.replace("us-east-1", "cn-northwest-1"))
+    assert there.flow("a->b").tables_role == "arn:aws-cn:iam::444455556666:role/mirrorless-tables-a_b"
 
 
 def test_a_laboratory_has_one_account_whatever_is_written() -> None:
@@ -294,15 +297,6 @@ def test_a_laboratory_has_one_account_whatever_is_written() -> None:
 
     assert written.flow("a->b").tables_role
     assert written.with_clusters_at({"a": "127.0.0.1:1", "b": "127.0.0.1:2"}).flow("a->b").tables_role is None
-
-
-def test_a_role_in_china_has_an_arn_of_china() -> None:
-    source = "bootstrap.servers: a1:9092, msk.cluster.arn: 'arn:aws-cn:kafka:cn-north-1:111122223333:cluster/a/1'"
-    target = "bootstrap.servers: b1:9098, region: cn-northwest-1, account: '444455556666'"
-
-    flow = configuration("topics: [orders]", source=source, target=target).flow("a->b")
-
-    assert flow.tables_role == "arn:aws-cn:iam::444455556666:role/mirrorless-tables-a_b"
 
 
 def test_iam_is_named_only_where_lambda_does_not_find_it_itself() -> None:
@@ -509,11 +503,13 @@ def test_a_flow_has_the_function_pull_while_topics_may_be_scheduled(
 
 
 def test_the_schedules_hold_every_setting_of_the_flow() -> None:
-    flow = configuration("topics: ['orders', 'audit-.*'], start: latest, sync.group.offsets.enabled: true").flow("a->b")
+    keys = "start: latest, sync.group.offsets.enabled: true, use.defaults.from: source"
+    flow = configuration(f"topics: ['orders', 'audit-.*'], {keys}").flow("a->b")
 
     settings = control_settings(json.loads(json.dumps(flow.control_settings("forwarder"))))
 
     assert settings.flow == decode_settings(flow.function_settings_json())
+    assert settings.flow.use_defaults_from == "source"
     assert settings.topic_filter.patterns == ("audit-.*",)
     assert settings.policy == flow.policy
     assert settings.consumer_group("orders") == flow.consumer_group("orders")
@@ -539,13 +535,6 @@ def test_the_schedules_leave_no_setting_of_the_scheduled_functions_to_its_defaul
         "counterpart_map",
         "control_calls_per_second",
     }
-
-
-def test_the_forwarder_and_the_scheduled_functions_take_defaults_from_the_same_cluster() -> None:
-    flow = configuration("topics: [orders], use.defaults.from: source").flow("a->b")
-
-    assert decode_settings(flow.function_settings_json()).use_defaults_from == "source"
-    assert control_settings(flow.control_settings("forwarder")).flow.use_defaults_from == "source"
 
 
 @pytest.mark.parametrize("policy", ["prefixed", "identity"])

@@ -330,27 +330,25 @@ def test_static_members_that_were_closed_are_waited_for(side: str, order: Failov
     assert any("stays for its session time-out" in each for each in world.said)
 
 
-@pytest.mark.parametrize(("side", "fate"), [("source", "moved"), ("target", "waits")])
-def test_static_members_that_stay_are_named_with_what_they_may_be(side: str, fate: str) -> None:
+@pytest.mark.parametrize(
+    ("side", "static", "fate", "seconds"),
+    [("source", True, "moved", 240), ("target", True, "waits", 240), ("source", False, "moved", 60)],
+    ids=["source", "target", "they are not static"],
+)
+def test_members_that_stay_are_named_and_only_static_ones_are_waited_for(
+    side: str, fate: str, seconds: int, *, static: bool
+) -> None:
     world, began = with_static_members(side, PLANNED, goes_after=None)
+    if not static:
+        world.clusters.source.static.clear()
 
     document = world.carry_out(PLANNED)
 
     assert [each["fate"] for each in document.facts("groups")["groups"]] == [fate]
     (sentence,) = [each for each in missing_of(document) if "shop" in each]
-    assert "stays for its session time-out" in sentence
-    assert world.clusters.now - began < 240_000
-
-
-def test_members_that_are_not_static_are_not_waited_for() -> None:
-    world, began = with_static_members("source", PLANNED, goes_after=None)
-    world.clusters.source.static.clear()
-
-    (sentence,) = [each for each in missing_of(world.carry_out(PLANNED)) if "shop" in each]
-
-    assert "stop them" in sentence
-    assert "session" not in sentence
-    assert world.clusters.now - began < 60_000
+    assert ("stays for its session time-out" in sentence) is static
+    assert static or "stop them" in sentence
+    assert world.clusters.now - began < seconds * 1_000
 
 
 # Digests

@@ -229,40 +229,33 @@ def keys(triggers: dict[str, Trigger], now: TriggersNow | None = None) -> Planne
 def test_mappings_alone_need_no_entry_and_no_schedule() -> None:
     found = planned_keys(planned({"a": "mapping", "b": "mapping"}, mapping=MAPPING), TriggersNow())
 
-    assert found == PlannedKeys(
-        overrides=None,
-        schedule=None,
-        mapping={"mode": "on-demand", "maximum.batching.window.seconds": 4},
-        checkpoint_seconds=5,
-    )
+    windowed = {"mode": "on-demand", "maximum.batching.window.seconds": 4}
+    assert found == PlannedKeys(overrides=None, schedule=None, mapping=windowed, checkpoint_seconds=5)
 
 
 def test_a_schedule_of_all_topics_is_one_pattern() -> None:
     found = planned_keys(planned({"a": "schedule", "b": "schedule"}, pull=PULL), TriggersNow())
 
-    assert found == PlannedKeys(
-        overrides={".*": "schedule"},
-        schedule={"continuous": True, "window.seconds": 4, "shards": 2, "memory.mb": 768},
-        mapping=None,
-        checkpoint_seconds=5,
-    )
+    schedule = {"continuous": True, "window.seconds": 4, "shards": 2, "memory.mb": 768}
+    assert found == PlannedKeys(overrides={".*": "schedule"}, schedule=schedule, mapping=None, checkpoint_seconds=5)
 
 
-def test_an_interval_has_no_window() -> None:
-    each = ShardSettings(continuous=False, seconds=120.0, shards=1, memory_mb=512)
+@pytest.mark.parametrize(
+    ("continuous", "seconds", "expected"),
+    [
+        (False, 120.0, {"continuous": False, "interval.seconds": 120}),
+        (True, 0.65, {"continuous": True, "window.seconds": 0.65}),
+    ],
+    ids=["an interval has no window", "a continuous run has its own beside a mapping"],
+)
+def test_a_schedule_has_its_interval_or_a_window_of_its_own(
+    seconds: float, expected: dict[str, object], *, continuous: bool
+) -> None:
+    each = ShardSettings(continuous=continuous, seconds=seconds, shards=1, memory_mb=512)
 
-    found = planned_keys(planned({"a": "schedule"}, pull=each), TriggersNow())
+    found = planned_keys(planned({"a": "schedule", "b": "mapping"}, mapping=MAPPING, pull=each), TriggersNow())
 
-    assert found.schedule == {"continuous": False, "interval.seconds": 120, "shards": 1, "memory.mb": 512}
-    assert found.mapping is None
-
-
-def test_a_mapping_and_a_continuous_run_have_windows_of_their_own() -> None:
-    short = ShardSettings(continuous=True, seconds=0.65, shards=1, memory_mb=512)
-
-    found = planned_keys(planned({"a": "schedule", "b": "mapping"}, mapping=MAPPING, pull=short), TriggersNow())
-
-    assert found.schedule == {"continuous": True, "window.seconds": 0.65, "shards": 1, "memory.mb": 512}
+    assert found.schedule == expected | {"shards": 1, "memory.mb": 512}
     assert found.mapping == {"mode": "on-demand", "maximum.batching.window.seconds": 4}
 
 
@@ -275,40 +268,41 @@ def test_half_a_second_is_a_window_that_is_left_out(window: int | None) -> None:
     assert found == {"mode": "provisioned"} | ({} if window is None else {"maximum.batching.window.seconds": window})
 
 
-def test_the_fewer_topics_are_named_before_the_pattern_of_the_others() -> None:
-    assert list((keys({"a": "schedule", "b": "mapping", "c": "schedule"}).overrides or {}).items()) == [
-        ("b", "mapping"),
-        (".*", "schedule"),
-    ]
-    assert keys({"a": "mapping", "b": "schedule", "c": "mapping"}).overrides == {"b": "schedule"}
-    assert keys({"a": "mapping", "b": "schedule"}).overrides == {"b": "schedule"}
+MAPPED, SCHEDULED = "mapping", "schedule"
+BY_ITSELF = TriggersNow(default="schedule")
+ENTRIES: dict[str, tuple[str, TriggersNow, dict[str, str] | None]] = {
+    "the fewer are named before the pattern of the others": ("sms", TriggersNow(), {"b": MAPPED, ".*": SCHEDULED}),
+    "the fewer are scheduled": ("msm", TriggersNow(), {"b": SCHEDULED}),
+    "as many of each": ("ms", TriggersNow(), {"b": SCHEDULED}),
+    "a flow that schedules by itself needs no pattern": ("sms", BY_ITSELF, {"b": MAPPED}),
+    "and none for all": ("s", BY_ITSELF, None),
+    "nor for as many of each": ("sm", BY_ITSELF, {"b": MAPPED}),
+    "but one for mappings of all": ("m", BY_ITSELF, {".*": MAPPED}),
+    "entries that are not needed any more go": ("m", TriggersNow(entries=True), {}),
+    "a topic that an entry is about keeps one": (
+        "mms",
+        TriggersNow(entries=True, touched={"a", "c"}),
+        {"a": MAPPED, "c": SCHEDULED},
+    ),
+    "by the pattern of all": ("m", TriggersNow(default="schedule", touched={"a"}), {".*": MAPPED}),
+    "heartbeats keep their mapping": ("s", TriggersNow(heartbeats=True), {"heartbeats": MAPPED, ".*": SCHEDULED}),
+    "where all else is mapped they need no entry": ("m", TriggersNow(heartbeats=True), None),
+}
+"""Triggers of topics a, b, …, by their first letters; what is written now; the entries, in their order."""
 
 
-def test_a_flow_that_schedules_by_itself_needs_no_pattern_for_that() -> None:
-    now = TriggersNow(default="schedule")
+@pytest.mark.parametrize(("triggers", "now", "expected"), ENTRIES.values(), ids=ENTRIES)
+def test_entries_are_as_few_as_say_what_is_planned(
+    triggers: str, now: TriggersNow, expected: dict[str, str] | None
+) -> None:
+    of_topics: dict[str, Trigger] = {
+        topic: "mapping" if each == "m" else "schedule" for topic, each in zip("abc", triggers, strict=False)
+    }
 
-    assert keys({"a": "schedule", "b": "mapping", "c": "schedule"}, now).overrides == {"b": "mapping"}
-    assert keys({"a": "schedule"}, now).overrides is None
-    assert keys({"a": "schedule", "b": "mapping"}, now).overrides == {"b": "mapping"}
-    assert keys({"a": "mapping"}, now).overrides == {".*": "mapping"}
+    found = keys(of_topics, now).overrides
 
-
-def test_entries_that_are_not_needed_any_more_go() -> None:
-    assert keys({"a": "mapping"}, TriggersNow(entries=True)).overrides == {}
-
-
-def test_a_topic_that_an_entry_is_about_keeps_one() -> None:
-    now = TriggersNow(entries=True, touched={"a", "c"})
-
-    assert keys({"a": "mapping", "b": "mapping", "c": "schedule"}, now).overrides == {"a": "mapping", "c": "schedule"}
-    assert keys({"a": "mapping"}, TriggersNow(default="schedule", touched={"a"})).overrides == {".*": "mapping"}
-
-
-def test_heartbeats_keep_their_mapping_where_all_else_is_scheduled() -> None:
-    now = TriggersNow(heartbeats=True)
-
-    assert list(keys({"a": "schedule"}, now).overrides or {}) == ["heartbeats", ".*"]
-    assert keys({"a": "mapping"}, now).overrides is None
+    assert found == expected
+    assert list(found or ()) == list(expected or ())
 
 
 @pytest.mark.parametrize(("now", "written"), [(2, 5), (5, None), (60, None)])
