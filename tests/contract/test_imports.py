@@ -69,19 +69,6 @@ def test_a_function_imports_nothing_that_its_bundle_lacks(function: str) -> None
     assert imported.returncode == 0, imported.stderr
 
 
-def test_the_import_contracts_of_the_project_hold() -> None:
-    linted = subprocess.run(
-        [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-
-    assert linted.returncode == 0, linted.stdout + linted.stderr
-
-
 def test_every_core_module_imports_without_any_client_library() -> None:
     """A cold start, a Spark executor and a test pay for what they use only; and the core cannot open a socket."""
     imported = subprocess.run(
@@ -122,9 +109,9 @@ def imported() -> Iterator[str]:
     """The modules of the CDK that the code imports."""
     for folder in ("infra", "tests", "cli", "lab"):
         for path in (REPOSITORY / folder).rglob("*.py"):
-            if "node_modules" in path.parts:
-                continue
-            for node in ast.walk(ast.parse(path.read_text())):
+            if "node_modules" in path.parts or "aws_cdk" not in (text := path.read_text()):
+                continue  # parsing them all takes seconds
+            for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "aws_cdk":
                     yield str(node.module)
                     yield from (f"aws_cdk.{each.name}" for each in node.names if (CDK / each.name).is_dir())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +26,6 @@ def test_every_test_that_the_page_names_exists() -> None:
     assert found > 90
 
 
+@cache
 def _tests(file: str) -> set[str]:
-    tree = ast.parse((ROOT / "tests" / file).read_text())
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return set(re.findall(r"^ *def (test_\w+)\(", (ROOT / "tests" / file).read_text(), re.MULTILINE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -13,15 +14,11 @@ MODULES = sorted(
 )
 
 
-def public_names(module: ast.Module) -> set[str]:
-    """The public classes of a module, and its type aliases."""
-    names = {node.name for node in module.body if isinstance(node, ast.ClassDef)}
-    for node in module.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
-            if name[0].isupper() and not name.isupper():
-                names.add(name)
-    return {name for name in names if not name.startswith("_")}
+def public_names(text: str) -> set[str]:
+    """The public classes of a module, and its type aliases. Each module's tree would take seconds."""
+    classes = re.findall(r"^class ([A-Za-z]\w*)", text, re.MULTILINE)
+    assigned = re.findall(r"^([A-Z]\w*) = ", text, re.MULTILINE)
+    return {*classes, *(name for name in assigned if not name.isupper())}
 
 
 def test_no_public_class_name_exists_twice() -> None:
@@ -29,7 +26,7 @@ def test_no_public_class_name_exists_twice() -> None:
     for path in MODULES:
         if path.is_relative_to(ROOT / "tests"):
             continue
-        for name in public_names(ast.parse(path.read_text())):
+        for name in public_names(path.read_text()):
             where[name].append(str(path.relative_to(ROOT)))
 
     assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}

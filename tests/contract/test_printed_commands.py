@@ -24,6 +24,9 @@ UNQUOTED = re.compile(r"Example: (mirrorless .*)|(mirrorless \w+ '[^']+')")
 SYNOPSIS = re.compile(r"[\[|…<]|\b[A-Z]{3,}\b|\bN\b")
 """What no command has, but for the placeholders of a page: options in brackets, alternatives, names of arguments."""
 
+HINT = re.compile(rf"mirrorless |`{{|`(?:{'|'.join(COMMANDS)}) ")
+"""What every module with a command in a message has in its text."""
+
 MESSAGES = 60
 """Fewer, and the search would be broken."""
 
@@ -58,7 +61,9 @@ def messages(path: Path) -> list[tuple[int, str]]:
 
 
 def _messages(path: Path) -> Iterator[tuple[int, str]]:
-    tree = ast.parse(path.read_text())
+    if not HINT.search(text := path.read_text()):
+        return  # parsing the others takes seconds
+    tree = ast.parse(text)
     skipped = {
         id(inner)
         for node in ast.walk(tree)

@@ -13,10 +13,11 @@ import importlib
 import inspect
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial
+from functools import partial
 from typing import Any, get_args
 
 import boto3
@@ -417,9 +418,10 @@ def operations_in_text(services: set[str]) -> set[tuple[str, str]]:
         for service in services
         for name in get_session().get_service_model(service).operation_names
     }
+    named = re.compile(rf"\.(?:{'|'.join(names)})\b|get_paginator")
     return {
         (file, names[name])
-        for file, tree in texts().items()
+        for file, tree in texts(named).items()
         for node in ast.walk(tree)
         for name in [getattr(node, "attr", ""), *(arguments_of(node) if called(node) == "get_paginator" else ())]
         if name in names
@@ -431,18 +433,18 @@ def clients_in_text() -> set[str]:
     making = {"client", "create_client", "resource"}
     return {
         each
-        for tree in texts().values()
+        for tree in texts(re.compile(rf"\.(?:{'|'.join(making)})\(")).values()
         for node in ast.walk(tree)
         if called(node) in making
         for each in arguments_of(node)[:1]
     }
 
 
-@cache
-def texts() -> dict[str, ast.Module]:
-    """What runs when it is deployed, and the operator's command, by file."""
+def texts(named: re.Pattern[str]) -> dict[str, ast.Module]:
+    """What runs when it is deployed, and the operator's command, by file; only where this is in the text at all."""
     paths = [path for folder in ("shared", "functions", "spark", "cli") for path in (ROOT / folder).rglob("*.py")]
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in paths}
+    found = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
+    return {file: ast.parse(text) for file, text in found.items() if named.search(text)}
 
 
 def called(node: ast.AST) -> str:
