@@ -41,8 +41,11 @@ PULLING = ("  us-east->eu-west:\n    topics:\n", "  us-east->eu-west:\n    trigg
 
 
 def deployed(deployment: Deployment) -> list[DeployedStack]:
-    """Every stack of a deployment, as CloudFormation lists it when all went well."""
-    app = build(App(context={**CONTEXT, HOLLOW: True}), deployment)
+    """Every stack of a deployment, as CloudFormation lists it when all went well; made with nothing of a flow in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for inside in ("kept_at", "living_at", "pulling_at", "standing_by_at"):
+            patch.setattr(Deployment, inside, lambda *_: ())
+        app = build(App(context={**CONTEXT, HOLLOW: True}), deployment)
     return [
         DeployedStack(
             name=each.stack_name,
@@ -204,9 +207,16 @@ def test_a_place_that_cannot_be_looked_at_is_refused_by_its_name() -> None:
 Deploying = Callable[..., tuple[int, Account]]
 
 
+@pytest.fixture(scope="module")
+def halved(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The shipped example with one of its two flows."""
+    folder = tmp_path_factory.mktemp("halved")
+    return assemble(written(folder, "active-active", OFF), folder / "out", **{HOLLOW: True})
+
+
 @pytest.fixture
 def deploying(
-    assembled: Callable[[str], Assembly], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    assembled: Callable[[str], Assembly], halved: Assembly, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Deploying]:
     """`make deploy` of the shipped example with changes, where it is deployed as it was; 77 is the CDK's own code."""
     was = assembled("active-active")
@@ -218,13 +228,14 @@ def deploying(
         return SimpleNamespace(returncode=77)
 
     def of(*changes: Change, arguments: tuple[str, ...] = ()) -> tuple[int, Account]:
-        config = written(tmp_path, "active-active", *changes)
+        config, out = written(tmp_path, "active-active", *changes), tmp_path / "out"
         if len(changes) < len(BOTH_OFF):  # the CDK's command line refuses an app without stacks
-            now = assemble(config, tmp_path / "out", **{HOLLOW: True})
+            now = halved if changes else was
+            out = now.folder
             monkeypatch.setattr(deploy, "synth", lambda *_: now.deployment)
         account = Account(variant()[1], templates)
         monkeypatch.setattr(deploy, "Lookups", lambda: account)
-        monkeypatch.setattr(sys, "argv", ["deploy", str(config), "--out", str(tmp_path / "out"), *arguments])
+        monkeypatch.setattr(sys, "argv", ["deploy", str(config), "--out", str(out), *arguments])
         return deploy.main(), account
 
     monkeypatch.setattr("infra.deploy.cdk.install", lambda: None)
