@@ -7,6 +7,7 @@ Local has one of its own, on disk.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -38,6 +39,12 @@ botocore.session.create_loader = cache(create_loader)
 def pytest_configure(config: pytest.Config) -> None:
     """Let a crash of the process show the thread that crashed: among dozens of others a log is cut before it."""
     faulthandler.enable(file=config.stash[fault_handler_stderr_fd_key], all_threads=False)
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage pass over what stays to the end: it took 7 % of the CPU of the protocol's tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -323,6 +323,8 @@ class FailoverWorld:
         if self.states.fenced(FLOW) is not None or self.source_lost:
             return
         for lane in self.lanes:
+            if self.clusters.caught_up(lane):
+                continue
             before = self.clusters.chains.heads([lane])[lane].run
             self.clusters.replicate(lane, records)
             link = self.clusters.chains.heads([lane])[lane].run

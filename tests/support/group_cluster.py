@@ -212,6 +212,7 @@ class TwoClusters:
     now: int = 1_000_000
     round: CheckpointRound = field(init=False)
     _identities: int = 0
+    _idle_at: dict[Lane, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Start the first environment."""
@@ -311,9 +312,12 @@ class TwoClusters:
         `prepared` leaves the run in doubt; its records are visible.
         """
         source, target = self.source_log(lane), self.target_log(lane)
+        if self.caught_up(lane):
+            return
         position = self.chains.heads([lane])[lane].position
         waiting = [offset for offset in range(position, len(source)) if source[offset] != MARKER][:records]
         if not waiting:
+            self._idle_at[lane] = self._sizes(lane)
             return
         target += [MARKER] * (aborted + 1 if aborted else 0)
         downstream = [len(target) + number for number in range(len(waiting))]
@@ -322,6 +326,13 @@ class TwoClusters:
         spans = [(span.upstream, span.downstream, span.length) for span in spans_of(waiting, downstream)]
         state = "prepared" if prepared else "committed"
         self.chains.prepare([run(position, waiting[-1] + 1, *spans, lane=lane, state=state)])  # type: ignore[arg-type]  # a literal by way of if
+
+    def caught_up(self, lane: Lane) -> bool:
+        """Whether an event found nothing to replicate, and neither the lane's log nor any chain has grown since."""
+        return self._idle_at.get(lane) == self._sizes(lane)
+
+    def _sizes(self, lane: Lane) -> tuple[int, int]:
+        return len(self.source_log(lane)), len(self.chains.memory.entries)
 
     def read(
         self, side: MemoryGroups, group: str, lane: Lane, limit: int | None = None, *, past: bool = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 from mirrorless.chain.entry import Entry, EntryState, Slice
 from mirrorless.clock import Deadline
@@ -23,10 +24,7 @@ class MemoryJournals:
     def newest(self, after: Mapping[Slice, int], limit: int) -> Mapping[Slice, Sequence[Entry]]:
         """See `Journals.newest`."""
         self.reads += len(after)
-        return {
-            slice_: [entry for entry in self.of(slice_)[::-1] if entry.number > number][:limit]
-            for slice_, number in after.items()
-        }
+        return {slice_: self._behind(slice_, number)[: -limit - 1 : -1] for slice_, number in after.items()}
 
     def at_or_below(self, slice_: Slice, number: int) -> Entry | None:
         """See `Journals.at_or_below`."""
@@ -37,7 +35,7 @@ class MemoryJournals:
     def after(self, slice_: Slice, number: int, *, limit: int) -> list[Entry]:
         """See `Journals.after`."""
         self.reads += 1
-        return [entry for entry in self.of(slice_) if entry.number > number][:limit]
+        return self._behind(slice_, number)[:limit]
 
     def read(self, slice_: Slice, numbers: Iterable[int]) -> Mapping[int, Entry]:
         """See `Journals.read`."""
@@ -84,7 +82,12 @@ class MemoryJournals:
 
     def of(self, slice_: Slice) -> list[Entry]:
         """Every entry of a slice, in order."""
-        return [self.entries[key] for key in sorted(key for key in self.entries if key[0] == slice_)]
+        return self._behind(slice_, -1)
+
+    def _behind(self, slice_: Slice, number: int) -> list[Entry]:
+        # Most reads are of an end that is known: numbers are compared first, and nothing is left to sort.
+        found = [(at, entry) for (each, at), entry in self.entries.items() if at > number and each == slice_]
+        return [entry for _, entry in sorted(found, key=itemgetter(0))]
 
     def expire(self, now: int) -> None:
         """Remove what has expired by `now`, seconds since the epoch, as DynamoDB does some time after it."""
