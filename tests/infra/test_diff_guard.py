@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -116,26 +116,209 @@ def test_what_is_the_same_is_not_mentioned(old: Template, new: Template) -> None
     assert findings(old, new) == []
 
 
+# One change, and the one finding
+
+
+Change = Callable[[Template, Template], object]
+"""What becomes of the old and the new templates."""
+
+
+def put(stack: str, id_: str, name: str, value: Any) -> Change:
+    return lambda _old, new: properties(new, stack, id_).update({name: value})
+
+
+def drop(stack: str, id_: str, part: str = "") -> Change:
+    """A resource goes, or a part of its body."""
+    return lambda _old, new: new[stack]["Resources"][id_].pop(part) if part else new[stack]["Resources"].pop(id_)
+
+
+def copied(**weaker: Any) -> Change:
+    return lambda _old, new: properties(new, STATE, "Map")["Replicas"][1].update(weaker)
+
+
+def moved(stack: str) -> Change:
+    def move(_old: Template, new: Template) -> None:
+        mapping_ = new[REPLICATION]["Resources"].pop("Orders")
+        new.setdefault(stack, {"Resources": {}})["Resources"]["OrdersAgain"] = mapping_
+
+    return move
+
+
+def found_before(new: Mapping[str, Template], *topics: str, old: Template | None = None, gone: str = "") -> Change:
+    """Mappings come, one may go, and the schedule says so. Args: old: the schedule before."""
+
+    def change(before: Template, after: Template) -> None:
+        after[REPLICATION]["Resources"] |= new
+        after[REPLICATION]["Resources"].pop(gone, None)
+        after[CONTROL]["Resources"]["Schedule"] = schedule(*topics)
+        before[CONTROL]["Resources"]["Schedule"] = old or before[CONTROL]["Resources"]["Schedule"]
+
+    return change
+
+
+def handed(trigger: str) -> Change:
+    def change(_old: Template, new: Template) -> None:
+        del new[REPLICATION]["Resources"]["Orders"]
+        new[CONTROL]["Resources"]["Schedule"] = schedule(*LITERAL, "events-.*", trigger_overrides=[["orders", trigger]])
+
+    return change
+
+
+def unhanded(**before: Any) -> Change:
+    def change(old: Template, _new: Template) -> None:
+        del old[REPLICATION]["Resources"]["Orders"]
+        old[CONTROL]["Resources"]["Schedule"] = schedule(*LITERAL, "events-.*", **before)
+
+    return change
+
+
+def elsewhere(**settings: Any) -> Change:
+    return lambda _old, new: new[REPLICATION]["Resources"].update(F=forwarder(**settings))
+
+
+LITERAL = ("orders", "payments")
+EVENTS = {"Events": mapping("events-eu")}
+SCHEDULED_EVENTS = schedule(*LITERAL, "events-.*", trigger_overrides=[["events-eu", "schedule"]])
+NO_RECOVERY = {"PointInTimeRecoveryEnabled": False}
+ENDPOINTS = {"Endpoints": {"KafkaBootstrapServers": ["k1:9092"]}}
+BACK = "`trigger.overrides: {orders: mapping}`"
+REFUSED: Mapping[str, tuple[Change, str, str]] = {
+    "a table that leaves the templates": (drop(STATE, "Map"), "Map", "stays in the account"),
+    "a bucket that leaves the templates": (drop(STATE, "Jobs"), "Jobs", "stays in the account"),
+    "a stack that goes, as one": (lambda _, new: new.pop(STATE), STATE, "stay in the account"),
+    "a table's name": (put(STATE, "Map", "TableName", "mirrorless-map-a_b"), "Map", "TableName"),
+    "a table's key": (put(STATE, "Map", "KeySchema", [{"AttributeName": "topic"}]), "Map", "KeySchema"),
+    "a bucket's name": (put(STATE, "Jobs", "BucketName", "mirrorless-us"), "Jobs", "BucketName"),
+    "an application's name": (put(STATE, "Spark", "Name", "mirrorless-c"), "Spark", "Name"),
+    "a table under another logical id": (
+        lambda _, new: new[STATE]["Resources"].update(TheMap=new[STATE]["Resources"].pop("Map")),
+        "Map",
+        "TheMap",
+    ),
+    "a table that goes with its stack": (
+        drop(STATE, "Map", "DeletionPolicy"),
+        "Map",
+        "DeletionPolicy Retain -> Delete",
+    ),
+    "a table that goes when it is made anew": (
+        drop(STATE, "Map", "UpdateReplacePolicy"),
+        "Map",
+        "UpdateReplacePolicy Retain -> Delete",
+    ),
+    "a table without protection": (
+        copied(DeletionProtectionEnabled=False),
+        "Map",
+        "deletion protection is switched off in us-east-1",
+    ),
+    "a table without a way back": (
+        copied(PointInTimeRecoverySpecification=NO_RECOVERY),
+        "Map",
+        "point-in-time recovery is switched off in us-east-1",
+    ),
+    "a bucket without versions": (
+        put(STATE, "Jobs", "VersioningConfiguration", {"Status": "Suspended"}),
+        "Jobs",
+        "versioning is switched off",
+    ),
+    "a copy of a table that goes": (lambda _, new: properties(new, STATE, "Map")["Replicas"].pop(), "Map", "us-east-1"),
+    **{
+        f"a mapping's {name}, which Lambda changes in none": (put(REPLICATION, "Orders", name, value), "Orders", name)
+        for name, value in {
+            "Topics": ["orders-2"],
+            "StartingPosition": "LATEST",
+            "StartingPositionTimestamp": 1_700_000_000,
+            "EventSourceArn": CLUSTER.replace("/a/", "/c/"),
+            "SelfManagedEventSource": ENDPOINTS,
+            "AmazonManagedKafkaEventSourceConfig": {"ConsumerGroupId": "another"},
+        }.items()
+    },
+    "a mapping of the same source and group": (moved(REPLICATION), "Orders", "409"),
+    "one in another stack": (moved("mirrorless-replication-us-111122223333"), "Orders", "409"),
+    "a topic that was found and is named now": (
+        found_before(EVENTS, *LITERAL, "events-eu", "events-.*"),
+        "Events",
+        "add events-eu to `topics.exclude`",
+    ),
+    "heartbeats that are named now, found without a pattern": (
+        found_before({"Beats": mapping("heartbeats")}, *LITERAL, "events-.*"),
+        "Beats",
+        "heartbeats.replication.enabled",
+    ),
+    "a literal topic that was scheduled and has no entry": (
+        unhanded(trigger_overrides=[["orders", "schedule"]]),
+        "Orders",
+        BACK,
+    ),
+    "one that had been scheduled before that": (unhanded(trigger_overrides=[["ord.*", "mapping"]]), "Orders", BACK),
+    "one that was scheduled with its flow": (
+        unhanded(trigger="schedule", trigger_overrides=[["payments", "mapping"]]),
+        "Orders",
+        BACK,
+    ),
+    "a scheduled topic that was found and is named without an entry": (
+        found_before(EVENTS, *LITERAL, "events-.*", old=SCHEDULED_EVENTS),
+        "Events",
+        "`trigger.overrides: {events-eu: mapping}`",
+    ),
+    "a flow that names its topics otherwise": (elsewhere(policy="identity"), "F", "remote topics get other names"),
+    "a flow with another separator": (elsewhere(separator="_"), "F", "remote topics get other names"),
+    "a flow to another cluster": (
+        elsewhere(target="other.example.com:9096"),
+        "F",
+        "no broker of the target is the same",
+    ),
+}
+"""By what changes: how, the logical id of the refusal, and words of it."""
+
+NOTED: Mapping[str, tuple[Change, str]] = {
+    "what an application takes only while it stands still": (
+        put(STATE, "Spark", "ReleaseLabel", "emr-spark-8.1.0"),
+        "ReleaseLabel",
+    ),
+    "a copy more": (
+        lambda _, new: properties(new, STATE, "Map")["Replicas"].append(replica("us-west-2")),
+        "changed in place: Replicas",
+    ),
+    "what Lambda changes in place": (put(REPLICATION, "Orders", "BatchSize", 5000), "changed in place: BatchSize"),
+    "the end of what keeps found mappings": (drop(CONTROL, "Found"), ""),
+    "a topic that leaves": (found_before({}, "payments", "events-.*", gone="Orders"), "orders is not mapped any more"),
+    "a topic that comes": (
+        found_before({"Refunds": mapping("refunds")}, *LITERAL, "refunds", "events-.*"),
+        "refunds is replicated from now on",
+    ),
+    "a topic that was named and is found now": (
+        found_before({}, "payments", "events-.*", "ord.*", gone="Orders"),
+        "orders is found by a pattern from now on",
+    ),
+    "a literal topic that is scheduled now": (handed("schedule"), "orders is scheduled from now on"),
+    "a literal topic that was scheduled": (handed("mapping"), "orders is mapped by refresh_topics from now on"),
+}
+"""By what changes: how, and what is said of it."""
+
+
+@pytest.mark.parametrize(("change", "id_", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_would_lose_data_or_a_position_is_refused(
+    change: Change, id_: str, words: str, old: Template, new: Template
+) -> None:
+    change(old, new)
+
+    refusal = the_only(refusals(old, new))
+
+    assert refusal.id == id_
+    assert words in f"{refusal.what} {refusal.why} {refusal.instead}"
+
+
+@pytest.mark.parametrize(("change", "what"), NOTED.values(), ids=NOTED)
+def test_what_loses_nothing_is_noted(change: Change, what: str, old: Template, new: Template) -> None:
+    change(old, new)
+
+    finding = the_only(findings(old, new))
+
+    assert not finding.refused
+    assert what in finding.what
+
+
 # What holds data
-
-
-@pytest.mark.parametrize("id_", ["Map", "Jobs"])
-def test_a_table_or_a_bucket_that_leaves_the_templates_is_refused(id_: str, old: Template, new: Template) -> None:
-    del new[STATE]["Resources"][id_]
-
-    refusal = the_only(refusals(old, new))
-
-    assert (refusal.stack, refusal.id) == (STATE, id_)
-    assert "stays in the account" in refusal.why
-
-
-def test_a_stack_that_goes_is_refused_as_one_and_says_what_stays(old: Template, new: Template) -> None:
-    del new[STATE]
-
-    refusal = the_only(refusals(old, new))
-
-    assert refusal.id == STATE
-    assert "stay in the account" in refusal.why
 
 
 def test_a_stack_that_goes_names_the_data_that_nothing_keeps(old: Template, new: Template) -> None:
@@ -148,42 +331,6 @@ def test_a_stack_that_goes_names_the_data_that_nothing_keeps(old: Template, new:
     assert "Map" not in why
 
 
-@pytest.mark.parametrize(
-    ("id_", "name", "value"),
-    [
-        ("Map", "TableName", "mirrorless-map-a_b"),
-        ("Map", "KeySchema", [{"AttributeName": "topic", "KeyType": "HASH"}]),
-        ("Jobs", "BucketName", "mirrorless-us"),
-        ("Spark", "Name", "mirrorless-c"),
-    ],
-)
-def test_a_property_that_makes_a_resource_anew_is_refused(
-    id_: str, name: str, value: Any, old: Template, new: Template
-) -> None:
-    properties(new, STATE, id_)[name] = value
-
-    assert the_only(refusals(old, new)).what.startswith(name)
-
-
-def test_what_an_application_takes_only_while_it_stands_still_is_noted(old: Template, new: Template) -> None:
-    properties(new, STATE, "Spark")["ReleaseLabel"] = "emr-spark-8.1.0"
-
-    finding = the_only(findings(old, new))
-
-    assert not finding.refused
-    assert "ReleaseLabel" in finding.what
-
-
-def test_a_table_under_another_logical_id_is_refused(old: Template, new: Template) -> None:
-    resources = new[STATE]["Resources"]
-    resources["TheMap"] = resources.pop("Map")
-
-    refusal = the_only(refusals(old, new))
-
-    assert refusal.id == "Map"
-    assert "TheMap" in refusal.what
-
-
 def test_a_table_that_moves_to_another_stack_is_refused(old: Template, new: Template) -> None:
     new[f"{STATE}-111122223333"] = new[STATE]
     new[STATE] = {"Resources": {}}
@@ -192,94 +339,7 @@ def test_a_table_that_moves_to_another_stack_is_refused(old: Template, new: Temp
     assert all(f"{STATE}-111122223333" in finding.what for finding in refusals(old, new))
 
 
-@pytest.mark.parametrize("policy", ["DeletionPolicy", "UpdateReplacePolicy"])
-def test_a_table_that_is_not_kept_any_more_is_refused(policy: str, old: Template, new: Template) -> None:
-    del new[STATE]["Resources"]["Map"][policy]
-
-    assert the_only(refusals(old, new)).what == f"{policy} Retain -> Delete"
-
-
-@pytest.mark.parametrize(
-    ("weaker", "what"),
-    [
-        ({"DeletionProtectionEnabled": False}, "deletion protection is switched off in us-east-1"),
-        (
-            {"PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": False}},
-            "point-in-time recovery is switched off in us-east-1",
-        ),
-    ],
-)
-def test_a_table_whose_protection_goes_is_refused(weaker: Template, what: str, old: Template, new: Template) -> None:
-    properties(new, STATE, "Map")["Replicas"][1] |= weaker
-
-    assert the_only(refusals(old, new)).what == what
-
-
-def test_a_bucket_without_versions_is_refused(old: Template, new: Template) -> None:
-    properties(new, STATE, "Jobs")["VersioningConfiguration"] = {"Status": "Suspended"}
-
-    assert the_only(refusals(old, new)).what == "versioning is switched off"
-
-
-def test_a_copy_of_a_table_that_would_be_removed_is_refused(old: Template, new: Template) -> None:
-    properties(new, STATE, "Map")["Replicas"].pop()
-
-    assert "us-east-1" in the_only(refusals(old, new)).what
-
-
-def test_a_copy_more_is_noted(old: Template, new: Template) -> None:
-    properties(new, STATE, "Map")["Replicas"].append(replica("us-west-2"))
-
-    finding = the_only(findings(old, new))
-
-    assert not finding.refused
-    assert finding.what == "changed in place: Replicas"
-
-
 # Mappings
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("Topics", ["orders-2"]),
-        ("StartingPosition", "LATEST"),
-        ("StartingPositionTimestamp", 1_700_000_000),
-        ("EventSourceArn", CLUSTER.replace("/a/", "/c/")),
-        ("SelfManagedEventSource", {"Endpoints": {"KafkaBootstrapServers": ["k1:9092"]}}),
-        ("AmazonManagedKafkaEventSourceConfig", {"ConsumerGroupId": "another"}),
-    ],
-)
-def test_what_lambda_changes_in_no_mapping_is_refused(name: str, value: Any, old: Template, new: Template) -> None:
-    properties(new, REPLICATION, "Orders")[name] = value
-
-    refusal = the_only(refusals(old, new))
-
-    assert refusal.id == "Orders"
-    assert refusal.what.startswith(name)
-
-
-def test_what_lambda_changes_in_place_is_noted(old: Template, new: Template) -> None:
-    properties(new, REPLICATION, "Orders")["BatchSize"] = 5000
-
-    finding = the_only(findings(old, new))
-
-    assert not finding.refused
-    assert finding.what == "changed in place: BatchSize"
-
-
-@pytest.mark.parametrize("stack", [REPLICATION, "mirrorless-replication-us-111122223333"])
-def test_a_mapping_with_the_same_source_and_group_elsewhere_is_refused(
-    stack: str, old: Template, new: Template
-) -> None:
-    moved = new[REPLICATION]["Resources"].pop("Orders")
-    new.setdefault(stack, {"Resources": {}})["Resources"]["OrdersAgain"] = moved
-
-    refusal = the_only(findings(old, new))
-
-    assert refusal.refused
-    assert refusal.id == "Orders"
-    assert "409" in refusal.why
 
 
 def test_brokers_in_another_order_are_the_same_source(old: Template, new: Template) -> None:
@@ -292,46 +352,13 @@ def test_brokers_in_another_order_are_the_same_source(old: Template, new: Templa
     assert "409" in the_only(refusals(old, new)).why
 
 
-def test_the_end_of_the_found_mappings_keeper_is_noted_and_its_change_refused(old: Template, new: Template) -> None:
-    gone = copy.deepcopy(new)
-    del gone[CONTROL]["Resources"]["Found"]
+def test_a_change_of_what_keeps_found_mappings_is_refused(old: Template, new: Template) -> None:
     properties(new, CONTROL, "Found")["ServiceToken"] = {"Fn::GetAtt": ["Another", "Arn"]}
 
-    assert not the_only(findings(old, gone)).refused
     assert the_only(refusals(old, new)).id == "Found"
 
 
 # Topics
-
-
-def test_a_topic_that_leaves_the_configuration_is_noted(old: Template, new: Template) -> None:
-    del new[REPLICATION]["Resources"]["Orders"]
-    new[CONTROL]["Resources"]["Schedule"] = schedule("payments", "events-.*")
-
-    finding = the_only(findings(old, new))
-
-    assert not finding.refused
-    assert finding.what == "orders is not mapped any more"
-
-
-def test_a_topic_that_comes_is_noted(old: Template, new: Template) -> None:
-    new[REPLICATION]["Resources"]["Refunds"] = mapping("refunds")
-    new[CONTROL]["Resources"]["Schedule"] = schedule("orders", "payments", "refunds", "events-.*")
-
-    finding = the_only(findings(old, new))
-
-    assert not finding.refused
-    assert finding.what == "refunds is replicated from now on"
-
-
-def test_a_topic_that_was_found_and_is_named_now_is_refused(old: Template, new: Template) -> None:
-    new[REPLICATION]["Resources"]["Events"] = mapping("events-eu")
-    new[CONTROL]["Resources"]["Schedule"] = schedule("orders", "payments", "events-eu", "events-.*")
-
-    refusal = the_only(refusals(old, new))
-
-    assert refusal.id == "Events"
-    assert "add events-eu to `topics.exclude`" in refusal.instead
 
 
 def test_a_topic_that_was_found_and_then_excluded_may_be_named(old: Template, new: Template) -> None:
@@ -348,74 +375,12 @@ def test_a_topic_is_not_found_where_nothing_looks_for_topics(old: Template, new:
     assert refusals(old, new) == []
 
 
-def test_heartbeats_that_are_named_now_were_found_without_a_pattern(old: Template, new: Template) -> None:
-    new[REPLICATION]["Resources"]["Beats"] = mapping("heartbeats")
-
-    assert "heartbeats.replication.enabled" in the_only(refusals(old, new)).instead
-
-
-def test_a_topic_that_was_named_and_is_found_now_is_handed_over(old: Template, new: Template) -> None:
-    del new[REPLICATION]["Resources"]["Orders"]
-    new[CONTROL]["Resources"]["Schedule"] = schedule("payments", "events-.*", "ord.*")
-
-    finding = the_only(findings(old, new))
-
-    assert not finding.refused
-    assert finding.what == "orders is found by a pattern from now on"
-
-
 # Triggers
 
 
 def pull(*, flow: str = "a->b") -> Template:
     given = {"control": {"flow": {"flow": flow}}, "shard": 0, "shards": 1}
     return {"Type": "AWS::Scheduler::Schedule", "Properties": {"Target": {"Input": json.dumps(given)}}}
-
-
-@pytest.mark.parametrize(
-    ("trigger", "what"), [("schedule", "scheduled"), ("mapping", "mapped by refresh_topics")], ids=["to", "back"]
-)
-def test_a_literal_topic_that_gets_an_entry_is_handed_over(
-    trigger: str, what: str, old: Template, new: Template
-) -> None:
-    del new[REPLICATION]["Resources"]["Orders"]
-    new[CONTROL]["Resources"]["Schedule"] = schedule(
-        "orders", "payments", "events-.*", trigger_overrides=[["orders", trigger]]
-    )
-
-    finding = the_only(findings(old, new))
-
-    assert not finding.refused
-    assert finding.what == f"orders is {what} from now on"
-
-
-@pytest.mark.parametrize(
-    "before",
-    [
-        {"trigger_overrides": [["orders", "schedule"]]},
-        {"trigger_overrides": [["ord.*", "mapping"]]},  # what is left of a time in which it was scheduled
-        {"trigger": "schedule", "trigger_overrides": [["payments", "mapping"]]},
-    ],
-)
-def test_a_literal_topic_that_loses_its_entry_is_refused(before: dict[str, Any], old: Template, new: Template) -> None:
-    del old[REPLICATION]["Resources"]["Orders"]
-    old[CONTROL]["Resources"]["Schedule"] = schedule("orders", "payments", "events-.*", **before)
-
-    refusal = the_only(refusals(old, new))
-
-    assert refusal.id == "Orders"
-    assert "`trigger.overrides: {orders: mapping}`" in refusal.instead
-
-
-def test_a_scheduled_topic_that_was_found_and_is_named_without_an_entry_is_refused(
-    old: Template, new: Template
-) -> None:
-    old[CONTROL]["Resources"]["Schedule"] = schedule(
-        "orders", "payments", "events-.*", trigger_overrides=[["events-eu", "schedule"]]
-    )
-    new[REPLICATION]["Resources"]["Events"] = mapping("events-eu")
-
-    assert "`trigger.overrides: {events-eu: mapping}`" in the_only(refusals(old, new)).instead
 
 
 def test_the_end_of_the_reader_of_scheduled_topics_is_noted_where_the_flow_stays(old: Template, new: Template) -> None:
@@ -430,22 +395,6 @@ def test_the_end_of_the_reader_of_scheduled_topics_is_noted_where_the_flow_stays
 
 
 # Flows
-
-
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        ({"policy": "identity"}, "remote topics get other names"),
-        ({"separator": "_"}, "remote topics get other names"),
-        ({"target": "other.example.com:9096"}, "no broker of the target is the same"),
-    ],
-)
-def test_a_flow_that_writes_elsewhere_is_refused(change: Template, what: str, old: Template, new: Template) -> None:
-    new[REPLICATION]["Resources"]["F"] = forwarder(**change)
-
-    refusal = the_only(refusals(old, new))
-
-    assert (refusal.id, refusal.what) == ("F", what)
 
 
 def test_other_ports_and_more_brokers_are_the_same_cluster(old: Template, new: Template) -> None:
