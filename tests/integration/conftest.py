@@ -23,6 +23,7 @@ from mirrorless.flow.settings import FlowSettings, Tables
 from mirrorless.protocol.replicate import Replicator
 from tests.support import aws_recorder
 from tests.support.flows import make_flow
+from tests.support.guarded_cluster import guarded_clusters
 from tests.support.integration_parts import PARTS, place
 from tests.support.lane_stage import LaneStage
 
@@ -124,6 +125,13 @@ def distant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
         yield cluster
     finally:
         cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
+    """Two clusters with an authorizer, on which we are a super user."""
+    with guarded_clusters(tmp_path_factory.mktemp("guarded")) as both:
+        yield both
 
 
 @pytest.fixture

@@ -33,9 +33,15 @@ from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.acls import Acl
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_flow
-from tests.support.guarded_cluster import AUTHORIZER, as_dummy, guarded_clusters
+from tests.support.guarded_cluster import AUTHORIZER, as_dummy
 
 pytestmark = pytest.mark.integration
+
+FAILOVER = pytest.mark.soak(
+    "tests/unit/topics/test_acl_sync.py::test_a_failover_needs_no_source_and_is_left_alone_by_the_schedule",
+    "tests/unit/topics/test_acl_sync.py::test_a_revocation_deletes_what_a_failover_created_and_nothing_that_was_there_before",
+    "tests/integration/test_acl_sync.py::test_producers_write_to_the_remote_topic_from_a_failover_until_its_revocation_and_fence_nobody",
+)
 
 
 def within() -> float:
@@ -119,13 +125,6 @@ def fence_as_dummy(cluster: KafkaCluster, transactional_id: str) -> str:
     except KafkaException as exc:
         return str(exc.args[0].name())
     return ""
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
-    """Two clusters with an authorizer, on which we are a super user."""
-    with guarded_clusters(tmp_path_factory.mktemp("guarded")) as both:
-        yield both
 
 
 @pytest.fixture
@@ -213,6 +212,7 @@ def test_a_literal_is_deleted_without_the_prefix_that_covers_it(stage: Stage) ->
     }
 
 
+@pytest.mark.soak("tests/unit/topics/test_acls.py::test_the_wildcard_becomes_the_prefix_of_the_flows_remote_topics")
 def test_the_wildcard_arrives_as_the_flows_prefix(stage: Stage) -> None:
     stage.grant(topic_acl("*", "READ"))
 
@@ -221,19 +221,6 @@ def test_the_wildcard_arrives_as_the_flows_prefix(stage: Stage) -> None:
     assert stage.on_target({topic_acl("us-east.", "READ", pattern="PREFIXED")}) == {
         topic_acl("us-east.", "READ", pattern="PREFIXED")
     }
-
-
-def test_acls_on_groups_ids_and_the_cluster_are_read_and_not_applied(stage: Stage) -> None:
-    stage.grant(
-        Acl("GROUP", "PREFIXED", "shop", "User:dummy", "*", "ALLOW", "READ"),
-        Acl("TRANSACTIONAL_ID", "LITERAL", "shop", "User:dummy", "*", "ALLOW", "WRITE"),
-        Acl("CLUSTER", "LITERAL", "kafka-cluster", "User:dummy", "*", "ALLOW", "IDEMPOTENT_WRITE"),
-    )
-
-    report = stage.round()
-
-    assert stage.on_target(frozenset()) == frozenset()
-    assert (report.figures["acls-staged"], report.figures["acls-left"]) == (2, 1)
 
 
 def test_one_refused_binding_does_not_stop_the_others(stage: Stage) -> None:
@@ -424,6 +411,7 @@ def test_apply_waits_for_a_schedule_that_is_at_work(stage: Stage, bench_at: Call
     assert bench.run("apply", str(FLOW), "--execute")[0] == 0
 
 
+@FAILOVER
 def test_a_failover_goes_by_the_stored_plan_when_the_source_is_gone(
     stage: Stage, bench_at: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -454,6 +442,7 @@ def test_a_failover_goes_by_the_stored_plan_when_the_source_is_gone(
     assert stage.on_target(moved) == moved
 
 
+@FAILOVER
 def test_a_revocation_shows_its_plan_first_and_leaves_on_the_target_what_was_there_before(
     stage: Stage, bench_at: Callable[[str], Bench]
 ) -> None:
@@ -510,6 +499,10 @@ def test_producers_write_to_the_remote_topic_from_a_failover_until_its_revocatio
     assert write_as_dummy(stage.target, remote) == "TOPIC_AUTHORIZATION_FAILED"
 
 
+@pytest.mark.soak(
+    "tests/unit/topics/test_acls.py::test_a_grant_that_would_open_our_own_groups_or_ids_is_withheld_and_reported",
+    "tests/unit/topics/test_acl_sync.py::test_a_failover_grants_the_groups_that_the_flow_follows_where_all_groups_were_granted",
+)
 def test_a_failover_opens_no_group_and_no_transactional_id_of_ours_and_reports_what_it_withholds(
     stage: Stage, bench_at: Callable[[str], Bench]
 ) -> None:

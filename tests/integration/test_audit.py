@@ -105,18 +105,6 @@ def test_a_true_copy_has_no_finding_though_both_sides_have_gaps_and_the_source_e
     assert copy.row().target == WRITTEN
 
 
-def test_a_record_that_another_program_wrote_again_is_duplicated(copy: Copy) -> None:
-    _write(copy, b"5", timestamp=1_005)
-
-    assert copy.audit() == {"records": WRITTEN, "duplicated": 1}
-
-
-def test_a_stranger_on_the_target_is_different(copy: Copy) -> None:
-    _write(copy, b"5", timestamp=1_006)
-
-    assert copy.audit() == {"records": WRITTEN, "different": 1}
-
-
 def test_records_that_were_not_replicated_are_lost(copy: Copy) -> None:
     producer = Producer({"bootstrap.servers": copy.flow.source.bootstrap[0], **QUIET})
     producer.produce(copy.topic, b"late", b"k", 0)
@@ -145,12 +133,10 @@ def test_an_open_transaction_is_named_and_not_read_past(copy: Copy, monkeypatch:
 
 
 def test_tens_of_thousands_of_records_are_read_in_seconds(copy: Copy) -> None:
-    count, bootstrap = 60_000, copy.flow.source.bootstrap[0]
+    count, bootstrap = 20_000, copy.flow.source.bootstrap[0]
     random = Random(1)  # noqa: S311 -- a workload, not a secret
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, **ORDERED})
     for number in range(count):
-        if number % 20_000 == 0:
-            producer.flush(30)
         producer.produce(copy.topic, random.randbytes(100), b"%d" % number, 0)
     assert producer.flush(30) == 0
     began = time.monotonic()
@@ -158,13 +144,7 @@ def test_tens_of_thousands_of_records_are_read_in_seconds(copy: Copy) -> None:
     found = read_topic(bootstrap, copy.topic, stable_ends(bootstrap, copy.topic))
 
     assert len(found[0]) == count + WRITTEN
-    assert time.monotonic() - began < 20
-
-
-def _write(copy: Copy, value: bytes, *, timestamp: int) -> None:
-    producer = Producer({"bootstrap.servers": copy.flow.target.bootstrap[0], **QUIET})
-    producer.produce(copy.flow.remote_topic(copy.topic), value, b"k", 0, timestamp=timestamp)
-    assert producer.flush(20) == 0
+    assert time.monotonic() - began < 10
 
 
 def _transaction(producer: Producer, topic: str, values: list[bytes], *, commit: bool) -> None:

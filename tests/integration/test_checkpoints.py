@@ -27,6 +27,9 @@ from mirrorless.scheduled.settings import GROUP_GRACE_SECONDS, ControlSettings
 from tests.support.lane_stage import ORDERED, LaneStage
 from tests.support.readback import read_topic
 
+pytestmark = pytest.mark.integration
+
+OTHERS = pytest.mark.soak("tests/integration/test_checkpoints.py::test_a_group_goes_there_and_back_three_times")
 SECONDS = 30.0
 
 
@@ -156,8 +159,14 @@ def crossing(stage: LaneStage, dynamodb: DynamoDbLocal, monkeypatch: pytest.Monk
     )
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize(
+    ("transactional", "protocol"),
+    [
+        (True, "consumer"),
+        (False, "classic"),
+        *(pytest.param(*each, marks=OTHERS) for each in ((True, "classic"), (False, "consumer"))),
+    ],
+)
 def test_a_group_goes_there_and_back_three_times(crossing: Crossing, transactional: bool, protocol: str) -> None:  # noqa: FBT001  a parameter of the test
     source, target = crossing.stage.source, crossing.stage.target
     if protocol == "consumer" and not source.version.startswith("4"):
@@ -185,6 +194,9 @@ def test_a_group_goes_there_and_back_three_times(crossing: Crossing, transaction
     assert sorted(read) == list(range(100))
 
 
+@pytest.mark.soak(
+    "tests/integration/test_mirror_client.py::test_a_group_is_sent_to_the_very_record_on_the_target_and_on_the_source_again"
+)
 def test_mm2_clients_find_the_groups_place(crossing: Crossing) -> None:
     """The checkpoints topics of both sides, as RemoteClusterUtils reads them."""
     source, target = crossing.stage.source, crossing.stage.target
@@ -207,6 +219,10 @@ def test_mm2_clients_find_the_groups_place(crossing: Crossing) -> None:
     assert {(each.topic, each.downstream) for each in last.values()} == {(crossing.stage.topic, 12)}
 
 
+@pytest.mark.soak(
+    "tests/unit/groups/test_round.py::test_a_group_with_members_is_never_written",
+    "tests/integration/test_kafka_groups.py::test_a_group_is_active_while_it_has_a_member_and_then_empty",
+)
 def test_a_living_group_is_only_followed(crossing: Crossing) -> None:
     source, target = crossing.stage.source, crossing.stage.target
     crossing.write(20)
@@ -232,6 +248,9 @@ def test_a_living_group_is_only_followed(crossing: Crossing) -> None:
         member.close()
 
 
+@pytest.mark.soak(
+    "tests/unit/groups/test_grace.py::test_an_application_that_has_committed_nothing_yet_is_not_moved_while_it_restarts"
+)
 def test_members_that_restart_find_no_offsets_that_they_have_not_committed(crossing: Crossing) -> None:
     """An application on the target with the name of a group of the source, before its first commit."""
     settings = msgspec.structs.replace(crossing.settings, group_grace_seconds=GROUP_GRACE_SECONDS)
@@ -265,6 +284,10 @@ def test_members_that_restart_find_no_offsets_that_they_have_not_committed(cross
     assert sorted(crossing.read(target, 20)) == list(range(20))
 
 
+@pytest.mark.soak(
+    "tests/unit/groups/test_ownership.py::test_another_application_with_the_groups_name_is_not_moved_when_its_members_leave",
+    "tests/unit/groups/test_ownership.py::test_another_applications_offsets_are_handed_over_by_deleting_them",
+)
 def test_another_application_is_not_moved_until_its_offsets_are_deleted(crossing: Crossing) -> None:
     """It has the group's name, reads on the target, and its members leave while the group is at the source's end."""
     source, target = crossing.stage.source, crossing.stage.target
@@ -287,6 +310,10 @@ def test_another_application_is_not_moved_until_its_offsets_are_deleted(crossing
     assert crossing.document().readiness == "ready"
 
 
+@pytest.mark.soak(
+    "tests/unit/groups/test_round.py::test_a_group_of_any_name_is_synced_and_so_are_the_others",
+    "tests/contract/test_documents.py::test_a_group_of_any_name_has_documents_of_many_parts_and_claims",
+)
 def test_a_group_whose_name_fits_no_key_crosses_beside_another(crossing: Crossing) -> None:
     """Kafka takes 32,767 bytes of a name; a key of DynamoDB has 1,024, and one such group failed every checkpoint."""
     both = msgspec.structs.replace(crossing.settings, groups=(f"{crossing.group}.*",))
@@ -304,6 +331,10 @@ def test_a_group_whose_name_fits_no_key_crosses_beside_another(crossing: Crossin
     assert long.document().readiness == "ready"
 
 
+@pytest.mark.soak(
+    "tests/unit/groups/test_ownership.py::test_a_group_that_a_reconcile_brought_back_goes_there_again",
+    "tests/integration/spark/test_reconcile.py::test_groups_go_on_at_the_very_record_and_none_is_moved_back_or_under_its_members",
+)
 def test_a_group_brought_back_by_a_reconcile_goes_there_again(crossing: Crossing) -> None:
     """Group offsets go one way; the reconcile claims for the flow what it brings back."""
     one_way = msgspec.structs.replace(crossing.settings, sync_group_offsets_reverse=False)
@@ -454,6 +485,10 @@ class _Time:
         return int((self._end - time.monotonic()) * 1000)
 
 
+@pytest.mark.soak(
+    "tests/unit/scheduled/test_standby.py::test_the_standby_does_nothing_while_the_home_runs_and_works_after_three_minutes_of_silence",
+    "tests/unit/groups/test_round.py::test_groups_still_move_to_the_target_while_the_source_is_gone",
+)
 def test_the_standby_moves_a_group_that_its_lost_home_had_to_leave(crossing: Crossing) -> None:
     """The source and the home end together, while the group has a member on the target."""
     source, target = crossing.stage.source, crossing.stage.target

@@ -44,6 +44,16 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
+ADVICE = pytest.mark.soak(
+    "tests/unit/lanes/test_operator_actions.py::test_the_advice_of_every_stop_has_commands_that_run_as_printed",
+    "tests/unit/cli/test_stop_advice.py::test_every_reason_of_a_stop_has_its_advice_and_its_cases",
+    "tests/unit/cli/test_stop_advice.py::test_the_advice_of_a_stop_brings_each_record_once",
+)
+
+SCHEDULED = pytest.mark.soak(
+    "tests/integration/test_cli_on_stores.py::test_an_open_transaction_on_the_source_is_named_with_its_producer_and_age"
+)
+
 FLOW = FlowName("us-east", "eu-west")
 CONFIGURATION = """
 clusters:
@@ -220,57 +230,30 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Any:
 # translate
 
 
-@pytest.mark.parametrize(
-    ("upstream", "downstream", "state"),
-    [
+def test_offsets_are_translated_by_the_map_both_ways(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.replicate(0, 110, Span(100, 500, 5), Span(107, 505, 3))
+
+    def translated(topic: str, *words: str) -> tuple[int | None, str]:
+        assert bench.run("translate", str(FLOW), topic, *words, "--json") == 0
+        said = answer(capsys)
+        assert list(said)[:2] == ["offset", "state"]
+        assert topic == bench.topic or said["source_topic"] == bench.topic
+        return said["offset"], said["state"]
+
+    for upstream, downstream, state in (
         (0, 500, "next_record"),
         (100, 500, "exact"),
         (104, 504, "exact"),
         (105, 505, "next_record"),
         (107, 505, "exact"),
         (110, 508, "exact"),
-        (5000, 508, "ahead_of_replication"),
-    ],
-)
-def test_an_upstream_offset_is_translated_by_the_map(
-    bench: Bench, capsys: pytest.CaptureFixture[str], upstream: int, downstream: int, state: str
-) -> None:
-    bench.replicate(0, 110, Span(100, 500, 5), Span(107, 505, 3))
-
-    code = bench.run("translate", str(FLOW), bench.topic, "0", str(upstream), "--json")
-
-    said = answer(capsys)
-    assert code == 0
-    assert (said["offset"], said["state"]) == (downstream, state)
-    assert list(said)[:2] == ["offset", "state"]
-
-
-def test_a_downstream_offset_is_translated_back(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.replicate(0, 110, Span(100, 500, 5), Span(107, 505, 3))
-
-    assert bench.run("translate", str(FLOW), bench.topic, "0", "506", "--reverse", "--json") == 0
-
-    said = answer(capsys)
-    assert said["offset"] == 108
-    assert said["state"] == "exact"
-
-
-def test_the_remote_topics_name_is_understood_too(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    """At three in the morning it is the remote topic's name that is at hand."""
-    bench.replicate(0, 110, Span(100, 500, 5))
-
-    assert bench.run("translate", str(FLOW), f"us-east.{bench.topic}", "0", "501", "--reverse", "--json") == 0
-
-    said = answer(capsys)
-    assert said["offset"] == 101
-    assert said["source_topic"] == bench.topic
-
-
-def test_a_lane_without_a_map_says_so(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench.run("translate", str(FLOW), bench.topic, "1", "7", "--json") == 0
-    said = answer(capsys)
-    assert said["offset"] is None
-    assert said["state"] == "no_map"
+        (5_000, 508, "ahead_of_replication"),
+    ):
+        assert translated(bench.topic, "0", str(upstream)) == (downstream, state)
+    assert translated(bench.topic, "0", "506", "--reverse") == (108, "exact")
+    # At three in the morning it is the remote topic's name that is at hand.
+    assert translated(f"us-east.{bench.topic}", "0", "501", "--reverse") == (101, "exact")
+    assert translated(bench.topic, "1", "7") == (None, "no_map")
 
 
 def test_a_stopped_lane_whose_map_is_not_true_has_no_offset_to_go_to(
@@ -350,17 +333,9 @@ def test_a_silent_source_is_reported_and_does_not_hide_the_rest(
     assert [row["lag"] for row in partitions(said)] == [None, None]
 
 
-def test_status_shows_people_what_needs_them(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.replicate(0, 4, Span(0, 70, 4))
-    bench.stop("refused", 4)
-
-    assert bench.run("status", "--lanes") == 1
-
-    shown = capsys.readouterr().out
-    assert f"! {bench.lane().at(4)} is stopped (refused) since" in shown
-    assert "lanes quarantine" in shown
-
-
+@pytest.mark.soak(
+    "tests/unit/cli/test_status_views.py::test_a_page_has_lag_throughput_and_latency_of_the_runs_in_the_map_and_names_what_is_stopped_first"
+)
 def test_the_page_of_a_status_is_written(bench: Bench, tmp_path: Path) -> None:
     bench.replicate(0, 4, Span(0, 70, 4))
     page = tmp_path / "page.html"
@@ -441,7 +416,7 @@ def test_a_lag_of_markers_alone_is_no_time(bench: Bench, capsys: pytest.CaptureF
     assert (first["lag"], first["lag_seconds"]) == (1, 0)
 
 
-@pytest.mark.parametrize("scheduled", [False, True])
+@pytest.mark.parametrize("scheduled", [False, pytest.param(True, marks=SCHEDULED)])
 def test_an_open_transaction_on_the_source_is_named_with_its_producer_and_age(
     bench: Bench, capsys: pytest.CaptureFixture[str], *, scheduled: bool
 ) -> None:
@@ -507,46 +482,6 @@ def test_a_silent_target_is_reported_and_does_not_hide_the_rest(
     assert "The target does not answer" in shown
 
 
-def test_a_task_that_is_not_done_any_more_needs_the_operator(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    report(bench, "topics", ok_at=now() - 200_000, error="us-east: no rights")
-    report(bench, "checkpoints", ok_at=now() - 400_000, error="us-east: no rights")
-    report(bench, "lanes", ok_at=now(), troubles=("us-east.orders-3 is odd",))
-
-    assert bench.run("status") == 1
-    shown = capsys.readouterr().out
-    # Both come once a minute at least; three rounds and two minutes are over for one of them.
-    assert "  task topics failed" in shown
-    assert "! task checkpoints has not been done since" in shown
-    assert "us-east: no rights" in shown
-    assert "  lanes: us-east.orders-3 is odd" in shown
-
-    bench.run("status", "--json")
-    tasks = {task["task"]: task for task in answer(capsys)["flows"][0]["tasks"]}
-    assert [name for name, task in tasks.items() if task["overdue"]] == ["checkpoints"]
-    assert tasks["lanes"]["troubles"] == ["us-east.orders-3 is odd"]
-    assert tasks["heartbeats"]["ok_at"] is None
-
-
-def test_status_counts_groups_and_names_those_that_are_not_ready(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    follow(bench, "shop", "ready")
-    follow(bench, "crm", "behind", reread=12)
-
-    assert bench.run("status", "--json") == 0
-    groups = answer(capsys)["flows"][0]["groups"]
-    assert [(each["group"], each["readiness"], each["reread"]) for each in groups] == [
-        ("crm", "behind", 12),
-        ("shop", "ready", 0),
-    ]
-
-    follow(bench, "lost", "before_map")
-    assert bench.run("status") == 1
-    shown = capsys.readouterr().out
-    assert "1 before the map, 1 behind, 1 ready" in shown
-    assert "! group lost stands before the map" in shown
-
-
 # groups
 
 
@@ -564,6 +499,7 @@ def commit(cluster: KafkaCluster, group: str, topic: str, offset: int) -> None:
     consumer.close()
 
 
+@pytest.mark.soak("tests/unit/cli/test_groups.py::test_all_groups_are_listed_and_the_excluded_ones_as_such")
 def test_groups_are_listed_with_those_that_the_filter_refuses(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     follow(bench, "shop", "ready", by="group")
     follow(bench, "crm", "active_on_source", direction="reverse")
@@ -705,6 +641,7 @@ def test_a_group_rewound_on_the_source_is_shown_and_moved_back_by_order(
     assert "nothing to move" in capsys.readouterr().out
 
 
+@pytest.mark.soak("tests/unit/groups/test_ownership.py::test_a_group_with_members_is_refused")
 def test_a_group_with_members_on_the_target_is_not_moved_back(
     synced: SyncedGroup, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -725,21 +662,6 @@ def test_a_group_with_members_on_the_target_is_not_moved_back(
 
     assert "it has members" in capsys.readouterr().err
     assert synced.on_target() == 91
-
-
-def test_another_applications_offsets_are_not_moved_back(
-    synced: SyncedGroup, capsys: pytest.CaptureFixture[str]
-) -> None:
-    synced.stand(source=10, target=91)
-    synced.act()
-
-    assert synced.run("--move-back", synced.name, "--execute") == 2
-
-    assert "offset 91" in capsys.readouterr().err
-    assert synced.on_target() == 91
-    assert synced.run("--group", synced.name, "--json") == 0
-    (shown,) = answer(capsys)["groups"]
-    assert (shown["readiness"], shown["skip"]) == ("independent", 80)
 
 
 def test_an_order_without_a_group_is_bad_input(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -857,16 +779,7 @@ def test_topics_are_known_while_the_source_is_down(bench: Bench, capsys: pytest.
 # lanes
 
 
-def test_stopped_lanes_are_listed_with_what_to_do(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.stop("refused", 17)
-
-    assert bench.run("lanes", "stopped", str(FLOW), "--json") == 1
-
-    mine = [each for each in answer(capsys)["stopped"] if each["topic"] == bench.topic]
-    assert [each["upstream_offset"] for each in mine] == [17]
-    assert "lanes quarantine" in mine[0]["what_to_do"]
-
-
+@ADVICE
 def test_every_command_that_a_status_prints_about_stops_runs_as_printed(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -933,26 +846,7 @@ def test_an_order_is_a_plan_until_it_is_executed(bench: Bench, capsys: pytest.Ca
     assert bench.chains.heads([bench.lane()])[bench.lane()].generation == 0
 
 
-def test_resume_lets_the_lane_try_again(bench: Bench) -> None:
-    bench.stop("refused", 17)
-
-    assert bench.run("lanes", "resume", str(FLOW), bench.topic, "0", "--execute") == 0
-
-    assert bench.states.read([bench.lane()])[bench.lane()].stop is None
-
-
-def test_exactly_the_refused_record_can_be_quarantined(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.stop("refused", 17)
-
-    assert bench.run("lanes", "quarantine", str(FLOW), bench.topic, "0", "16", "--execute") == 2
-    assert "stopped at upstream offset 17" in capsys.readouterr().err
-    assert bench.run("lanes", "quarantine", str(FLOW), bench.topic, "0", "17", "--execute") == 0
-
-    state = bench.states.read([bench.lane()])[bench.lane()]
-    assert [(order.first, order.next, order.cause) for order in state.quarantine] == [(17, 18, "")]
-    assert state.stop is None
-
-
+@ADVICE
 def test_a_lane_goes_on_after_its_topic_was_created_anew(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     """`--to earliest` asks the source; the new generation begins there, with no order about the old records left."""
     produce(bench, 3)
@@ -1007,6 +901,10 @@ def test_a_record_is_shown_as_it_is_and_its_value_is_written(
     assert "none follows" in capsys.readouterr().err
 
 
+@pytest.mark.soak(
+    "tests/unit/lanes/test_operator_actions.py::test_a_reset_forward_notes_what_it_skips",
+    "tests/unit/cli/test_lane_orders.py::test_a_loss_names_its_offsets_and_its_cause",
+)
 def test_what_a_reset_skips_is_in_the_loss_ledger(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.replicate(0, 100, Span(0, 70, 100))
 
@@ -1020,6 +918,7 @@ def test_what_a_reset_skips_is_in_the_loss_ledger(bench: Bench, capsys: pytest.C
     assert "poison" in loss["detail"]
 
 
+@pytest.mark.soak("tests/unit/cli/test_clusters.py::test_the_advice_for_a_reset_compares_the_groups_commit")
 def test_a_group_that_is_ahead_of_the_reset_is_named_with_the_way_back(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,9 +26,18 @@ from lab.functions.invocation import Invocation, Status
 from lab.servers.artifacts import DEFAULT_KAFKA
 from lab.servers.kafka import KafkaCluster
 from tests.support.lane_stage import ORDERED
+from tests.support.tries import some_of
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
+
+ASSIGNORS = pytest.mark.soak(
+    "tests/integration/test_lab_mappings.py::test_rebalances_lose_nothing_whatever_the_assignor"
+)
+POSITIONS = pytest.mark.soak(
+    "tests/integration/test_lab_mappings.py::test_starting_positions_hold_for_partitions_without_a_commit",
+    "tests/integration/test_lab_mappings.py::test_committed_offsets_win_over_the_starting_position",
+)
 
 ARN = "arn:aws:kafka:us-east-1:123456789012:cluster/src/1"
 PROVISIONED: dict[str, Any] = {"ProvisionedPollerConfig": {"MinimumPollers": 1, "MaximumPollers": 1}}
@@ -187,35 +196,7 @@ def test_records_reach_the_function_in_order_and_are_committed(stage: Stage) -> 
     assert (counts["Polled"], counts["Invoked"], counts["Committed"]) == (150, 150, 150)
 
 
-def test_a_window_gathers_and_zero_does_not(stage: Stage) -> None:
-    stage.make_topic()
-    stage.produce(3)
-
-    uuid = stage.create(MaximumBatchingWindowInSeconds=4)
-    stage.produce(3, first=3)
-    stage.drained(uuid)
-
-    assert stage.function.sizes() == [6]
-
-
-def test_a_record_reaches_the_function_at_once_when_the_window_is_zero(stage: Stage) -> None:
-    latencies: list[float] = []
-
-    def answer(records: list[dict[str, Any]]) -> Invocation:
-        latencies.append(time.time() - records[0]["timestamp"] / 1000)
-        return success()
-
-    stage.function.answer = answer
-    stage.make_topic()
-    uuid = stage.create()
-
-    for number in range(20):
-        stage.produce(1, first=number)
-    stage.drained(uuid)
-
-    assert sorted(latencies)[len(latencies) // 2] < 0.4, "a mapping that sets no window waits for 0.5 s"
-
-
+@pytest.mark.soak("tests/unit/lab/test_event.py::test_unmixed_payloads_hold_one_partition_each")
 def test_partitions_share_a_payload_unless_set_otherwise(stage: Stage) -> None:
     stage.behaviour = LabBehaviour(mixed_partitions=False)
     stage.make_topic(partitions=3)
@@ -316,6 +297,10 @@ def test_a_lost_acknowledgement_redelivers_the_batch(stage: Stage) -> None:
     assert stage.mappings.committed(uuid) == {0: 3}
 
 
+@pytest.mark.soak(
+    "tests/integration/flows/test_flow_redelivery.py::test_a_batch_delivered_twice_is_replicated_once",
+    "tests/integration/flows/test_flow_redelivery.py::test_a_batch_delivered_twice_at_once_is_replicated_by_whoever_prepares_first",
+)
 @pytest.mark.parametrize("concurrently", [False, True])
 def test_a_batch_can_be_delivered_twice(stage: Stage, concurrently: bool) -> None:  # noqa: FBT001  a table's column
     stage.make_topic()
@@ -329,6 +314,7 @@ def test_a_batch_can_be_delivered_twice(stage: Stage, concurrently: bool) -> Non
     assert stage.function.events[0] == stage.function.events[1]
 
 
+@pytest.mark.soak("tests/integration/test_lab_mappings.py::test_a_failed_commit_is_repeated_where_no_record_follows")
 def test_after_a_failed_commit_the_next_one_covers_it(stage: Stage) -> None:
     stage.make_topic()
     uuid = stage.create()
@@ -391,7 +377,9 @@ def test_a_rebalance_during_an_invocation_makes_it_a_zombie_and_redelivers_its_b
     assert stage.mappings.committed(uuid) == {0: 2}
 
 
-@pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize(
+    "assignor", some_of(("range", "roundrobin", "cooperative-sticky"), "cooperative-sticky", others=ASSIGNORS)
+)
 def test_rebalances_lose_nothing_whatever_the_assignor(stage: Stage, assignor: Any) -> None:
     stage.behaviour = LabBehaviour(assignor=assignor, retry_initial_s=0.05)
     stage.make_topic(partitions=4)
@@ -548,7 +536,9 @@ def test_an_update_stops_polling_and_goes_on_from_what_is_committed(stage: Stage
     assert stage.function.sizes()[-2:] == [1, 1]
 
 
-@pytest.mark.parametrize(("start", "delivered"), [("LATEST", [3]), ("TRIM_HORIZON", [0, 1, 2, 3])])
+@pytest.mark.parametrize(
+    ("start", "delivered"), [("LATEST", [3]), pytest.param("TRIM_HORIZON", [0, 1, 2, 3], marks=POSITIONS)]
+)
 def test_what_is_written_before_a_new_mapping_polls_is_lost_by_latest_only(
     stage: Stage, start: str, delivered: list[int]
 ) -> None:
@@ -565,7 +555,7 @@ def test_what_is_written_before_a_new_mapping_polls_is_lost_by_latest_only(
     assert stage.function.offsets() == delivered
 
 
-@pytest.mark.parametrize(("committed", "delivered"), [(0, [2]), (1, [0, 1, 2])])
+@pytest.mark.parametrize(("committed", "delivered"), [(0, [2]), pytest.param(1, [0, 1, 2], marks=POSITIONS)])
 def test_what_is_written_during_an_update_is_lost_by_latest_before_the_first_commit_only(
     stage: Stage, committed: int, delivered: list[int]
 ) -> None:

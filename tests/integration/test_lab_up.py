@@ -26,9 +26,14 @@ from mirrorless.errors import Retriable
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
 from tests.support.lab_process import REPOSITORY, LabProcess, kill
 from tests.support.readback import Seen, assert_mirrored, await_settled, read_topic
+from tests.support.tries import some_of
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
+
+AWAY = pytest.mark.soak(
+    "tests/integration/flows/test_flow_outages.py::test_records_wait_while_dynamodb_is_unavailable_and_then_go_on"
+)
 
 CONFIGURATION = """
 clusters:
@@ -111,7 +116,7 @@ def test_what_is_produced_on_one_side_appears_on_the_other_exactly_once(lab: Lab
     _assert_replicated_once(lab, flow)
 
 
-@pytest.mark.parametrize("victim", ["eu-west", "dynamodb"])
+@pytest.mark.parametrize("victim", some_of(("eu-west", "dynamodb"), "eu-west", others=AWAY))
 def test_a_server_killed_from_outside_comes_back_at_its_address_and_records_flow_on(
     lab: LabProcess, victim: str
 ) -> None:
@@ -131,6 +136,9 @@ def test_a_server_killed_from_outside_comes_back_at_its_address_and_records_flow
     lab.assert_always_whole()
 
 
+@pytest.mark.soak(
+    "tests/integration/flows/test_flow_crashes.py::test_an_idle_environment_killed_while_frozen_costs_nothing"
+)
 def test_an_environment_killed_from_outside_is_replaced_and_records_flow_on(lab: LabProcess) -> None:
     before = _pids(lab.state)
     assert before
@@ -184,6 +192,10 @@ def test_a_topic_that_is_scheduled_is_listed_for_its_reader_and_not_mapped(lab: 
     assert lab.state["functions"]["mirrorless-pull-us-east_eu-west"]["environments"], "its first run began at once"
 
 
+@pytest.mark.soak(
+    "tests/integration/test_cli_on_stores.py::test_offsets_are_translated_by_the_map_both_ways",
+    "tests/integration/test_translation_oracle.py::test_no_offset_is_placed_wrongly_by_a_single_record_in_either_direction",
+)
 def test_the_command_line_translates_every_offset_to_where_that_record_really_stands(
     lab: LabProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:

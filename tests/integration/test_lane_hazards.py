@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from lab.servers.artifacts import classpath, java_command, kafka_jars
 from lab.servers.dynamodb import DynamoDbLocal
@@ -22,9 +21,16 @@ from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.translate import OffsetMap
 from tests.support.java_client import VERSION
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash
-from tests.support.readback import await_settled
+from tests.support.tries import some_of
 
 pytestmark = pytest.mark.integration
+
+SCHEDULES = pytest.mark.soak(
+    "tests/unit/protocol/test_protocol.py::test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants"
+)
+LARGE = pytest.mark.soak(
+    "tests/integration/test_lane_refusals.py::test_a_record_that_is_too_large_stops_its_lane_wherever_it_stands"
+)
 
 
 INCOMPRESSIBLE = random.Random(7).randbytes(200_000)  # noqa: S311  no secret: bytes that no codec makes smaller
@@ -47,23 +53,6 @@ def runs_of(stage: LaneStage, partition: int = 0) -> list[Run]:
 # What every record must survive
 
 
-def test_every_kind_of_record_arrives_byte_for_byte(stage: LaneStage) -> None:
-    stage.create(stage.source, stage.topic, partitions=2, max_message_bytes="6000000")
-    every = bytes(range(256))
-    stage.write(b"plain", None, b"", every, b"\0")
-    stage.write(b"v", key=None)
-    stage.write(b"v", key=b"")
-    stage.write(None, key=None)
-    stage.write(b"v", headers=[("a", b"1"), ("b", every), ("a", b"1"), ("a", None), ("", b""), ("größe-尺寸-📦", b"x")])
-    stage.write(b"old", timestamp=1)
-    stage.write(b"x" * 4_000_000, partition=1)
-
-    outcome = stage.replicate(stage.environment(), stage.event())
-
-    assert outcome.stopped == {}
-    stage.assert_mirrored()
-
-
 def test_a_topic_with_append_time_and_a_compressed_batch_arrives_with_its_own_timestamps(stage: LaneStage) -> None:
     stage.create(stage.source, stage.topic, message_timestamp_type="LogAppendTime", compression_type="zstd")
     stage.write(*numbered(*range(50)), timestamp=1)
@@ -71,6 +60,7 @@ def test_a_topic_with_append_time_and_a_compressed_batch_arrives_with_its_own_ti
     stage.replicate(stage.environment(), stage.event())
 
     assert "message.timestamp.type" not in stage.configs(stage.remote_topic)
+    assert stage.orders.read([stage.lane()]) == {stage.lane(): LaneState(begun=0)}, "without trouble nothing is noted"
     stage.assert_mirrored()
 
 
@@ -119,17 +109,6 @@ def test_a_missing_remote_topic_gets_the_sources_partition_count_and_configs(sta
     stage.assert_mirrored()
 
 
-def test_a_config_that_the_flow_excludes_stays_behind(stage: LaneStage) -> None:
-    stage.create(stage.source, stage.topic, cleanup_policy="compact", max_message_bytes="3000000")
-    stage.write(b"1", key=b"k")
-
-    stage.replicate(stage.environment(config_properties_exclude=("max.*.bytes",)), stage.event())
-
-    configs = stage.configs(stage.remote_topic)
-    assert configs["cleanup.policy"] == "compact"
-    assert configs["max.message.bytes"] != "3000000"
-
-
 def test_a_partition_that_the_target_lacks_is_added_before_a_record_needs_it(stage: LaneStage) -> None:
     stage.create(stage.source, stage.topic, partitions=3)
     stage.create(stage.target, stage.remote_topic, partitions=1)
@@ -146,27 +125,10 @@ def test_a_partition_that_the_target_lacks_is_added_before_a_record_needs_it(sta
 # Gaps, and a source that is not what it was
 
 
-def test_a_gap_above_the_position_is_noted_in_its_run(stage: LaneStage) -> None:
-    stage.create(stage.source, stage.topic)
-    stage.write(*numbered(0, 1))
-    aborting = Producer({"bootstrap.servers": stage.source.bootstrap, "transactional.id": stage.topic, "log_level": 0})
-    aborting.init_transactions(20)
-    aborting.begin_transaction()
-    aborting.produce(stage.topic, b"aborted", partition=0)
-    aborting.flush(20)
-    aborting.abort_transaction(20)
-    await_settled(stage.source.bootstrap, stage.topic)  # its marker is written after the answer
-    stage.write(*numbered(4, 5))
-    environment = stage.environment()
-    stage.replicate(environment, stage.event(p0=[0, 1]))
-
-    stage.replicate(environment, stage.event(p0=[4, 5]))
-
-    first, second = runs_of(stage)
-    assert (list(first.gaps()), list(second.gaps())) == ([], [(2, 4)])
-    stage.assert_mirrored()
-
-
+@pytest.mark.soak(
+    "tests/unit/protocol/test_protocol.py::test_a_topic_that_was_created_again_stops_the_lane_at_its_first_record",
+    "tests/unit/cli/test_stop_advice.py::test_the_advice_of_a_stop_brings_each_record_once",
+)
 def test_a_topic_created_again_stops_its_lane_until_a_reset_begins_a_new_generation(stage: LaneStage) -> None:
     stage.create(stage.source, stage.topic, partitions=2)
     stage.write(*numbered(*range(10)))
@@ -205,7 +167,7 @@ def test_a_topic_created_again_stops_its_lane_until_a_reset_begins_a_new_generat
 # Records that the target or the client refuses
 
 
-@pytest.mark.parametrize("neighbours", [3, 3000])
+@pytest.mark.parametrize("neighbours", some_of((3, 3_000), 3, others=LARGE))
 def test_a_record_too_large_for_the_target_stops_its_lane_while_the_others_go_on(
     stage: LaneStage, neighbours: int
 ) -> None:
@@ -232,19 +194,6 @@ def test_a_record_too_large_for_the_target_stops_its_lane_while_the_others_go_on
     assert [(loss.first, loss.next, loss.cause) for loss in stage.ledger.read(stage.lane())] == [(2, 3, "quarantined")]
 
 
-def test_a_record_without_key_is_refused_by_a_compacted_remote_topic(stage: LaneStage) -> None:
-    stage.create(stage.source, stage.topic)
-    stage.create(stage.target, stage.remote_topic, cleanup_policy="compact")
-    stage.write(*numbered(0, 1))
-    stage.write(*numbered(2), key=None)
-    stage.write(*numbered(3))
-
-    outcome = stage.replicate(stage.environment(), stage.event())
-
-    assert (outcome.stopped[stage.topic, 0].reason, outcome.stopped[stage.topic, 0].upstream_offset) == ("refused", 2)
-    assert stage.values() == numbered(0, 1)
-
-
 # Open transactions and doubt
 
 
@@ -266,7 +215,7 @@ def test_an_open_transaction_left_by_a_crash_hides_a_doubt_until_the_broker_ends
     stage.assert_mirrored()
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", some_of(STEPS, "prepared", "committed", others=SCHEDULES))
 def test_a_crash_after_any_step_leaves_each_record_once(stage: LaneStage, step: Step) -> None:
     stage.create(stage.source, stage.topic, partitions=2)
     stage.write(*numbered(*range(5)))
@@ -300,7 +249,7 @@ def test_the_same_environment_goes_on_after_an_exception(stage: LaneStage) -> No
 # Rivals and zombies
 
 
-@pytest.mark.parametrize("step", ["position", "settled", "prepared"])
+@pytest.mark.parametrize("step", some_of(("position", "settled", "prepared"), "settled", "prepared", others=SCHEDULES))
 def test_a_successor_does_the_whole_batch_while_the_first_is_paused(stage: LaneStage, step: Step) -> None:
     stage.create(stage.source, stage.topic)
     stage.write(*numbered(0, 1, 2))
@@ -322,20 +271,12 @@ def test_a_successor_does_the_whole_batch_while_the_first_is_paused(stage: LaneS
     assert stage.replicate(zombie, event).runs == []
 
 
-def test_a_zombie_that_resumes_after_its_commit_confirms_what_its_successor_confirmed(stage: LaneStage) -> None:
-    stage.create(stage.source, stage.topic)
-    stage.write(*numbered(0, 1, 2))
-    event = stage.event()
-
-    with at_step("committed", lambda: _assert_nothing_left(stage, event)):
-        assert len(stage.replicate(stage.environment(), event).runs) == 1
-
-    stage.assert_mirrored()
-
-
 # Servers that are not there
 
 
+@pytest.mark.soak(
+    "tests/integration/flows/test_flow_outages.py::test_records_wait_while_dynamodb_is_unavailable_and_then_go_on"
+)
 class TestDynamoDbAway:
     """What holds while DynamoDB is away. Its tables are on disk here, so that they outlive its process."""
 
@@ -406,15 +347,6 @@ def test_at_least_once_keeps_map_and_order_without_transactions(stage: LaneStage
     assert [seen.offset for seen in stage.on_target()[0]] == [*range(20)]
 
 
-def test_of_a_lane_without_trouble_nothing_is_noted_but_that_it_has_begun(stage: LaneStage) -> None:
-    stage.create(stage.source, stage.topic)
-    stage.write(b"v")
-
-    stage.replicate(stage.environment(), stage.event())
-
-    assert stage.orders.read([stage.lane()]) == {stage.lane(): LaneState(begun=0)}
-
-
 def _until_settled(stage: LaneStage, event: bytes) -> Sequence[Run]:
     """Deliver again, as the mapping does, until no open transaction is in the way."""
     deadline = time.monotonic() + 25
@@ -424,10 +356,6 @@ def _until_settled(stage: LaneStage, event: bytes) -> Sequence[Run]:
         except Retriable:
             assert time.monotonic() < deadline
             time.sleep(0.2)  # between two deliveries with a deadline
-
-
-def _assert_nothing_left(stage: LaneStage, event: bytes) -> None:
-    assert stage.replicate(stage.environment(), event).runs == []
 
 
 # What a warm environment leaves behind

@@ -32,8 +32,13 @@ from mirrorless.protocol.replicate import Replicator
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash
+from tests.support.tries import some_of
 
 pytestmark = pytest.mark.integration
+
+HELD = pytest.mark.soak(
+    "tests/unit/protocol/test_oversize_property.py::test_any_schedule_copies_records_that_no_event_can_carry_in_order_and_once"
+)
 
 
 @cache
@@ -70,9 +75,8 @@ def runs_of(stage: LaneStage, partition: int = 0) -> list[Run]:
     return [link for link in links if isinstance(link, Run)]
 
 
-@pytest.mark.parametrize("round_trip_ms", [5, 80])
 def test_records_of_5_to_20_mb_are_copied_in_order_between_those_of_a_mapping(
-    stage: LaneStage, distant: KafkaCluster, round_trip_ms: int
+    stage: LaneStage, distant: KafkaCluster
 ) -> None:
     """One cluster is both ends, so that reads and writes cross the distance."""
     ends = {
@@ -84,7 +88,7 @@ def test_records_of_5_to_20_mb_are_copied_in_order_between_those_of_a_mapping(
     far.write(large(5), b"1", large(20), b"3", b"4", large(8), large(6), b"7")
     far.write(b"0", large(8), b"2", partition=1)
     environment = far.environment()
-    distant.link.round_trip_ms = round_trip_ms
+    distant.link.round_trip_ms = 80
     try:
         for batch in ({"p0": [1, 3], "p1": [0]}, {"p0": [4]}, {"p0": [7], "p1": [2]}):
             outcome = far.replicate(environment, far.event(**batch), seconds=60)
@@ -124,7 +128,7 @@ def test_a_record_larger_than_the_targets_limit_stops_the_lane_before_what_the_e
     assert [(loss.first, loss.cause) for loss in stage.ledger.read(stage.lane())] == [(3, "quarantined")]
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", some_of(STEPS, "committed", others=HELD))
 def test_a_crash_at_any_step_neither_loses_nor_repeats_a_merged_record(stage: LaneStage, step: Step) -> None:
     begin(stage, transaction_timeout_ms=4_000)  # `eventually` waits for it
     stage.write(b"0", large(5), b"2")
@@ -208,7 +212,7 @@ def group_stands(stage: LaneStage, offset: int) -> None:
     groups.commit(group, {place: OffsetAndMetadata(offset)}, lambda: end - time.monotonic())
 
 
-@pytest.mark.parametrize("passes", [True, False])
+@pytest.mark.parametrize("passes", [True, pytest.param(False, marks=HELD)])
 def test_a_record_at_the_end_of_a_log_is_copied_whether_mappings_pass_it_or_stand_before_it(
     stage: LaneStage, control: ModuleType, *, passes: bool
 ) -> None:
@@ -235,6 +239,7 @@ def test_a_record_at_the_end_of_a_log_is_copied_whether_mappings_pass_it_or_stan
     stage.assert_mirrored()
 
 
+@HELD
 def test_a_record_that_the_mapping_will_deliver_is_left_to_it(stage: LaneStage, control: ModuleType) -> None:
     begin(stage)
     stage.write(b"0", b"1")
@@ -245,6 +250,7 @@ def test_a_record_that_the_mapping_will_deliver_is_left_to_it(stage: LaneStage, 
     assert stage.values() == [b"0"]
 
 
+@HELD
 def test_the_first_record_of_a_lane_may_be_one_that_no_event_can_carry(stage: LaneStage, control: ModuleType) -> None:
     begin(stage)
     stage.write(large(5), large(6))

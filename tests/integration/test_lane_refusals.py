@@ -23,6 +23,10 @@ from tests.support.lane_stage import LaneStage
 
 pytestmark = pytest.mark.integration
 
+ANYWHERE = pytest.mark.soak(
+    "tests/unit/protocol/test_protocol.py::test_a_refused_record_among_many_is_found_in_few_requests"
+)
+
 RANDOM = random.Random(7)  # noqa: S311  no secret: bytes that no codec makes smaller
 FUNCTION_SECONDS = 60.0
 """A function's own limit, unless the operator sets another one."""
@@ -38,6 +42,9 @@ def deliver(stage: LaneStage, environment: Replicator, event: bytes, *, times: i
     raise AssertionError
 
 
+@pytest.mark.soak(
+    "tests/integration/test_pull.py::test_a_header_name_that_is_no_text_passes_in_its_batch_and_by_records_stops_its_lane_alone"
+)
 def test_a_header_name_that_is_no_text_stops_its_lane_before_it_is_copied_as_another_one(stage: LaneStage) -> None:
     stage.create(stage.source, stage.topic)
     stage.write(b"0")
@@ -52,16 +59,13 @@ def test_a_header_name_that_is_no_text_stops_its_lane_before_it_is_copied_as_ano
     assert stage.values() == [b"0"]
 
 
-@pytest.mark.parametrize(("max_message_bytes", "round_trip_ms"), [(100_000, 5), (100_000, 80)])
-def test_records_that_are_only_too_large_together_all_arrive(
-    far: LaneStage, distant: KafkaCluster, max_message_bytes: int, round_trip_ms: float
-) -> None:
+def test_records_that_are_only_too_large_together_all_arrive(far: LaneStage, distant: KafkaCluster) -> None:
     far.create(far.source, far.topic)
-    far.create(far.target, far.remote_topic, max_message_bytes=str(max_message_bytes))
+    far.create(far.target, far.remote_topic, max_message_bytes="100000")
     values = [RANDOM.randbytes(1_000) for _ in range(1_500)]
     far.write(*values)
     environment, event = far.environment(), far.event()
-    distant.link.round_trip_ms = round_trip_ms
+    distant.link.round_trip_ms = 80
 
     outcome = deliver(far, environment, event, times=3)
 
@@ -70,7 +74,7 @@ def test_records_that_are_only_too_large_together_all_arrive(
     far.assert_mirrored()
 
 
-@pytest.mark.parametrize(("round_trip_ms", "index"), [(5, 3_000), (80, 300)])
+@pytest.mark.parametrize(("round_trip_ms", "index"), [pytest.param(5, 3_000, marks=ANYWHERE), (80, 300)])
 def test_a_record_that_is_too_large_stops_its_lane_wherever_it_stands(
     far: LaneStage, distant: KafkaCluster, index: int, round_trip_ms: float
 ) -> None:

@@ -99,13 +99,9 @@ def test_the_target_shows_what_is_upstream_how_far_it_is_and_which_topics_are_re
     assert ask(pair.backup, "nobody")["replicationHops"] == -1
 
 
-def test_a_group_that_no_flow_follows_is_not_translated(pair: Pair, ask: Ask, topic: str) -> None:
-    pair.primary.commit(fresh("consumer-group"), {(topic, 0): 0})
-    pair.backup.await_topic("primary.checkpoints.internal")
-
-    assert ask(pair.backup, "primary", "nobody")["translated"] == []
-
-
+@pytest.mark.soak(
+    "tests/integration/test_mirror_client.py::test_the_target_shows_what_is_upstream_how_far_it_is_and_which_topics_are_remote"
+)
 def test_the_source_has_nothing_upstream_while_nothing_flows_back(pair: Pair, ask: Ask, topic: str) -> None:
     answer = ask(pair.primary, "backup")
 

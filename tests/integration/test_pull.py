@@ -34,7 +34,7 @@ from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.adapters.kafka.record_ranges import KafkaRecordRanges
 from mirrorless.chain.lane import Lane
-from mirrorless.chain.lane_state import RUNNING, LaneState, Lease, LeftOut, Stop
+from mirrorless.chain.lane_state import RUNNING, LaneState, LeftOut, Stop
 from mirrorless.clock import Deadline
 from mirrorless.failover.steps import judged_runs
 from mirrorless.flow.naming import METRICS_PER_TOPIC_VARIABLE
@@ -56,9 +56,14 @@ from tests.support.cut_logs import cut_off, replace_by_format_1
 from tests.support.java_client import Given, read_by_java, run_java, write_by_java
 from tests.support.lane_stage import ORDERED, Crash, LaneStage, at_step, crash
 from tests.support.readback import assert_mirrored, await_settled, committed, links, read_topic
+from tests.support.tries import some_of
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
+
+SCHEDULES = pytest.mark.soak(
+    "tests/unit/pull/test_pull_property.py::test_any_schedule_of_runs_of_a_shard_keeps_the_invariants"
+)
 
 
 @dataclass(slots=True)
@@ -241,6 +246,10 @@ def test_batches_pass_as_they_lie_beside_runs_by_records_and_are_proved_by_their
     assert list(target.batches({remote: (10_000, 10_001)}, lambda: 20.0)) == [(remote, [])]
 
 
+@pytest.mark.soak(
+    "tests/integration/test_raw_copy.py::test_batches_arrive_as_they_lie_in_the_source",
+    "tests/integration/test_pull.py::test_batches_pass_as_they_lie_beside_runs_by_records_and_are_proved_by_their_payload",
+)
 @pytest.mark.java
 def test_java_finds_the_records_places_and_digests_of_a_lane_that_was_copied_by_whole_batches(
     pull: PullStage, tmp_path: Path
@@ -346,7 +355,7 @@ def test_transactions_of_the_source_with_aborts_leave_no_work_behind(pull: PullS
     pull.assert_mirrored(topic)
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", some_of(STEPS, "produced", "committed", others=SCHEDULES))
 def test_a_run_that_is_killed_at_any_step_is_finished_by_the_next_one(pull: PullStage, step: Step) -> None:
     topics = [pull.create("orders"), pull.create("payments")]
     for topic in topics:
@@ -360,13 +369,6 @@ def test_a_run_that_is_killed_at_any_step_is_finished_by_the_next_one(pull: Pull
 
     assert pull.run()["ended"] == "drained"
     pull.assert_mirrored(*topics)
-
-
-def test_another_run_ends_at_once_while_one_has_the_shard(pull: PullStage) -> None:
-    lease = holder(pull, ends_in=600)
-    assert lease.take()
-
-    assert pull.run() == {"ended": "held"}
 
 
 def test_a_successor_takes_over_once_the_holder_gives_way(pull: PullStage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,7 +404,18 @@ def holder(pull: PullStage, *, ends_in: int) -> ShardLease:
     )
 
 
-@pytest.mark.parametrize("copy", ["records", "auto"])
+@pytest.mark.parametrize(
+    "copy",
+    [
+        pytest.param(
+            "records",
+            marks=pytest.mark.soak(
+                "tests/integration/test_lane_refusals.py::test_a_record_that_fits_by_its_producers_codec_arrives"
+            ),
+        ),
+        "auto",
+    ],
+)
 def test_a_record_that_fits_by_its_producers_codec_arrives_by_either_engine(copy: str, pull: PullStage) -> None:
     """Text of random bytes: gzip and zstd make three quarters of it, lz4 nothing. A quarantined one opens its batch."""
     topic = pull.create("text", 2, max_message_bytes="3000000", compression_type="gzip")
@@ -423,6 +436,10 @@ def test_a_record_that_fits_by_its_producers_codec_arrives_by_either_engine(copy
     assert pull.values(topic, 1) == [large[1], b"behind"]
 
 
+@pytest.mark.soak(
+    "tests/unit/protocol/test_protocol.py::test_a_refused_record_of_one_topic_stops_its_lane_and_the_other_topics_go_on",
+    "tests/integration/test_raw_copy.py::test_a_refusal_names_the_batch_and_what_was_taken_before_it",
+)
 def test_a_refused_record_stops_its_lane_and_the_rest_of_the_shard_goes_on(pull: PullStage) -> None:
     orders, payments = pull.create("orders", 1, max_message_bytes="2000000"), pull.create("payments", 1)
     admin = AdminClient({"bootstrap.servers": pull.target.bootstrap})
@@ -468,17 +485,9 @@ def test_a_header_name_that_is_no_text_passes_in_its_batch_and_by_records_stops_
     assert sum(b"na\xefve" in bytes(each.batch.payload) for chunk in chunks for each in chunk.records) == 1
 
 
-def test_a_lane_that_a_job_has_is_left_to_it(pull: PullStage) -> None:
-    orders, payments = pull.create("orders", 1), pull.create("payments", 1)
-    pull.write(orders, b"1")
-    pull.write(payments, b"1")
-    now = time.time_ns() // 1_000_000
-    pull.orders.take(pull.lane(orders), Lease(holder="backfill-1", until=now + 60_000), now=now)
-
-    assert pull.run()["records"] == 1
-    pull.assert_mirrored(payments)
-
-
+@pytest.mark.soak(
+    "tests/unit/pull/test_run.py::test_a_lane_that_was_reset_is_read_from_there_though_the_run_before_crashed"
+)
 def test_a_lane_that_an_operator_has_reset_is_read_again_from_there(pull: PullStage) -> None:
     topic = pull.create("orders", 1)
     pull.write(topic, b"0", b"1", b"2")
@@ -540,6 +549,9 @@ def test_a_record_of_twenty_megabytes_is_copied(pull: PullStage) -> None:
     pull.assert_mirrored(topic)
 
 
+@pytest.mark.soak(
+    "tests/unit/pull/test_run.py::test_a_continuous_run_lists_silent_lanes_each_few_seconds_and_finds_what_comes"
+)
 def test_a_continuous_run_reads_what_comes_while_it_runs_and_ends_in_time(pull: PullStage) -> None:
     """It ends 35 s before its function would."""
     topic = pull.create("orders", 1)

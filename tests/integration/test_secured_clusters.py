@@ -34,9 +34,14 @@ from tests.support.certificates import Authority
 from tests.support.lane_stage import LaneStage
 from tests.support.secured_cluster import PASSWORD, USER, SecuredCluster
 from tests.support.token_server import CLIENT, TokenServer
+from tests.support.tries import some_of
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
+
+SECRETS = pytest.mark.soak(
+    "tests/unit/adapters/test_kafka_client.py::test_a_refused_client_says_where_and_why_and_secrets_are_read_anew"
+)
 
 SCOPE = "api://kafka/.default all"
 SHORT_S = 3.0
@@ -171,7 +176,7 @@ def test_a_flow_writes_to_a_cluster_that_only_encrypts(stage: LaneStage, secured
     replicate(stage, secured, secured.by_tls, Authentication(type="tls", ca=root))
 
 
-@pytest.mark.parametrize("kind", ["scram", "plain"])
+@pytest.mark.parametrize("kind", some_of(("scram", "plain"), "scram", others=SECRETS))
 def test_a_wrong_password_is_an_error_and_nothing_arrives(
     stage: LaneStage, secured: SecuredCluster, secrets: Any, root: str, kind: Any
 ) -> None:
@@ -202,9 +207,8 @@ def test_a_flow_writes_to_a_cluster_that_requires_tokens(
     [
         ("secret", "unknown client, or wrong secret"),
         ("server", GONE),
-        ("life", "unexpired token"),
+        pytest.param("life", "unexpired token", marks=SECRETS),
     ],
-    ids=["secret", "server", "life"],
 )
 def test_a_flow_without_a_token_says_why_and_goes_on_once_that_is_mended(  # noqa: PLR0917 -- fixtures
     stage: LaneStage,
@@ -343,7 +347,7 @@ def test_a_labs_mapping_reads_with_encryption_alone(mapped: Mapped, secured: Sec
     eventually(lambda: mapped.function.offsets == [0, 1])
 
 
-@pytest.mark.parametrize("kind", ["BASIC_AUTH", "OAUTHBEARER_AUTH"])
+@pytest.mark.parametrize("kind", some_of(("BASIC_AUTH", "OAUTHBEARER_AUTH"), "OAUTHBEARER_AUTH", others=SECRETS))
 def test_a_labs_mapping_reads_by_a_secret_and_again_once_that_is_mended(
     mapped: Mapped, secured: SecuredCluster, by_tokens: Authentication, root: str, kind: str
 ) -> None:
@@ -413,7 +417,7 @@ def test_whole_batches_pass_by_every_way_to_authenticate(
     assert pass_through(cluster, stage.topic) == [bytes(20_000)] * 20
 
 
-@pytest.mark.parametrize("kind", ["scram", "plain"])
+@pytest.mark.parametrize("kind", some_of(("scram", "plain"), "scram", others=SECRETS))
 def test_whole_batches_do_not_pass_by_a_wrong_password(
     stage: LaneStage, secured: SecuredCluster, secrets: Any, root: str, kind: Any
 ) -> None:

@@ -24,10 +24,14 @@ from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.translate import OffsetMap
 from tests.support.lane_stage import Crash, LaneStage, crash
 from tests.support.readback import read_topic
+from tests.support.tries import some_of
 
 pytestmark = pytest.mark.integration
 
-SEEDS = range(2)
+OTHERS = pytest.mark.soak(
+    "tests/integration/test_translation_oracle.py::test_no_offset_is_placed_wrongly_by_a_single_record_in_either_direction"
+)
+SEEDS = some_of(range(2), 0, others=OTHERS)
 ROUNDS = 5
 PARTITIONS = 2
 KEYS = 5

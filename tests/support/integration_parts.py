@@ -10,25 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 PARTS: Sequence[Sequence[str]] = (
-    # Programs that a stranger runs, one at a time, for each wants two cores.
-    ("test_lab_failover.py", "test_lab_demo.py"),
-    # Labs whose schedules run every few seconds.
-    ("mm2/", "test_mirror_client.py"),
-    # Labs that are started as commands, of every example among them.
-    ("test_lab_up.py", "test_tutorial.py"),
-    # One lab, and faults.
-    ("flows/", "test_acl_sync.py", "test_lab_servers.py"),
-    # One Spark session.
-    ("spark/",),
-    # Pollers and environments without a lab around them.
+    # Programs that a stranger runs, and labs that are started as commands or whose schedules run every few seconds.
+    ("test_lab_demo.py", "test_lab_failover.py", "test_lab_up.py", "test_tutorial.py", "mm2/", "test_mirror_client.py"),
+    # Two clusters with an authorizer, and one Spark session.
+    ("test_acl_sync.py", "spark/"),
+    # One lab, and faults; parts of a lab, and environments without one around them.
     (
-        "test_lab_mappings.py",
+        "flows/",
         "test_template.py",
+        "test_lab_servers.py",
+        "test_lab_mappings.py",
         "test_lab_runtime.py",
-        "test_refresh_topics.py",
         "test_cli_on_stores.py",
+        "test_checkpoints.py",
     ),
-    # Pulls and whole batches, and clusters that ask who comes.
+    # Pulls and whole batches, clusters that ask who comes, and rounds of the scheduled functions.
     (
         "test_pull.py",
         "test_raw_copy.py",
@@ -36,11 +32,10 @@ PARTS: Sequence[Sequence[str]] = (
         "test_active_active.py",
         "test_java_readback.py",
         "test_rate_sampling.py",
+        "test_refresh_topics.py",
     ),
-    # Single lanes, on the two clusters of the session. Some kill a broker: when it comes back it checks every log.
-    ("test_lane_",),
-    # The two clusters of the session, and every file that is not named above.
-    ("test_kafka_groups.py", "test_kafka_records.py", "test_lab_application.py", ""),
+    # Single lanes, and every file that is not named above. Some kill a broker: when it is back it checks every log.
+    ("test_lane_", "test_kafka_", "test_lab_application.py", ""),
 )
 """Beginnings of paths below tests/integration, by part; the longest that fits decides."""
 

@@ -9,11 +9,16 @@ import pytest
 
 from mirrorless.protocol.hooks import STEPS, Step
 from tests.support.flow_stage import Stage
+from tests.support.tries import some_of
 
 pytestmark = pytest.mark.integration
 
+HELD = pytest.mark.soak(
+    "tests/unit/protocol/test_protocol.py::test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants"
+)
 
-@pytest.mark.parametrize("step", STEPS)
+
+@pytest.mark.parametrize("step", some_of(STEPS, "prepared", "committed", others=HELD))
 def test_a_function_killed_at_any_step_loses_duplicates_reorders_and_mistranslates_nothing(
     stage: Stage, step: Step
 ) -> None:
@@ -31,6 +36,9 @@ def test_a_function_killed_at_any_step_loses_duplicates_reorders_and_mistranslat
     stage.verify()
 
 
+@pytest.mark.soak(
+    "tests/integration/flows/test_flow_crashes.py::test_a_function_killed_at_any_step_loses_duplicates_reorders_and_mistranslates_nothing"
+)
 def test_an_environment_killed_from_outside_in_the_middle_of_its_batch_is_replaced(stage: Stage) -> None:
     """B: its successor begins where the chain ends, not where the dead one's memory did."""
     stage.produce(20)

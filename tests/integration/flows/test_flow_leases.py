@@ -22,14 +22,21 @@ from mirrorless.protocol.replicate import Replicator
 from tests.support.chains import every_run
 from tests.support.flow_stage import Stage
 from tests.support.readback import read_topic
+from tests.support.tries import some_of
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
+LEASES = pytest.mark.soak(
+    "tests/unit/protocol/test_protocol.py::test_any_schedule_of_jobs_that_take_leases_beside_forwarders_keeps_the_invariants",
+    "tests/unit/protocol/test_protocol.py::test_a_dead_jobs_lease_keeps_a_lane_no_longer_than_its_term",
+    "tests/unit/protocol/test_protocol.py::test_a_lease_that_a_warm_environment_has_not_read_yet_is_decided_by_the_chain",
+)
+
 HOLDER = "backfill-1"
 
 
-@pytest.mark.parametrize("flow", ["stage", "stage_back"])
+@pytest.mark.parametrize("flow", some_of(("stage", "stage_back"), "stage_back", others=LEASES))
 def test_a_lane_that_a_job_has_waits_while_the_others_go_on_and_nothing_is_lost_or_twice(
     flow: str, request: pytest.FixtureRequest
 ) -> None:
@@ -56,6 +63,7 @@ def test_a_lane_that_a_job_has_waits_while_the_others_go_on_and_nothing_is_lost_
     stage.verify()
 
 
+@LEASES
 def test_the_lease_of_a_job_that_died_ends_by_its_term(stage_back: Stage) -> None:
     until = lease(stage_back, seconds=3)
     stage_back.produce(20)
@@ -67,6 +75,7 @@ def test_the_lease_of_a_job_that_died_ends_by_its_term(stage_back: Stage) -> Non
     stage_back.verify()
 
 
+@LEASES
 def test_a_warm_function_that_has_not_heard_of_the_lease_loses_its_race_and_waits(stage: Stage) -> None:
     """What it remembers of a lane's state may be a minute old; the chain decides."""
     stage.produce(20)

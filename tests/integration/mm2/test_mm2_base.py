@@ -22,7 +22,25 @@ from tests.support.mm2_stage import (
 )
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.integration
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.soak(
+        "tests/integration/test_lab_up.py::test_what_is_produced_on_one_side_appears_on_the_other_exactly_once",
+        "tests/integration/test_lab_up.py::test_heartbeats_reach_the_other_side_and_come_back_through_the_flow",
+        "tests/integration/test_lab_up.py::test_a_topic_that_a_pattern_finds_is_mapped_and_its_records_flow",
+        "tests/integration/test_refresh_topics.py::test_a_topic_found_late_gets_its_remote_topic_and_a_mapping_from_its_first_record",
+        "tests/integration/test_refresh_topics.py::test_configs_follow_the_source_and_a_manual_override_is_reverted",
+        "tests/integration/test_refresh_topics.py::test_topics_that_were_there_before_the_flow_begin_at_their_end_and_later_ones_at_their_first_record",
+        "tests/integration/test_lane_hazards.py::test_a_partition_that_the_target_lacks_is_added_before_a_record_needs_it",
+        "tests/integration/test_checkpoints.py::test_a_group_goes_there_and_back_three_times",
+        "tests/integration/test_checkpoints.py::test_an_empty_partition_and_one_without_readers_do_no_harm",
+        "tests/integration/test_mirror_client.py::test_a_group_is_sent_to_the_very_record_on_the_target_and_on_the_source_again",
+        "tests/integration/test_translation_oracle.py::test_no_offset_is_placed_wrongly_by_a_single_record_in_either_direction",
+        "tests/unit/groups/test_round.py::test_groups_and_topics_out_of_scope_are_ignored",
+        "tests/unit/groups/test_round.py::test_an_operators_rewind_on_the_target_is_not_undone",
+        "tests/unit/cli/test_status.py::test_tasks_that_are_switched_off_are_not_expected",
+    ),
+]
 
 RECORDS = PARTITIONS * PER_PARTITION
 
@@ -102,10 +120,6 @@ def test_a_group_on_a_topic_with_an_empty_partition_gets_an_offset_for_it(pair: 
     assert pair.backup.committed(group, f"primary.{topic}")[f"primary.{topic}", 2] == 0
 
 
-@pytest.mark.soak(
-    "tests/integration/test_checkpoints.py::test_a_group_goes_there_and_back_three_times",
-    "tests/integration/mm2/test_mm2_base.py::test_a_group_that_fails_over_goes_on_where_it_was_and_returns_the_same_way",
-)
 def test_group_offsets_are_exact_for_one_topic_and_for_a_topic_made_later(pair: Pair) -> None:
     group = fresh("consumer-group")
     for _ in range(2):
@@ -163,9 +177,6 @@ def test_a_group_behind_the_flow_is_translated_exactly_and_may_be_moved_back(pai
         assert pair.backup.committed(group, f"primary.{topic}")[f"primary.{topic}", partition] == place
 
 
-@pytest.mark.soak(
-    "tests/integration/test_refresh_topics.py::test_configs_follow_the_source_and_a_manual_override_is_reverted"
-)
 def test_a_config_changed_on_the_source_follows_and_one_changed_on_the_target_is_put_right(pair: Pair) -> None:
     topic = pair.primary.create(fresh("test-topic"), 1, retention_bytes="1000", delete_retention_ms="1000")
     remote = f"primary.{topic}"
@@ -209,10 +220,6 @@ def test_partitions_added_to_a_source_topic_are_added_to_the_remote_one_and_none
         await_mirrored(source, topic, target, f"{source.alias}.{topic}")
 
 
-@pytest.mark.soak(
-    "tests/integration/flows/test_flow_crashes.py::test_an_idle_environment_killed_while_frozen_costs_nothing",
-    "tests/unit/groups/test_checkpoint_property.py::test_a_group_that_moves_over_skips_nothing_and_rereads_as_counted",
-)
 def test_functions_that_are_thrown_away_leave_offsets_exact_and_checkpoints_monotonic(pair: Pair) -> None:
     """The last one: a killed run's lease keeps the next ones waiting for up to a minute and a half."""
     topic, group = fresh("test-topic"), fresh("consumer-group")

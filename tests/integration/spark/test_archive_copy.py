@@ -86,6 +86,10 @@ def test_an_archive_fills_what_retention_has_taken_and_the_log_goes_on(stage: La
         assert_mirrored(stage.lane(partition), stage.chains, written[partition], seen)
 
 
+@pytest.mark.soak(
+    "tests/unit/jobs/test_archive_merge.py::test_a_survey_says_what_is_missing_and_that_the_cause_is_unknown",
+    "tests/unit/jobs/test_plan.py::test_only_warnings_give_way_to_force",
+)
 @pytest.mark.usefixtures("spark")
 def test_an_archive_with_holes_wants_force_and_its_holes_are_in_the_report(stage: LaneStage, tmp_path: Path) -> None:
     stage.create(stage.source, stage.topic, retention_ms="-1")
@@ -117,6 +121,10 @@ def test_a_hole_of_an_archive_is_left_for_the_gap_check_to_explain(
     assert [gap for run in runs for gap in gaps_of(run, 0)] == [(7, 8)]
 
 
+@pytest.mark.soak(
+    "tests/unit/jobs/test_archive_merge.py::test_two_records_of_one_offset_are_refused_with_both_files",
+    "tests/unit/jobs/test_lane_groups.py::test_a_lane_that_fails_is_tried_again_while_the_others_go_on_and_fails_for_good_at_last",
+)
 def test_an_archive_that_contradicts_itself_fails_its_lane_and_no_other(
     stage: LaneStage, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -98,6 +98,10 @@ def test_history_is_copied_once_and_a_sleeping_group_goes_on_behind_it(stage: La
     stage.assert_mirrored()
 
 
+@pytest.mark.soak(
+    "tests/unit/backfill/test_checks.py::test_a_lane_that_ends_as_ordered_is_held_where_its_mapping_would_skip",
+    "tests/integration/spark/test_backfill.py::test_a_run_that_ends_early_leaves_no_lease_and_no_hole_and_the_next_one_goes_on",
+)
 @pytest.mark.usefixtures("spark")
 def test_a_lane_that_ends_below_where_its_mapping_goes_on_is_stopped_there(stage: LaneStage, tmp_path: Path) -> None:
     stage.create(stage.source, stage.topic)
@@ -117,6 +121,11 @@ def test_a_lane_that_ends_below_where_its_mapping_goes_on_is_stopped_there(stage
     stage.assert_mirrored()
 
 
+@pytest.mark.soak(
+    "tests/unit/backfill/test_checks.py::test_history_does_not_go_into_a_remote_topic_and_live_lanes_do_not_hinder_it",
+    "tests/unit/backfill/test_checks.py::test_a_topic_of_its_own_gets_its_history_in_order_or_the_job_is_refused",
+    "tests/integration/spark/test_copying.py::test_what_lies_before_a_range_is_passed_over_and_a_lane_beside_has_a_chain_of_its_own",
+)
 @pytest.mark.usefixtures("spark")
 def test_history_older_than_a_live_lane_goes_into_a_topic_of_its_own(stage: LaneStage, tmp_path: Path) -> None:
     stage.create(stage.source, stage.topic)
@@ -175,6 +184,9 @@ def test_a_run_that_ends_early_leaves_no_lease_and_no_hole_and_the_next_one_goes
     stage.assert_mirrored()
 
 
+@pytest.mark.soak(
+    "tests/unit/jobs/test_batch_copy.py::test_a_topic_that_was_made_anew_is_refused_though_its_epoch_is_the_same"
+)
 @pytest.mark.usefixtures("spark")
 def test_a_backfill_does_not_go_on_in_a_topic_that_was_made_anew_since_it_was_ended(
     stage: LaneStage, tmp_path: Path

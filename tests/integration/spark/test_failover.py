@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -34,7 +34,6 @@ from tests.support.failover_scenario import (
     deployed,
     granted,
 )
-from tests.support.guarded_cluster import guarded_clusters
 from tests.support.lane_stage import LaneStage
 from tests.support.waiting import eventually
 
@@ -46,13 +45,6 @@ REHEARSAL = FailoverOrder(mode="drill")
 DENIED = "TOPIC_AUTHORIZATION_FAILED"
 ROUND_TRIP_MS = float(os.environ.get("MIRRORLESS_TEST_ROUND_TRIP_MS", "5"))
 """To the target; `make scale PART=failover-distance` goes further."""
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
-    """Two clusters with an authorizer."""
-    with guarded_clusters(tmp_path_factory.mktemp("guarded")) as both:
-        yield both
 
 
 @pytest.fixture

@@ -21,9 +21,14 @@ from spark.jobs.reconcile.conflicts import ROWS, conflicts_of, keep_orphans, orp
 from tests.integration.spark.test_reconcile import crash_after
 from tests.support.failover_stage import FailoverStage
 from tests.support.lane_stage import Crash, LaneStage
+from tests.support.tries import some_of
 
 pytestmark = pytest.mark.integration
 
+CRASH = pytest.mark.soak(
+    "tests/integration/spark/test_reconcile.py::"
+    "test_a_job_that_dies_after_every_step_in_turn_is_made_up_for_by_the_next_run"
+)
 T = now_ms() - 60_000
 """Of the first record, ms since the epoch. A much younger marker would end the segment: then it is compacted."""
 
@@ -94,7 +99,7 @@ def test_every_orphan_is_replayed_where_all_records_count_or_it_is_ordered(
 
 
 @pytest.mark.parametrize("run", [0, 1], ids=["the same run", "another run"])
-@pytest.mark.parametrize("step", ["joined", "compared", "carried out"])
+@pytest.mark.parametrize("step", some_of(("joined", "compared", "carried out"), "carried out", others=CRASH))
 def test_what_was_withheld_stays_withheld_after_a_crash(failover: FailoverStage, step: Any, run: int) -> None:
     fail_over(failover)
     with pytest.raises(Crash):
@@ -113,6 +118,10 @@ def test_what_was_written_again_is_not_withheld_afterwards(failover: FailoverSta
     assert failover.reconcile("replay").found["totals"]["orphans_withheld"] == 1
 
 
+@pytest.mark.soak(
+    "tests/integration/spark/test_reconcile_conflicts.py::test_a_replay_never_puts_an_older_value_of_a_compacted_topic_over_a_newer_one",
+    "tests/integration/spark/test_reconcile.py::test_looking_changes_nothing",
+)
 def test_looking_finds_conflicts_before_anything_is_copied(failover: FailoverStage) -> None:
     fail_over(failover)
     outcome = failover.reconcile("replay", look_only=True)

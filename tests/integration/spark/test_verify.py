@@ -176,22 +176,7 @@ def test_a_true_copy_is_proved_on_both_sides_whatever_its_chain_has_been_through
     assert outcome.found["lanes"][3]["notes"] == ["left out: the source's topic has no such partition"]
 
 
-def test_records_that_no_run_covers_are_missing_where_the_source_is_compared(
-    stage: LaneStage, spark: SparkSession, tmp_path: Path
-) -> None:
-    stage.create(stage.source, stage.topic)
-    fill(stage, 0)
-    stage.replicate(stage.environment(), stage.event(p0=[0, 1, 4, 7]))
-
-    assert verified(stage, spark, tmp_path / "map").clean
-    outcome = verified(stage, spark, tmp_path / "source", against_source=True)
-
-    assert not outcome.clean
-    assert outcome.found["totals"]["missing"] == 4
-    rows = [each["upstream"] for each in outcome.found["lanes"][0]["findings"]]
-    assert [msgspec.convert(each, OffsetRange) for each in rows] == [OffsetRange(2, 4), OffsetRange(5, 7)]
-
-
+@pytest.mark.soak("tests/unit/verify/test_verification.py::test_what_was_lost_at_the_end_of_the_target_is_missing")
 def test_a_remote_topic_that_was_deleted_and_created_again_lacks_everything(
     stage: LaneStage, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -207,6 +192,11 @@ def test_a_remote_topic_that_was_deleted_and_created_again_lacks_everything(
     assert "deleted and created again" in outcome.found["lanes"][0]["notes"][0]
 
 
+@pytest.mark.soak(
+    "tests/unit/verify/test_compacted_keys.py::test_a_latest_value_that_is_wrong_or_gone_is_found_once",
+    "tests/unit/verify/test_compacted_keys.py::test_what_one_side_has_removed_by_itself_is_not_called_missing",
+    "tests/unit/verify/test_verification.py::test_a_compacted_topic_is_proved_where_its_runs_are_whole_and_never_called_missing",
+)
 def test_a_compacted_topic_is_judged_by_the_latest_value_of_each_key(
     stage: LaneStage, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -163,7 +163,7 @@ class KafkaTopics:
         return {place: int(each.offset) for place, each in found.items()}
 
     def _read(
-        self, what: str, keys: Iterable[_K], call: Call[_K], deadline: Deadline, *, batch: int = BATCH
+        self, what: str, keys: Iterable[_K], call: Call[_K], deadline: Deadline, *, batch: int | None = None
     ) -> tuple[dict[_K, Any], dict[_K, KafkaError]]:
         """Answers and failures, by key.
 
@@ -174,7 +174,7 @@ class KafkaTopics:
         def soon(client: AdminClient, some: list[_K], seconds: float) -> Mapping[_K, Future[Any]]:
             return call(client, some, min(seconds, READ_SECONDS))
 
-        answers, failures = self._admin.call_each(keys, soon, deadline, chunk=batch)
+        answers, failures = self._admin.call_each(keys, soon, deadline, chunk=batch or BATCH)
         if not answers:
             self._raise_if_down(what, failures.values())
         return answers, failures
