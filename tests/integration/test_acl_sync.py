@@ -14,7 +14,6 @@ from uuid import uuid4
 import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from cli import acl as acl_command
 from lab.servers.dynamodb import DynamoDbLocal
@@ -34,6 +33,7 @@ from mirrorless.topics.acls import Acl
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_flow
 from tests.support.guarded_cluster import AUTHORIZER, as_dummy
+from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -131,9 +131,7 @@ def fence_as_dummy(cluster: KafkaCluster, transactional_id: str) -> str:
 def stage(guarded: tuple[KafkaCluster, KafkaCluster]) -> Iterator[Stage]:
     """A flow with one topic of its own; all ACLs of both clusters are gone afterwards."""
     source, target = guarded
-    topic = f"orders-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": source.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    topic = create_topic(source.bootstrap, f"orders-{uuid4().hex[:8]}")
     stage = Stage(source=source, target=target, topic=topic)
     yield stage
     for cluster in guarded:
@@ -180,8 +178,7 @@ def test_every_operation_and_host_survives_the_way(stage: Stage) -> None:
 def test_a_topic_that_is_closed_to_everyones_writes_does_not_close_its_remote_topic_to_the_flow(stage: Stage) -> None:
     """The flow has the user `dummy` there, and its right by name, as the page asks for."""
     remote = f"us-east.{stage.topic}"
-    admin = AdminClient({"bootstrap.servers": stage.target.bootstrap})
-    admin.create_topics([NewTopic(remote, 1, 1)])[remote].result(20)
+    create_topic(stage.target.bootstrap, remote)
     own = {topic_acl(remote, "WRITE"), topic_acl(remote, "DESCRIBE")}
     assert stage.acls(stage.target).create(own, within) == {}
     reader = Acl("TOPIC", "LITERAL", stage.topic, "User:shop", "*", "ALLOW", "READ")
@@ -478,8 +475,7 @@ def test_producers_write_to_the_remote_topic_from_a_failover_until_its_revocatio
 ) -> None:
     """The runbook of a lost region: `us-east.orders` is what a reconcile brings back."""
     bench, remote = bench_at(stage.source.bootstrap), f"us-east.{stage.topic}"
-    admin = AdminClient({"bootstrap.servers": stage.target.bootstrap})
-    admin.create_topics([NewTopic(remote, 1, 1)])[remote].result(20)
+    create_topic(stage.target.bootstrap, remote)
     own = Acl("TRANSACTIONAL_ID", "PREFIXED", flow_prefix(FLOW), "User:mirrorless", "*", "ALLOW", "ALL")
     assert stage.acls(stage.target).create([own], within) == {}
     any_id = Acl("TRANSACTIONAL_ID", "LITERAL", "*", "User:dummy", "*", "ALLOW", "ALL")

@@ -119,6 +119,8 @@ class Pair:
 
     def settle(self) -> None:
         """Replicate until nothing is copied any more; records in a circle would never let it end."""
+        for cluster in (self.stage.source, self.stage.target):
+            await_settled(cluster.bootstrap, self.stage.topic)  # the marker of the last transaction
         for _ in range(20):
             if not self.replicate():
                 return

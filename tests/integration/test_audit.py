@@ -11,7 +11,6 @@ from uuid import uuid4
 import msgspec
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.audit.audit import PartitionAudit, audit, totals
 from lab.audit.topic_reader import read_topic, stable_ends
@@ -27,6 +26,7 @@ from mirrorless.protocol.event import Batch
 from mirrorless.records.record import Record
 from tests.support.flows import make_flow
 from tests.support.lane_stage import ORDERED
+from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -75,9 +75,7 @@ def copy(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lab")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
     monkeypatch.setenv(FLOW_VARIABLE, msgspec.json.encode(settings).decode())
-    topic = f"audited-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": source.bootstrap, **QUIET})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    topic = create_topic(source.bootstrap, f"audited-{uuid4().hex[:8]}")
     producer = Producer({"bootstrap.servers": source.bootstrap, "transactional.id": topic, **QUIET})
     producer.init_transactions(30)
     records: list[Record] = []

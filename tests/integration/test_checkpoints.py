@@ -25,7 +25,7 @@ from mirrorless.reconcile.returning_groups import GroupsBack
 from mirrorless.scheduled.runner import RoundReport, Task
 from mirrorless.scheduled.settings import GROUP_GRACE_SECONDS, ControlSettings
 from tests.support.lane_stage import ORDERED, LaneStage
-from tests.support.readback import read_topic
+from tests.support.readback import await_settled, read_topic
 
 pytestmark = pytest.mark.integration
 
@@ -73,6 +73,7 @@ class Crossing:
         if transactional:
             producer.commit_transaction(SECONDS)
         assert producer.flush(SECONDS) == 0
+        await_settled(self.stage.source.bootstrap, self.stage.topic)
 
     def replicate(self) -> None:
         """Everything that waits, in one event."""

@@ -17,7 +17,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from control import ControlWiring
 
 from cli.main import main
@@ -40,6 +40,8 @@ from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from mirrorless.topics.topic_state import Recreated, TopicState
 from tests.support.lane_stage import ORDERED
+from tests.support.readback import await_settled
+from tests.support.topics import create_topic
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -196,9 +198,8 @@ def configure(bench: Bench, topics: str) -> None:
 
 def create(cluster: KafkaCluster, topic: str, partitions: int = 1, **configs: str) -> None:
     """Create a topic where it is not there yet."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     try:
-        admin.create_topics([NewTopic(topic, partitions, 1, config=configs)])[topic].result(20)
+        create_topic(cluster.bootstrap, topic, partitions, **configs)
     except KafkaException as exc:
         if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
@@ -408,6 +409,7 @@ def test_a_lag_of_markers_alone_is_no_time(bench: Bench, capsys: pytest.CaptureF
     producer.begin_transaction()
     producer.produce(bench.topic, b"v", partition=0)
     producer.commit_transaction(20)
+    await_settled(bench.source.bootstrap, bench.topic)
     bench.replicate(0, 1, Span(0, 70, 1))
 
     bench.run("status", "--json")
@@ -450,6 +452,7 @@ def test_an_open_transaction_on_the_source_is_named_with_its_producer_and_age(
     assert f"! {bench.lane(1)}: 1 upstream offset from 0 on wait for {named}" in shown
 
     other.commit_transaction(20)
+    await_settled(bench.source.bootstrap, bench.topic)
     bench.run("status", "--json")
     assert [each["open_transaction"] for each in partitions(answer(capsys))] == [None, None]
 
@@ -822,6 +825,7 @@ def test_a_reset_finds_the_end_of_what_the_target_has_by_the_records(
             producer.abort_transaction(20)
         else:
             producer.commit_transaction(20)
+    await_settled(bench.target.bootstrap, remote)
     bench.states.begin(bench.lane(), 2)
     bench.stop("expired", 0)
 
@@ -886,6 +890,7 @@ def test_a_record_is_shown_as_it_is_and_its_value_is_written(
         producer.produce(bench.topic, b"\x00poison", b"k", 1, headers=headers)
         assert producer.flush(20) == 0  # an abort drops what was not sent
         (producer.commit_transaction if commit else producer.abort_transaction)(20)
+    await_settled(bench.source.bootstrap, bench.topic)
     file = tmp_path / "value"
     words = ("lanes", "show", str(FLOW), bench.topic, "1")
 
@@ -1028,6 +1033,7 @@ def test_a_plan_is_refused_where_the_flow_would_begin_beside_records_that_it_has
         producer.produce(remote, value=b"theirs", partition=partition)
         assert producer.flush(20) == 0
         producer.abort_transaction(20) if partition else producer.commit_transaction(20)
+    await_settled(bench.target.bootstrap, remote)
     written = tmp_path / "planned.yaml"
     words = ("plan", str(FLOW), "--sample-seconds", "0.1", "--json")
 

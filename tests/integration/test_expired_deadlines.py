@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.acls import KafkaAcls
@@ -23,6 +23,7 @@ from mirrorless.ports.topics import ConfigChange, NewRemoteTopic
 from mirrorless.records.record import Record
 from mirrorless.topics.acls import Acl
 from tests.support.readback import read_topic
+from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -121,10 +122,7 @@ def _record() -> Record:
 
 @pytest.fixture
 def target(clusters: tuple[KafkaCluster, KafkaCluster]) -> Target:
-    name = f"orders-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": clusters[1].bootstrap})
-    admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])[name].result(10)
-    return Target(clusters[1].bootstrap, name)
+    return Target(clusters[1].bootstrap, create_topic(clusters[1].bootstrap, f"orders-{uuid4().hex[:8]}"))
 
 
 def test_no_write_is_begun_after_its_deadline(target: Target) -> None:

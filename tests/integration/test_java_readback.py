@@ -16,7 +16,6 @@ from uuid import uuid4
 import msgspec
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.esm.event import EventDraft, EventSource, encode_record
 from lab.servers.dynamodb import DynamoDbLocal
@@ -30,6 +29,7 @@ from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
 from tests.support.flows import make_flow
 from tests.support.java_client import Given, Read, read_by_java
+from tests.support.topics import create_topic
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
 
@@ -102,7 +102,7 @@ def test_java_reads_on_the_target_what_it_reads_on_the_source(
     """Null and empty, order and repetition, every header byte, 1 byte and 4 MiB, and gaps that aborted records left."""
     topic = f"readback-{timestamps}-{uuid4().hex[:8]}"
     source, target, remote_topic = settings.source.bootstrap, settings.target.bootstrap, settings.remote_topic(topic)
-    _create(source, topic, {"message.timestamp.type": timestamps, "max.message.bytes": "6000000"})
+    create_topic(source, topic, 2, message_timestamp_type=timestamps, max_message_bytes="6000000")
     _produce(source, topic)
 
     deadline = time.monotonic() + 60
@@ -135,11 +135,6 @@ def test_java_reads_on_the_target_what_it_reads_on_the_source(
         for up, down in zip(records, arrived[partition], strict=True):
             assert offset_map.downstream(lane, up.offset) == Translation(offset=down.offset, state="exact")
             assert offset_map.upstream(lane, down.offset) == Translation(offset=up.offset, state="exact")
-
-
-def _create(bootstrap: str, topic: str, configs: dict[str, str]) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    admin.create_topics([NewTopic(topic, 2, 1, config=configs)])[topic].result(20)
 
 
 def _produce(bootstrap: str, topic: str) -> None:

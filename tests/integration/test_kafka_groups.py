@@ -12,7 +12,6 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ListConsumerGroupsResult
-from confluent_kafka.cimpl import NewTopic
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.groups import KafkaGroups
@@ -20,6 +19,8 @@ from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.ports.kafka import GroupIsActive, OffsetAndMetadata
+from tests.support.topics import create_topic
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -53,14 +54,7 @@ def groups(cluster: KafkaCluster) -> KafkaGroups:
 
 @pytest.fixture
 def topic(cluster: KafkaCluster) -> str:
-    name = f"orders-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(name, num_partitions=3, replication_factor=1)])[name].result(10)
-    end = time.monotonic() + 20
-    while len(admin.list_topics(name, timeout=5).topics[name].partitions) < 3:
-        assert time.monotonic() < end, "the broker does not show the topic that the controller has made"
-        time.sleep(0.05)  # between two looks at a condition with a deadline
-    return name
+    return create_topic(cluster.bootstrap, f"orders-{uuid4().hex[:8]}", 3)
 
 
 @pytest.fixture
@@ -128,7 +122,7 @@ def test_a_group_is_active_while_it_has_a_member_and_then_empty(
         assert groups.states([group], within(10)) == {group: "active"}
         assert group in groups.names(within(10))
 
-    assert groups.states([group], within(10)) == {group: "empty"}
+    eventually(lambda: groups.states([group], within(10)) == {group: "empty"}, "its member has left")
     assert group in groups.names(within(10))
 
 
@@ -212,9 +206,8 @@ def test_a_group_whose_offsets_are_in_an_open_transaction_has_no_answer_and_hide
     assert groups.committed([group, other], within(10)) == {other: {(topic, 0): OffsetAndMetadata(2)}}
 
     producer.commit_transaction(30)
-    assert groups.committed([group], within(10)) == {
-        group: {(topic, 0): OffsetAndMetadata(5), (topic, 1): OffsetAndMetadata(1)}
-    }
+    expected = {(topic, 0): OffsetAndMetadata(5), (topic, 1): OffsetAndMetadata(1)}
+    eventually(lambda: groups.committed([group], within(10)) == {group: expected}, "the marker is written")
 
 
 # Committing for a group

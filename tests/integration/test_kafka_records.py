@@ -11,7 +11,6 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ListOffsetsResultInfo, ResourceType
-from confluent_kafka.cimpl import NewTopic
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.admin import Call, WarmAdmin
@@ -21,6 +20,7 @@ from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.flow.settings import ClusterSettings
 from tests.support.readback import read_topic
+from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -99,12 +99,7 @@ def test_a_missing_topic_is_created_compacted_with_its_configs(
 
 
 def test_a_topic_that_is_there_stays_as_it_is(cluster: KafkaCluster, records: KafkaRecords, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])[topic].result(10)
-    left = within(30)
-    while [each.leader for each in admin.list_topics(topic, timeout=10).topics[topic].partitions.values()] != [1, 1]:
-        assert left() > 0
-        time.sleep(0.05)  # between two looks: a busy broker shows leaders later than a topic is created
+    create_topic(cluster.bootstrap, topic, 2)
 
     ensure(records, topic)
 
@@ -277,9 +272,7 @@ def test_a_silent_cluster_is_an_error_and_no_empty_answer(topic: str) -> None:
 def test_a_topic_that_is_not_there_has_no_extent_and_no_last_record_for_the_operator(cluster: KafkaCluster) -> None:
     """Whether or not the request names one that is there as well: the client's errors differ."""
     offsets = KafkaOffsets(ClusterSettings(alias="eu-west", bootstrap=cluster.bootstrap), flow="us-east->eu-west")
-    topic = f"there-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+    topic = create_topic(cluster.bootstrap, f"there-{uuid4().hex[:8]}")
 
     assert offsets.newest("not-there") is None
     assert offsets.extents([("not-there", 0)]) == {}

@@ -12,8 +12,6 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from msgspec.structs import replace
 
 from lab.servers.kafka import KafkaCluster
@@ -25,6 +23,7 @@ from mirrorless.ports.kafka import Delivery, TopicPartition
 from mirrorless.records.record import Record
 from tests.support.lane_stage import LaneStage
 from tests.support.readback import read_topic
+from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -42,10 +41,7 @@ def patient(settings: FlowSettings) -> FlowSettings:
 
 @pytest.fixture
 def topic(clusters: tuple[KafkaCluster, KafkaCluster]) -> str:
-    name = f"shared-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": clusters[1].bootstrap})
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result(10)
-    return name
+    return create_topic(clusters[1].bootstrap, f"shared-{uuid4().hex[:8]}", 2)
 
 
 @contextmanager
@@ -116,9 +112,7 @@ def write_whole(target: KafkaTarget, lanes: dict[TopicPartition, list[Record]]) 
 def test_a_refusal_in_no_report_keeps_the_transaction_from_committing_and_is_found_the_second_time(
     clusters: tuple[KafkaCluster, KafkaCluster], flow_settings: FlowSettings
 ) -> None:
-    topic = f"small-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": clusters[1].bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "20000"})])[topic].result(10)
+    topic = create_topic(clusters[1].bootstrap, f"small-{uuid4().hex[:8]}", max_message_bytes="20000")
     # A batch per record, and as many in flight: the ones before and behind the refused one are taken.
     # What is behind it waits until it times out: sooner than our deadline.
     settings = replace(flow_settings, transaction_timeout_ms=10_000, producer={"batch.num.messages": "1"})

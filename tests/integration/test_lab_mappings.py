@@ -4,7 +4,6 @@ What AWS promises of order, retries, commits and redelivery is what the forwarde
 """
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,17 +14,15 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from lab.esm.behaviour import LabBehaviour
 from lab.esm.mapping_api import ResourceConflictError, ResourceInUseError, ResourceNotFoundError
 from lab.esm.mappings import EventSourceMappings
 from lab.esm.membership import starting_positions
 from lab.functions.invocation import Invocation, Status
-from lab.servers.artifacts import DEFAULT_KAFKA
 from lab.servers.kafka import KafkaCluster
 from tests.support.lane_stage import ORDERED
+from tests.support.topics import create_topic
 from tests.support.tries import some_of
 from tests.support.waiting import eventually
 
@@ -127,9 +124,7 @@ class Stage:
 
     def make_topic(self, name: str = "", *, partitions: int = 1) -> None:
         """Create the stage's topic, or another."""
-        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
-        for answer in admin.create_topics([NewTopic(name or self.topic, partitions, 1)]).values():
-            answer.result(timeout=20)
+        create_topic(self.broker.bootstrap, name or self.topic, partitions)
 
     def produce(self, count: int, *, partition: int = 0, value: bytes = b"v", first: int = 0) -> None:
         """Produce records with keys k<first> and on, and wait until they are acknowledged."""
@@ -161,21 +156,9 @@ class Stage:
             self._mappings.stop()
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    cluster = KafkaCluster(
-        alias="us-east",
-        folder=tmp_path_factory.mktemp("broker"),
-        version=os.environ.get("KAFKA") or DEFAULT_KAFKA,
-    )
-    cluster.start()
-    yield cluster
-    cluster.stop()
-
-
 @pytest.fixture
-def stage(broker: KafkaCluster, tmp_path: Path) -> Iterator[Stage]:
-    made = Stage(broker, tmp_path)
+def stage(clusters: tuple[KafkaCluster, KafkaCluster], tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(clusters[0], tmp_path)
     yield made
     made.stop()
 
@@ -449,10 +432,7 @@ def test_several_pollers_share_the_partitions_and_are_never_more_than_those(stag
 
 
 def test_a_record_that_fits_no_event_is_passed_over_and_the_rest_goes_on(stage: Stage) -> None:
-    admin = AdminClient({"bootstrap.servers": stage.broker.bootstrap})
-    large = NewTopic(stage.topic, 1, 1, config={"max.message.bytes": str(16 << 20)})
-    for answer in admin.create_topics([large]).values():
-        answer.result(timeout=20)
+    create_topic(stage.broker.bootstrap, stage.topic, max_message_bytes=str(16 << 20))
     stage.produce(1)
     stage.produce(1, first=1, value=b"x" * 4_800_000)
     stage.produce(1, first=2)

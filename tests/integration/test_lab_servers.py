@@ -10,12 +10,12 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
-from confluent_kafka.cimpl import NewTopic
 
 from lab.servers.artifacts import DEFAULT_KAFKA
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from lab.servers.process import ServerFailed
+from tests.support.topics import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,40 +27,18 @@ QUIET = {"log_level": 0}  # refused connections are this file's subject
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, KafkaCluster, DynamoDbLocal]]:
-    """Two clusters and DynamoDB, started side by side."""
-    folder = tmp_path_factory.mktemp("lab")
-    started = (
-        KafkaCluster(alias="us-east", folder=folder / "us-east", version=VERSION),
-        KafkaCluster(alias="eu-west", folder=folder / "eu-west", version=VERSION),
-        DynamoDbLocal(folder=folder / "dynamodb"),
-    )
+def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoDbLocal]:
+    """One that keeps its tables on disk."""
+    server = DynamoDbLocal(folder=tmp_path_factory.mktemp("dynamodb"))
     try:
-        for server in started:
-            server.begin_start()
-        for server in started:
-            server.wait_ready()
-        yield started
+        server.start()
+        yield server
     finally:
-        for server in started:
-            server.stop()
+        server.stop()
 
 
-@pytest.fixture
-def clusters(servers: tuple[KafkaCluster, KafkaCluster, DynamoDbLocal]) -> tuple[KafkaCluster, KafkaCluster]:
-    return servers[0], servers[1]
-
-
-@pytest.fixture
-def dynamodb(servers: tuple[KafkaCluster, KafkaCluster, DynamoDbLocal]) -> DynamoDbLocal:
-    return servers[2]
-
-
-def create_topic(cluster: KafkaCluster, partitions: int = 1) -> str:
-    topic = f"orders-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
-    admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])[topic].result(timeout=20)
-    return topic
+def new_topic(cluster: KafkaCluster, partitions: int = 1) -> str:
+    return create_topic(cluster.bootstrap, f"orders-{uuid4().hex[:8]}", partitions)
 
 
 def produce_in_a_transaction(cluster: KafkaCluster, topic: str, values: list[bytes]) -> None:
@@ -99,7 +77,7 @@ def test_a_committed_record_survives_kill_and_start_at_the_same_address(
     clusters: tuple[KafkaCluster, KafkaCluster],
 ) -> None:
     cluster, other = clusters
-    topic = create_topic(cluster)
+    topic = new_topic(cluster)
     produce_in_a_transaction(cluster, topic, [b"before", b"the", b"kill"])
     address, first_pid, others_pid = cluster.bootstrap, cluster.pid, other.pid
     assert first_pid is not None
@@ -125,7 +103,7 @@ def test_a_cluster_that_is_ready_takes_records_for_every_partition_at_once(
 ) -> None:
     """Ready is a promise to the caller's first produce, with no retries to hide behind; also after a restart."""
     cluster = clusters[1]
-    topic = create_topic(cluster, partitions=24)
+    topic = new_topic(cluster, partitions=24)
 
     cluster.kill()
     cluster.start()
@@ -144,7 +122,7 @@ def test_a_cluster_that_is_ready_takes_records_for_every_partition_at_once(
 
 def test_a_record_of_eight_megabytes_is_taken(clusters: tuple[KafkaCluster, KafkaCluster]) -> None:
     cluster = clusters[1]
-    topic = create_topic(cluster)
+    topic = new_topic(cluster)
     value = os.urandom(8 * 1024 * 1024)
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "message.max.bytes": 10_000_000, **QUIET})
 
@@ -209,7 +187,7 @@ def test_stop_leaves_no_process_and_a_later_start_finds_the_data(tmp_path: Path)
     cluster = KafkaCluster(alias="passing", folder=tmp_path, version=VERSION)
     try:
         cluster.start()
-        topic = create_topic(cluster)
+        topic = new_topic(cluster)
         produce_in_a_transaction(cluster, topic, [b"kept"])
         pid = cluster.pid
         assert pid is not None
@@ -231,7 +209,7 @@ def test_a_cluster_of_three_brokers_behind_a_link_takes_records_while_one_of_the
     try:
         cluster.start()
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
-        admin.create_topics([NewTopic("orders", num_partitions=3)])["orders"].result(20)
+        create_topic(cluster.bootstrap, "orders", 3, -1)
         produce_in_a_transaction(cluster, "orders", [b"before"])
 
         metadata = admin.list_topics(timeout=20)

@@ -32,6 +32,7 @@ from mirrorless.protocol.replicate import Replicator
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash
+from tests.support.readback import await_settled
 from tests.support.tries import some_of
 
 pytestmark = pytest.mark.integration
@@ -153,6 +154,7 @@ def test_aborted_records_and_markers_are_never_merged(stage: LaneStage) -> None:
             producer.produce(stage.topic, value, partition=0)
         producer.flush(20)
         (producer.commit_transaction if commit else producer.abort_transaction)(20)
+    await_settled(stage.source.bootstrap, stage.topic)
 
     environment = stage.environment()
     stage.replicate(environment, stage.event(p0=[0]))

@@ -18,7 +18,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from control import ControlWiring
 from msgspec.structs import replace
 
@@ -56,6 +56,7 @@ from tests.support.cut_logs import cut_off, replace_by_format_1
 from tests.support.java_client import Given, read_by_java, run_java, write_by_java
 from tests.support.lane_stage import ORDERED, Crash, LaneStage, at_step, crash
 from tests.support.readback import assert_mirrored, await_settled, committed, links, read_topic
+from tests.support.topics import create_topic
 from tests.support.tries import some_of
 from tests.support.waiting import eventually
 
@@ -100,9 +101,7 @@ class PullStage:
     def create(self, name: str, partitions: int = 2, **configs: str) -> str:
         """Create a scheduled topic; underscores in config names are dots."""
         topic = f"{self.prefix}-{name}"
-        config = {key.replace("_", "."): value for key, value in configs.items()}
-        admin = AdminClient({"bootstrap.servers": self.source.bootstrap})
-        admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(20)
+        create_topic(self.source.bootstrap, topic, partitions, **configs)
         self.schedule(self.partitions | {topic: partitions})
         return topic
 
@@ -348,6 +347,7 @@ def test_transactions_of_the_source_with_aborts_leave_no_work_behind(pull: PullS
         producer.begin_transaction()
         producer.produce(topic, b"%d" % number, partition=0)
         producer.commit_transaction(20) if number % 2 == 0 else producer.abort_transaction(20)
+    await_settled(pull.source.bootstrap, topic)
 
     first, second = pull.run(), pull.run()
 
@@ -419,9 +419,7 @@ def holder(pull: PullStage, *, ends_in: int) -> ShardLease:
 def test_a_record_that_fits_by_its_producers_codec_arrives_by_either_engine(copy: str, pull: PullStage) -> None:
     """Text of random bytes: gzip and zstd make three quarters of it, lz4 nothing. A quarantined one opens its batch."""
     topic = pull.create("text", 2, max_message_bytes="3000000", compression_type="gzip")
-    remote = NewTopic(pull.flow.remote_topic(topic), 2, 1, config={"max.message.bytes": "1048588"})
-    admin = AdminClient({"bootstrap.servers": pull.target.bootstrap})
-    admin.create_topics([remote])[remote.topic].result(20)
+    create_topic(pull.target.bootstrap, pull.flow.remote_topic(topic), 2, max_message_bytes="1048588")
     large = [b64encode(os.urandom(990_000)) for _ in range(2)]
     pull.write(topic, b"before", large[0], b"behind")
     pull.write(topic, b"left out", large[1], b"behind", partition=1)
@@ -442,9 +440,7 @@ def test_a_record_that_fits_by_its_producers_codec_arrives_by_either_engine(copy
 )
 def test_a_refused_record_stops_its_lane_and_the_rest_of_the_shard_goes_on(pull: PullStage) -> None:
     orders, payments = pull.create("orders", 1, max_message_bytes="2000000"), pull.create("payments", 1)
-    admin = AdminClient({"bootstrap.servers": pull.target.bootstrap})
-    remote = pull.flow.remote_topic(orders)
-    admin.create_topics([NewTopic(remote, 1, 1, config={"max.message.bytes": "20000"})])[remote].result(20)
+    create_topic(pull.target.bootstrap, pull.flow.remote_topic(orders), max_message_bytes="20000")
     pull.write(orders, b"before", os.urandom(1_000_000), b"behind")
     pull.write(payments, b"1")
 

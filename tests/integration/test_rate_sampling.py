@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 import cli.plan
 from cli.main import main
@@ -20,6 +19,7 @@ from mirrorless.errors import Retriable
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.planning.rates import LOOKS, SampledRates, sample_rates
 from tests.support.lane_stage import ORDERED
+from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -40,10 +40,7 @@ def source(clusters: tuple[KafkaCluster, KafkaCluster]) -> KafkaCluster:
 
 def created(cluster: KafkaCluster, partitions: int) -> str:
     """A new topic."""
-    topic = f"rates-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
-    return topic
+    return create_topic(cluster.bootstrap, f"rates-{uuid4().hex[:8]}", partitions)
 
 
 def producer(cluster: KafkaCluster, **more: str) -> Producer:
@@ -142,8 +139,7 @@ def test_the_command_plans_what_it_measures_and_asks_the_target_for_its_partitio
 ) -> None:
     source, target = clusters
     topic, other = created(source, 2), created(source, 3)
-    admin = AdminClient({"bootstrap.servers": target.bootstrap})
-    admin.create_topics([NewTopic(f"us-east.{topic}", 1, 1)])[f"us-east.{topic}"].result(20)
+    create_topic(target.bootstrap, f"us-east.{topic}")
     config = tmp_path / "replication.yaml"
     config.write_text(
         CONFIGURATION.format(source=source.bootstrap, target=target.bootstrap, topics=f"{topic}, {other}, missing")

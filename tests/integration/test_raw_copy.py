@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog
@@ -40,7 +40,8 @@ from mirrorless.verify.windows import Window
 from tests.support.batch_writers import COMPACTED, write_by_aiokafka, write_by_librdkafka, write_compacted
 from tests.support.chains import run
 from tests.support.java_client import Given, read_by_java, write_by_java
-from tests.support.readback import Content, read_topic
+from tests.support.readback import Content, await_settled, read_topic
+from tests.support.topics import create_topic
 from tests.support.tries import some_of
 
 pytestmark = pytest.mark.integration
@@ -63,12 +64,6 @@ def in_seconds(seconds: float) -> Deadline:
 
 def settings_of(cluster: KafkaCluster) -> ClusterSettings:
     return ClusterSettings(alias=cluster.alias, bootstrap=cluster.bootstrap)
-
-
-def create(cluster: KafkaCluster, topic: str, partitions: int = 1, **configs: str) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    named = {name.replace("_", "."): value for name, value in configs.items()}
-    admin.create_topics([NewTopic(topic, partitions, 1, config=named)])[topic].result(20)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,6 +108,7 @@ class RawCopy:
                 at[partition] = offset
             ends |= {partition for _, partition in arrivals.ended}
         writer.close()
+        await_settled(self.target.bootstrap, self.topic)
         self.log.leave([(self.topic, partition) for partition in positions])
         return at
 
@@ -191,8 +187,8 @@ def test_batches_arrive_as_they_lie_in_the_source(
 ) -> None:
     """Every codec and kind of producer, aborted transactions, and positions inside batches."""
     chance = Random(f"{seed} {write.__name__}")  # noqa: S311 -- a schedule, not a secret
-    create(copy.source, copy.topic, len(WRITERS))
-    create(copy.target, copy.topic, len(WRITERS))
+    create_topic(copy.source.bootstrap, copy.topic, len(WRITERS))
+    create_topic(copy.target.bootstrap, copy.topic, len(WRITERS))
     write(copy.source.bootstrap, copy.topic, some_script(chance, java=write is write_by_java), tmp_path)
     there = read_topic(copy.source.bootstrap, copy.topic)
     positions = {
@@ -252,8 +248,8 @@ def test_batches_that_the_target_stamps_have_the_digest_of_what_was_produced_and
     copy: RawCopy,
 ) -> None:
     """The payload stays, and readers get the target's time: that is in the header."""
-    create(copy.source, copy.topic)
-    create(copy.target, copy.topic, message_timestamp_type="LogAppendTime")
+    create_topic(copy.source.bootstrap, copy.topic)
+    create_topic(copy.target.bootstrap, copy.topic, message_timestamp_type="LogAppendTime")
     given = [Given(key=b"k", value=b"%d" % i, timestamp=1_000 + i) for i in range(5)]
     script: list[list[Any]] = [["producer", "zstd", "plain"], *(["record", 0, each] for each in given), ["flush"]]
     write_by_librdkafka(copy.source.bootstrap, copy.topic, script, Path())
@@ -285,8 +281,8 @@ def test_batches_that_the_target_stamps_have_the_digest_of_what_was_produced_and
     "tests/integration/spark/test_batch_backfill.py::test_both_ends_of_a_range_inside_batches_and_what_was_compacted_are_exact"
 )
 def test_what_compaction_has_thinned_is_packed_anew(copy: RawCopy) -> None:
-    create(copy.source, copy.topic, 1, **COMPACTED)
-    create(copy.target, copy.topic)
+    create_topic(copy.source.bootstrap, copy.topic, 1, **COMPACTED)
+    create_topic(copy.target.bootstrap, copy.topic)
     there = write_compacted(copy.source.bootstrap, copy.topic)
 
     covered = copy.run({0: 0})
@@ -314,15 +310,17 @@ def batches_of(*values: bytes, count: int = 1) -> list[RecordBatch]:
 
 
 def values_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> list[bytes | None]:
+    await_settled(cluster.bootstrap, topic)
     return [each.content.value for each in read_topic(cluster.bootstrap, topic)[partition]]
 
 
 def numbers_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> list[int]:
+    await_settled(cluster.bootstrap, topic)
     return [int(each.content.key or b"-1") for each in read_topic(cluster.bootstrap, topic)[partition]]
 
 
 def test_what_was_aborted_is_not_seen_and_the_same_producer_writes_again(copy: RawCopy) -> None:
-    create(copy.target, copy.topic, 2)
+    create_topic(copy.target.bootstrap, copy.topic, 2)
     writer, deadline = copy.writer(), in_seconds(60)
     places = [(copy.topic, 0), (copy.topic, 1)]
 
@@ -339,7 +337,7 @@ def test_what_was_aborted_is_not_seen_and_the_same_producer_writes_again(copy: R
 
 
 def test_a_partition_without_batches_gets_an_empty_answer(copy: RawCopy) -> None:
-    create(copy.target, copy.topic)
+    create_topic(copy.target.bootstrap, copy.topic)
     writer = copy.writer()
 
     delivered = writer.write({(copy.topic, 0): batches_of(b"a"), (copy.topic, 1): []}, in_seconds(20))
@@ -353,7 +351,7 @@ def test_a_partition_without_batches_gets_an_empty_answer(copy: RawCopy) -> None
 
 
 def test_a_producer_that_was_fenced_writes_and_commits_nothing(copy: RawCopy) -> None:
-    create(copy.target, copy.topic)
+    create_topic(copy.target.bootstrap, copy.topic)
     place, deadline = (copy.topic, 0), in_seconds(60)
     first = copy.writer()
     first.write({place: batches_of(b"of the zombie")}, deadline)
@@ -372,7 +370,7 @@ def test_a_producer_that_was_fenced_writes_and_commits_nothing(copy: RawCopy) ->
 
 
 def test_a_refusal_names_the_batch_and_what_was_taken_before_it(copy: RawCopy) -> None:
-    create(copy.target, copy.topic, 2, max_message_bytes="2000")
+    create_topic(copy.target.bootstrap, copy.topic, 2, max_message_bytes="2000")
     writer, deadline = copy.writer(), in_seconds(60)
     too_large = packed([Record(0, 0, [], None, bytes(5000))], "none", max_bytes=10**6)
     some = [*batches_of(b"a", count=3), *too_large, *batches_of(b"b", count=3)]
@@ -391,7 +389,7 @@ def test_a_refusal_names_the_batch_and_what_was_taken_before_it(copy: RawCopy) -
 
 
 def test_a_record_without_a_key_is_refused_where_the_log_is_compacted(copy: RawCopy) -> None:
-    create(copy.target, copy.topic, cleanup_policy="compact")
+    create_topic(copy.target.bootstrap, copy.topic, cleanup_policy="compact")
     (batch,) = packed([Record(0, 0, [], key, b"v") for key in (b"k", None)], "lz4", max_bytes=10**6)
     writer = copy.writer()
 
@@ -406,7 +404,7 @@ def test_a_record_without_a_key_is_refused_where_the_log_is_compacted(copy: RawC
 def test_no_reader_takes_a_batch_whose_bytes_have_changed_on_the_disk_and_all_find_its_end(copy: RawCopy) -> None:
     """One bit, while the broker is stopped: the broker itself gives the batch away as it lies there."""
     place, wanted = (copy.topic, 0), OffsetRange(0, 30)
-    create(copy.source, copy.topic)
+    create_topic(copy.source.bootstrap, copy.topic)
     producer = Producer({"bootstrap.servers": copy.source.bootstrap, "linger.ms": 50})
     for batch in range(3):
         for number in range(10):
@@ -480,7 +478,7 @@ def arrivals_of(copy: RawCopy, told: Callable[[RawArrivals], Any]) -> RawArrival
 
 def test_offsets_that_the_log_does_not_hold_are_told_apart(copy: RawCopy) -> None:
     """Deleted by retention, and beyond the end."""
-    create(copy.source, copy.topic, 3)
+    create_topic(copy.source.bootstrap, copy.topic, 3)
     producer = Producer({"bootstrap.servers": copy.source.bootstrap})
     for partition in range(3):
         for i in range(10):
@@ -513,7 +511,7 @@ def far_copy(copy: RawCopy, distant: KafkaCluster) -> Iterator[RawCopy]:
 
 
 def test_batches_go_five_at_a_time_over_a_distance(far_copy: RawCopy) -> None:
-    create(far_copy.target, far_copy.topic, 3)
+    create_topic(far_copy.target.bootstrap, far_copy.topic, 3)
     writer, deadline = far_copy.writer(), in_seconds(60)
     some = {(far_copy.topic, partition): batches_of(bytes(1000), count=50) for partition in range(3)}
     writer.write({place: batches[:1] for place, batches in some.items()}, deadline)  # connections are there
@@ -533,7 +531,7 @@ def test_batches_go_five_at_a_time_over_a_distance(far_copy: RawCopy) -> None:
 @pytest.mark.parametrize("seed", some_of(range(3), 0, others=FAULTS))
 def test_answers_that_are_lost_cost_no_batch_and_double_none(*, seed: int, silently: bool, far_copy: RawCopy) -> None:
     """The link is cut at any moment of a transaction, and is back soon: a reset loses what was under way."""
-    create(far_copy.target, far_copy.topic, 2)
+    create_topic(far_copy.target.bootstrap, far_copy.topic, 2)
     chance, link = Random(seed), far_copy.target.link  # noqa: S311 -- a schedule, not a secret
     writer, deadline = far_copy.writer(), in_seconds(60)
     link.round_trip_ms = 5
@@ -587,9 +585,7 @@ def test_leaders_that_move_cost_no_batch_and_double_none(  # noqa: PLR0915 -- wh
     A transaction that a failure spoils is written again, as the protocol does: no part of it may be seen twice.
     """
     copy.source = copy.target = trio
-    admin = AdminClient({"bootstrap.servers": trio.bootstrap, "log_level": 0})
-    new = NewTopic(copy.topic, 6, 3, config={"min.insync.replicas": "2"})
-    admin.create_topics([new])[copy.topic].result(20)
+    create_topic(trio.bootstrap, copy.topic, 6, 3, min_insync_replicas="2")
     places = [(copy.topic, partition) for partition in range(6)]
     done, spoilt, stop = 0, 0, threading.Event()
 
@@ -624,6 +620,7 @@ def test_leaders_that_move_cost_no_batch_and_double_none(  # noqa: PLR0915 -- wh
         writer.close()
 
     # A reader that goes through all leaders sees each batch once, in order.
+    await_settled(trio.bootstrap, copy.topic)
     log = KafkaRawLog(settings_of(trio), flow="a->b")
     log.follow(dict.fromkeys(places, 0))
     seen: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(6)}

@@ -23,7 +23,7 @@ from mirrorless.protocol import hooks
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.translate import OffsetMap
 from tests.support.lane_stage import Crash, LaneStage, crash
-from tests.support.readback import read_topic
+from tests.support.readback import await_settled, read_topic
 from tests.support.tries import some_of
 
 pytestmark = pytest.mark.integration
@@ -135,6 +135,7 @@ class RoughLife:
         assert acknowledged.keys() == places.keys()
         if commit:
             self._producer.commit_transaction(30)
+            await_settled(self.stage.source.bootstrap, self.stage.topic)
             self.upstream |= acknowledged
             self.newest |= {place: number for number, place in places.items()}
         else:

@@ -20,7 +20,7 @@ from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.records.batch_records import packed
 from mirrorless.records.record import Record
-from tests.support.readback import Seen, read_topic
+from tests.support.readback import Seen, await_settled, read_topic
 
 COMPACTED = {
     "cleanup_policy": "compact",
@@ -74,6 +74,7 @@ def write_by_librdkafka(  # noqa: C901 -- one line for each order
                         topic, given.value, given.key, partition, timestamp=given.timestamp, headers=headers
                     )
     assert producer.flush(20) == 0
+    await_settled(bootstrap, topic)
 
 
 def write_by_aiokafka(
@@ -84,6 +85,7 @@ def write_by_aiokafka(
 ) -> None:
     """Write by aiokafka's producer, which builds its batches in Python."""
     asyncio.run(_write_by_aiokafka(bootstrap, topic, script))
+    await_settled(bootstrap, topic)
 
 
 async def _write_by_aiokafka(bootstrap: str, topic: str, script: Sequence[Sequence[Any]]) -> None:

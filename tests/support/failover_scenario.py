@@ -38,6 +38,7 @@ from spark.jobs.driver import JobRun
 from spark.reconcile import Reconciliation
 from tests.support.guarded_cluster import as_dummy
 from tests.support.lane_stage import Crash, LaneStage
+from tests.support.readback import await_settled
 
 FLOW = FlowName("us-east", "eu-west")
 PARTITIONS = 2
@@ -175,6 +176,7 @@ class FailoverScenario:
                 end(20)
         except KafkaException as exc:
             return str(exc.args[0].name())
+        await_settled(cluster.bootstrap, self._name(cluster))
         self.written += values
         return ""
 

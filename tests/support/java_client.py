@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.servers.artifacts import DEFAULT_KAFKA, TEMPLATES, classpath, compiled, java_command, kafka_jars
+from tests.support.readback import await_settled
 
 VERSION = os.environ.get("KAFKA") or DEFAULT_KAFKA
 PROGRAMS = Path(__file__).parent.parent / "java"
@@ -103,6 +104,7 @@ def write_by_java(bootstrap: str, topic: str, script: Sequence[Sequence[Any]], f
     path = folder / "script"
     path.write_text("\n".join(lines))
     run_java("WriteRecords", bootstrap, topic, str(path))
+    await_settled(bootstrap, topic)
 
 
 def _read(line: str) -> Read:

@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from lab.esm.event import EventSource, encode_event, encode_record
 from lab.servers.kafka import KafkaCluster
@@ -25,6 +24,8 @@ from mirrorless.protocol.event import decode_event
 from mirrorless.protocol.hooks import Step
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from tests.support.readback import Seen, assert_mirrored, await_settled, read_topic
+from tests.support.topics import admin_of, create_topic
+from tests.support.waiting import eventually
 
 QUIET = {"log_level": 0}
 ORDERED = {"max.in.flight": 1, **QUIET}
@@ -65,16 +66,13 @@ class LaneStage:
 
     def create(self, cluster: KafkaCluster, topic: str, partitions: int = 1, **configs: str) -> None:
         """Create a topic; underscores in config names are dots."""
-        admin = _admin(cluster.bootstrap)
-        new = NewTopic(topic, partitions, 1, config={name.replace("_", "."): value for name, value in configs.items()})
-        admin.create_topics([new])[topic].result(20)
-        _await(lambda: len(admin.list_topics(topic, timeout=5).topics[topic].partitions) == partitions, "the topic")
+        create_topic(cluster.bootstrap, topic, partitions, **configs)
 
     def delete(self, cluster: KafkaCluster, topic: str) -> None:
         """Delete a topic, and wait until it is gone."""
-        admin = _admin(cluster.bootstrap)
+        admin = admin_of(cluster.bootstrap)
         admin.delete_topics([topic])[topic].result(20)
-        _await(lambda: topic not in admin.list_topics(timeout=5).topics, "the deletion")
+        eventually(lambda: topic not in admin.list_topics(timeout=5).topics, "the deletion")
 
     def configure(self, cluster: KafkaCluster, topic: str, **configs: str) -> None:
         """Change the configuration of a topic; underscores in names are dots."""
@@ -83,11 +81,11 @@ class LaneStage:
             for name, value in configs.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        _admin(cluster.bootstrap).incremental_alter_configs([resource])[resource].result(20)
+        admin_of(cluster.bootstrap).incremental_alter_configs([resource])[resource].result(20)
 
     def configs(self, topic: str) -> Mapping[str, str]:
         """What a topic of the target overrides."""
-        admin = _admin(self.target.bootstrap)
+        admin = admin_of(self.target.bootstrap)
         resource = ConfigResource(ResourceType.TOPIC, topic)
         described = admin.describe_configs([resource])[resource].result(20)
         return {name: entry.value for name, entry in described.items() if not entry.is_default}
@@ -217,16 +215,3 @@ class Crash(BaseException):
 def crash() -> None:
     """Be gone."""
     raise Crash
-
-
-@cache
-def _admin(bootstrap: str) -> AdminClient:
-    """One for all tests: a new client takes half a second to find its cluster."""
-    return AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-
-
-def _await(claim: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not claim():
-        assert time.monotonic() < deadline, f"not within 20 s: {what}"
-        time.sleep(0.05)  # between two looks at a condition with a deadline

@@ -31,7 +31,6 @@ from confluent_kafka.admin import (
     ConfigResource,
     ConfigSource,
     NewPartitions,
-    NewTopic,
     ResourceType,
 )
 
@@ -46,6 +45,7 @@ from mirrorless.mm2.internal_records import Checkpoint
 from mirrorless.ports.kafka import OffsetAndMetadata
 from tests.support.lane_stage import ORDERED
 from tests.support.readback import Seen, await_settled, committed, read_topic
+from tests.support.topics import create_topic
 from tests.support.waiting import eventually
 
 PARTITIONS, PER_PARTITION = 4, 25
@@ -98,10 +98,7 @@ class Side:
 
     def create(self, topic: str, partitions: int = PARTITIONS, **configs: str) -> str:
         """Create a topic; underscores in config names are dots."""
-        config = {name.replace("_", "."): value for name, value in configs.items()}
-        self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(20)
-        eventually(lambda: self.partitions(topic) == partitions, f"{topic} is known to the clients")
-        return topic
+        return create_topic(self.bootstrap, topic, partitions, **configs)
 
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions."""

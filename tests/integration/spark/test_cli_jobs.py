@@ -13,7 +13,6 @@ from uuid import uuid4
 import msgspec
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from cli.main import main
 from lab.servers.dynamodb import DynamoDbLocal
@@ -21,6 +20,7 @@ from lab.servers.kafka import KafkaCluster
 from mirrorless.flow.settings import Tables
 from tests.support.lane_stage import ORDERED
 from tests.support.readback import read_topic
+from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -53,9 +53,7 @@ class Desk:
 def desk(clusters: tuple[KafkaCluster, KafkaCluster], dynamodb: DynamoDbLocal, tables: Tables, tmp_path: Path) -> Desk:
     """A topic of two partitions with records, and a state file as the lab keeps it."""
     source, target = clusters
-    topic = f"orders-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": source.bootstrap})
-    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)
+    topic = create_topic(source.bootstrap, f"orders-{uuid4().hex[:8]}", 2)
     producer = Producer({"bootstrap.servers": source.bootstrap, **ORDERED})
     for number in range(2 * RECORDS):
         producer.produce(topic, key=b"k", value=str(number).encode(), partition=number % 2)

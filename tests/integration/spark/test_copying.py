@@ -18,7 +18,7 @@ from spark.jobs.lane_tasks import TaskAttempt, run_lanes
 from tests.support.batch_writers import write_header_name
 from tests.support.killed_worker import killed_copy
 from tests.support.lane_stage import LaneStage
-from tests.support.readback import read_topic
+from tests.support.readback import await_settled, read_topic
 
 pytestmark = pytest.mark.integration
 
@@ -62,6 +62,7 @@ def write_transaction(stage: LaneStage, value: bytes, *, partition: int = 0, com
     producer.produce(stage.topic, value, b"k", partition)
     producer.flush(20)  # what is aborted must have been written, to leave its gap
     (producer.commit_transaction if commit else producer.abort_transaction)(20)
+    await_settled(stage.source.bootstrap, stage.topic)
 
 
 def test_a_copy_that_runs_again_writes_nothing(stage: LaneStage) -> None:
