@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorless.chain.lane import FlowName
 from mirrorless.flow.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 from mirrorless.topics.acls import Acl, Wanted, changes, downgraded, held_back, on_groups, wanted_acls
+from tests.support.chains import FLOW
 
-FLOW = FlowName("us-east", "eu-west")
 PREFIXED = DefaultPolicy(aliases=frozenset({"us-east", "eu-west"}))
 IDENTITY = IdentityPolicy(source_alias="us-east")
 TAKEN = ("orders", "orders-late", "payments")
@@ -43,28 +42,25 @@ def left(*source: Acl, policy: ReplicationPolicy = PREFIXED) -> dict[Acl, str]:
 # due now: MM2's rule
 
 
-@pytest.mark.parametrize("operation", ["READ", "DESCRIBE", "DESCRIBE_CONFIGS", "DELETE", "ALTER", "CREATE"])
-def test_a_grant_arrives_on_the_remote_topic(operation: str) -> None:
-    assert due(allow(operation)) == {allow(operation, "us-east.orders")}
+@pytest.mark.parametrize("pattern", ["LITERAL", "PREFIXED"])
+@pytest.mark.parametrize(
+    ("acl", "arrives"),
+    [(allow(each), allow(each)) for each in ("READ", "DESCRIBE", "DESCRIBE_CONFIGS", "DELETE", "ALTER", "CREATE")]
+    + [(deny(each), deny(each)) for each in ("ALL", "WRITE", "READ")]
+    + [
+        (allow("WRITE"), None),  # only the flow writes to remote topics
+        (allow("ALL"), allow("READ")),
+        (allow("READ", principal="User:CN=x,O=y", host="10.0.0.1"),) * 2,
+    ],
+    ids=str,
+)
+def test_an_acl_arrives_on_the_remote_topic_without_the_right_to_write(
+    acl: Acl, arrives: Acl | None, pattern: str
+) -> None:
+    expected = {arrives.on(pattern, "us-east.orders")} if arrives is not None else set()
 
-
-def test_a_grant_to_write_is_not_due_since_only_the_flow_writes_to_remote_topics() -> None:
-    assert due(allow("WRITE")) == frozenset()
-
-
-def test_a_grant_of_everything_becomes_a_grant_to_read() -> None:
-    assert due(allow("ALL")) == {allow("READ", "us-east.orders")}
-
-
-@pytest.mark.parametrize("operation", ["ALL", "WRITE", "READ"])
-def test_what_is_denied_stays_denied(operation: str) -> None:
-    assert due(deny(operation)) == {deny(operation, "us-east.orders")}
-
-
-def test_principal_and_host_are_kept() -> None:
-    granted = allow("READ", principal="User:CN=shop,O=Example", host="10.0.0.1")
-
-    assert due(granted) == {granted.on("LITERAL", "us-east.orders")}
+    assert due(acl.on(pattern, "orders")) == expected
+    assert downgraded(acl) == arrives
 
 
 def test_a_topic_that_the_flow_does_not_take_is_left_with_the_reason() -> None:
@@ -74,10 +70,6 @@ def test_a_topic_that_the_flow_does_not_take_is_left_with_the_reason() -> None:
     assert left(other) == {other: "the flow does not replicate this topic"}
 
 
-def test_under_the_identity_policy_a_grant_keeps_its_name() -> None:
-    assert due(allow("READ"), policy=IDENTITY) == {allow("READ")}
-
-
 def test_heartbeats_are_renamed_under_the_identity_policy_too() -> None:
     wanted = wanted_acls([allow("READ", "heartbeats")], taken=["heartbeats"], flow=FLOW, policy=IDENTITY)
 
@@ -85,15 +77,6 @@ def test_heartbeats_are_renamed_under_the_identity_policy_too() -> None:
 
 
 # prefixes and the wildcard
-
-
-def test_a_prefix_becomes_a_prefix_of_remote_topics() -> None:
-    assert due(allow("READ", "ord", "PREFIXED")) == {allow("READ", "us-east.ord", "PREFIXED")}
-
-
-def test_a_prefix_is_downgraded_as_a_name_is() -> None:
-    assert due(allow("ALL", "ord", "PREFIXED")) == {allow("READ", "us-east.ord", "PREFIXED")}
-    assert due(allow("WRITE", "ord", "PREFIXED")) == frozenset()
 
 
 def test_a_prefix_of_no_replicated_topic_is_left() -> None:
@@ -106,22 +89,21 @@ def test_a_prefix_of_no_replicated_topic_is_left() -> None:
 def test_the_wildcard_becomes_the_prefix_of_the_flows_remote_topics() -> None:
     """MM2 makes a literal `us-east.*` of it, which is the name of no topic."""
     assert due(allow("READ", "*")) == {allow("READ", "us-east.", "PREFIXED")}
+    assert due(allow("READ", "*", "PREFIXED")) == frozenset(), "a prefix that is a star"
 
 
-def test_a_topic_named_by_a_prefix_that_is_a_star_is_no_wildcard() -> None:
-    assert due(allow("READ", "*", "PREFIXED")) == frozenset()
-
-
-def test_under_the_identity_policy_the_wildcard_opens_the_flows_topics_only() -> None:
-    """MM2 copies it, and so opens every topic of the target."""
-    assert due(allow("READ", "*"), policy=IDENTITY) == {allow("READ", topic) for topic in TAKEN}
-
-
-def test_under_the_identity_policy_a_prefix_opens_the_flows_topics_only() -> None:
-    assert due(allow("READ", "orders", "PREFIXED"), policy=IDENTITY) == {
-        allow("READ", "orders"),
-        allow("READ", "orders-late"),
-    }
+@pytest.mark.parametrize(
+    ("granted", "opened"),
+    [
+        (allow("READ"), ["orders"]),
+        (allow("READ", "*"), TAKEN),
+        (allow("READ", "orders", "PREFIXED"), ["orders", "orders-late"]),
+    ],
+    ids=str,
+)
+def test_under_the_identity_policy_a_grant_opens_the_flows_topics_only(granted: Acl, opened: Iterable[str]) -> None:
+    """MM2 copies the wildcard, and so opens every topic of the target."""
+    assert due(granted, policy=IDENTITY) == {allow("READ", topic) for topic in opened}
 
 
 def test_a_wildcard_without_any_topic_is_left() -> None:
@@ -148,15 +130,9 @@ def test_an_exception_from_nothing_is_left() -> None:
 
 
 def test_rights_to_write_are_staged_on_the_remote_topic_from_where_a_reconcile_takes_the_records_back() -> None:
-    assert staged(allow("WRITE")) == {allow("WRITE", "us-east.orders")}
-    assert staged(allow("ALL")) == {allow("ALL", "us-east.orders")}
-
-
-def test_nothing_is_staged_on_the_targets_own_topic_that_has_the_same_name() -> None:
     """With prefixed names `orders` of the target is another topic."""
-    named = [allow(operation) for operation in ("READ", "WRITE", "ALL", "DESCRIBE")]
-
-    assert not {acl for acl in staged(*named) if acl.name == "orders"}
+    for operation, expected in [("WRITE", ["WRITE"]), ("ALL", ["ALL"]), ("READ", []), ("DESCRIBE", [])]:
+        assert staged(allow(operation)) == {allow(each, "us-east.orders") for each in expected}
 
 
 def test_nobody_else_writes_heartbeats_or_checkpoints_after_a_failover() -> None:
@@ -339,14 +315,9 @@ def test_a_deny_that_would_keep_the_flow_out_is_kept_back_and_reported(
     assert all("keep the flow itself" in wanted.left[each] for each in denied)
 
 
-def test_a_deny_of_what_the_flow_does_not_do_is_copied() -> None:
-    denied = deny("DELETE", principal=EVERYONE)
-
+@pytest.mark.parametrize("denied", [deny("DELETE", principal=EVERYONE), deny("WRITE")], ids=str)
+def test_a_deny_of_what_the_flow_does_not_do_and_one_of_another_are_copied(denied: Acl) -> None:
     assert wanted_beside_us(denied).due == {denied.on("LITERAL", "us-east.orders")}
-
-
-def test_a_deny_of_another_is_copied() -> None:
-    assert wanted_beside_us(deny("WRITE")).due == {deny("WRITE", "us-east.orders")}
 
 
 def test_a_deny_for_everyone_is_copied_for_those_whom_other_acls_let_in() -> None:
@@ -419,33 +390,14 @@ def test_no_acl_keeps_the_flow_out_and_nobody_gains_by_what_is_kept_back(
 # what has to change
 
 
-def test_only_what_is_missing_is_created() -> None:
-    there, missing = allow("READ", "us-east.orders"), allow("DESCRIBE", "us-east.orders")
+def test_what_is_missing_is_created_and_what_we_made_deleted_unless_another_client_or_a_failover_was_first() -> None:
+    there, missing, theirs, ours, gone, kept = (allow("READ", f"us-east.{each}") for each in "abcdef")
+    on_target, made = frozenset({there, theirs, ours, kept}), frozenset({ours, gone, kept})
 
-    change = changes(frozenset({there, missing}), on_target=frozenset({there}), ours=frozenset(), kept=frozenset())
+    change = changes(frozenset({there, missing}), on_target=on_target, ours=made, kept=frozenset({kept}))
 
     assert change.create == {missing}
-    assert not change.delete
-
-
-def test_a_revoked_grant_is_deleted_if_we_made_it_and_only_then() -> None:
-    ours, theirs = allow("READ", "us-east.orders"), allow("READ", "us-east.payments")
-
-    change = changes(frozenset(), on_target=frozenset({ours, theirs}), ours=frozenset({ours}), kept=frozenset())
-
     assert change.delete == {ours}
-
-
-def test_a_binding_deleted_by_another_client_needs_no_deletion() -> None:
-    ours = allow("READ", "us-east.orders")
-
-    assert not changes(frozenset(), on_target=frozenset(), ours=frozenset({ours}), kept=frozenset()).delete
-
-
-def test_what_a_failover_has_created_is_not_the_schedules_to_delete() -> None:
-    acl = allow("READ", "orders")
-
-    assert not changes(frozenset(), on_target=frozenset({acl}), ours=frozenset({acl}), kept=frozenset({acl})).delete
 
 
 def test_a_grant_waits_for_the_denial_that_could_not_be_created() -> None:
@@ -455,13 +407,6 @@ def test_a_grant_waits_for_the_denial_that_could_not_be_created() -> None:
     assert held_back([grant, other], [closed]) == {grant: closed}
     assert held_back([grant], [deny("READ", principal="User:*")]) != {}
     assert held_back([grant, other], []) == {}
-
-
-def test_the_downgrade_touches_grants_to_write_only() -> None:
-    assert downgraded(allow("WRITE")) is None
-    assert downgraded(allow("ALL")) == allow("READ")
-    assert downgraded(deny("ALL")) == deny("ALL")
-    assert downgraded(allow("DESCRIBE")) == allow("DESCRIBE")
 
 
 def test_an_acl_reads_like_a_sentence() -> None:

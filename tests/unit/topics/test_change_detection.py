@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -14,7 +14,7 @@ from mirrorless.chain.lane_state import Stop, StopReason
 from mirrorless.clock import Deadline
 from mirrorless.lanes.check_state import LaneNotes, TopicNotes, write_notes
 from mirrorless.lanes.operator_actions import plan_reset
-from mirrorless.ports.topics import ConfigChange, ConfigEntry, Failures, NewRemoteTopic, SourceTopics
+from mirrorless.ports.topics import SourceTopics, TargetTopics
 from mirrorless.records.record import Record
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
@@ -23,13 +23,10 @@ from mirrorless.topics.topic_state import Recreated, StoredTopics, TopicState
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_flow
-from tests.support.protocol_world import World, lane, records
+from tests.support.protocol_world import T, World, lane, records
 from tests.support.pulled import MemoryEpochs
 
-SETTINGS = ControlSettings(
-    flow=make_flow(FLOW, source="s:1", target="t:1"),
-    aliases=("us-east", "eu-west"),
-)
+SETTINGS = ControlSettings(flow=make_flow(), aliases=("us-east", "eu-west"))
 
 
 @dataclass
@@ -77,11 +74,7 @@ def rounds(*, epoch: int) -> Rounds:
 
 
 def others(first: int, following: int) -> list[Record]:
-    return [replace_value(each) for each in records(*range(first, following))]
-
-
-def replace_value(record: Record) -> Record:
-    return msgspec.structs.replace(record, value=b"another")
+    return [msgspec.structs.replace(each, value=b"another") for each in records(*range(first, following))]
 
 
 @pytest.mark.parametrize("known", ["by the run", "by the lane check"])
@@ -123,40 +116,15 @@ def test_a_lane_that_is_held_stays_so() -> None:
     assert there.stop() == replace(held, untrue_from=50)
 
 
-NOW = 1_763_686_800_000
-
-
 @dataclass(slots=True)
 class TopicIds:
-    """Implements `mirrorless.ports.topics.TargetTopics`: its topics' ids only."""
+    """As much of `mirrorless.ports.topics.TargetTopics` as has topics' ids."""
 
     ids: dict[str, str] = field(default_factory=dict)
 
     def topic_ids(self, names: Iterable[str], deadline: Deadline) -> dict[str, str]:  # noqa: ARG002 -- the port's
         """See `SourceTopics.topic_ids`."""
         return {name: self.ids[name] for name in names if name in self.ids}
-
-    def partitions(self, deadline: Deadline) -> dict[str, int]:
-        """See `SourceTopics.partitions`."""
-        raise NotImplementedError
-
-    def configs(self, names: Iterable[str], deadline: Deadline) -> tuple[dict[str, list[ConfigEntry]], Failures]:
-        """See `SourceTopics.configs`."""
-        raise NotImplementedError
-
-    def create(
-        self, topics: Sequence[NewRemoteTopic], deadline: Deadline, *, validate_only: bool = False
-    ) -> dict[str, str | None]:
-        """See `TargetTopics.create`."""
-        raise NotImplementedError
-
-    def grow(self, counts: Mapping[str, int], deadline: Deadline) -> dict[str, str | None]:
-        """See `TargetTopics.grow`."""
-        raise NotImplementedError
-
-    def alter_configs(self, changes: Mapping[str, ConfigChange], deadline: Deadline) -> dict[str, str | None]:
-        """See `TargetTopics.alter_configs`."""
-        raise NotImplementedError
 
 
 @dataclass(slots=True)
@@ -180,11 +148,11 @@ class RemoteRounds:
         report = RoundReport()
         detector = RemoteChangeDetector(
             settings=SETTINGS,
-            target=self.target,
+            target=cast("TargetTopics", self.target),
             documents=self.documents,
             chains=self.chains,
             states=self.states,
-            clock=lambda: NOW,
+            clock=lambda: T,
         )
         detector.detect({"orders": self.before}, report, lambda: 30.0)
         self.before = StoredTopics.of(self.documents.read(FLOW, "topic")).topics.get("orders", self.before)
@@ -195,23 +163,15 @@ def lane_of(partition: int) -> Lane:
     return Lane(FLOW, "orders", partition)
 
 
-def test_a_remote_topic_that_stays_the_same_is_stored_once_and_stops_nothing() -> None:
+def test_a_remote_topic_that_stays_the_same_or_is_missing_is_stored_once_and_stops_nothing() -> None:
     rounds = RemoteRounds()
 
     reports = [rounds.next() for _ in range(3)]
-
-    assert rounds.before.remote_topic_id == "old"
-    assert rounds.documents.writes == 1
-    assert (rounds.states.states, [report.troubles for report in reports]) == ({}, [[], [], []])
-
-
-def test_a_remote_topic_that_is_missing_keeps_its_stored_id() -> None:
-    rounds = RemoteRounds()
-    rounds.next()
     rounds.target.ids.clear()
+    reports.append(rounds.next())
 
-    assert rounds.next().troubles == []
-    assert (rounds.before.remote_topic_id, rounds.states.states) == ("old", {})
+    assert (rounds.before.remote_topic_id, rounds.documents.writes) == ("old", 1)
+    assert (rounds.states.states, [report.troubles for report in reports]) == ({}, [[]] * 4)
 
 
 def test_lanes_with_committed_runs_stop_as_broken_and_one_in_doubt_is_settled_first() -> None:
@@ -234,7 +194,7 @@ def test_lanes_with_committed_runs_stop_as_broken_and_one_in_doubt_is_settled_fi
 
     # A lane that moved on before the stop came is no run in doubt that a reset may drop.
     head = rounds.chains.heads([LANE])[LANE]
-    assert plan_reset(LANE, head, rounds.states.states[LANE], 0, reason="remade", now=NOW).given_up is None
+    assert plan_reset(LANE, head, rounds.states.states[LANE], 0, reason="remade", now=T).given_up is None
 
 
 @pytest.mark.parametrize("reason", ["held", "refused"])

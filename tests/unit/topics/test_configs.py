@@ -10,14 +10,16 @@ import pytest
 from msgspec.structs import replace as changed
 
 from mirrorless.clock import Deadline
-from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.ports.topics import ConfigChange, ConfigEntry, NewRemoteTopic, TargetTopics
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.configs import Creation, configs_to_copy, create_topics, drift, rewriting_configs
 from mirrorless.topics.refresh import RemoteTopicSync
+from tests.support.flows import make_flow
 
 NOTHING = ConfigChange()
+LIMIT = "max.message.bytes"
+SETTINGS = ControlSettings(flow=make_flow(), aliases=("us-east", "eu-west"), topics=("orders",))
 
 
 def own(name: str, value: str | None = "1", **more: bool) -> ConfigEntry:
@@ -30,61 +32,42 @@ def default(name: str, value: str = "0") -> ConfigEntry:
     return ConfigEntry(name=name, value=value, is_override=False)
 
 
-def test_topics_that_agree_are_left_alone() -> None:
-    assert not drift([own("a"), default("b")], [own("a"), default("b")]).change
+SET = [own("a"), own("b", "2"), default("c")]
 
 
-def test_what_was_set_on_the_source_topic_is_set_and_corrected() -> None:
-    found = drift([own("a", "1"), own("b", "1")], [default("a"), own("b", "2")])
+def test_what_was_set_on_the_source_topic_is_set_and_what_it_leaves_at_default_goes_back_to_the_targets() -> None:
+    found = drift([own("a"), own("b"), own("c"), default("d"), default("e")], [*SET, own("d", "2"), default("e")])
 
-    assert found.change == ConfigChange(set={"a": "1", "b": "1"})
-
-
-def test_an_override_equal_to_the_targets_default_is_set_all_the_same() -> None:
-    """The target's default may change; the source topic's config says what it must be."""
-    assert drift([own("a", "7")], [default("a", "7")]).change == ConfigChange(set={"a": "7"})
+    assert found.change == ConfigChange(set={"b": "1", "c": "1"}, delete=("d",))
+    assert drift([], [own("new.in.5.0")]).change == NOTHING, "only the target has it"
 
 
-def test_what_the_source_topic_leaves_at_default_goes_back_to_the_targets_default() -> None:
-    assert drift([default("a")], [own("a", "2")]).change == ConfigChange(delete=("a",))
-
-
-@pytest.mark.parametrize("name", ["max.message.bytes", "message.timestamp.before.max.ms"])
+@pytest.mark.parametrize("name", [LIMIT, "message.timestamp.before.max.ms"])
 def test_a_limit_that_was_raised_on_the_target_is_never_lowered(name: str) -> None:
     """It is what the stop of a refused record advises."""
     for source in (own(name, "100"), own(name, "300"), default(name, "200")):
         assert drift([source], [own(name, "300")], exclude=()).change == NOTHING
 
 
-def test_a_limit_below_the_sources_is_raised() -> None:
-    name = "max.message.bytes"
-
-    assert drift([own(name, "300")], [own(name, "200")]).change == ConfigChange(set={name: "300"})
-    assert drift([own(name, "300")], [default(name, "400")]).change == ConfigChange(set={name: "300"})
-    # Deleted, it would fall to the target's default, and what was refused would be refused again.
-    assert drift([default(name, "300")], [own(name, "200")]).change == ConfigChange(set={name: "300"})
-
-
-def test_a_limit_that_the_operator_protects_is_left_alone_however_low() -> None:
-    name = "max.message.bytes"
-
-    assert drift([own(name, "3")], [own(name, "2")], protect=[name]).change == NOTHING
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (own(LIMIT, "300"), own(LIMIT, "200")),
+        (own(LIMIT, "300"), default(LIMIT, "400")),
+        # Deleted, it would fall to the target's default, and what was refused would be refused again.
+        (default(LIMIT, "300"), own(LIMIT, "200")),
+    ],
+)
+def test_a_limit_below_the_sources_is_raised(source: ConfigEntry, target: ConfigEntry) -> None:
+    assert drift([source], [target]).change == ConfigChange(set={LIMIT: "300"})
 
 
-def test_excluded_names_are_never_touched() -> None:
-    found = drift([own("a.x", "1"), default("a.y")], [own("a.x", "2"), own("a.y", "2")], exclude=[r"a\..*"])
+@pytest.mark.parametrize("options", [{"exclude": ["[ab]|max.*"]}, {"protect": ["[ab]", "max.*"]}], ids=str)
+def test_excluded_and_protected_names_are_never_touched(options: Any) -> None:
+    source, target = [own("a"), default("b"), own(LIMIT, "3")], [own("a", "2"), own("b", "2"), own(LIMIT, "2")]
 
-    assert found.change == NOTHING
-
-
-def test_protected_names_are_the_operators_on_the_target() -> None:
-    found = drift([own("a", "1"), default("b")], [own("a", "2"), own("b", "2")], protect=["[ab]"])
-
-    assert found.change == NOTHING
-
-
-def test_a_pattern_matches_a_whole_name() -> None:
-    assert drift([default("retention.ms")], [own("retention.ms")], protect=["retention"]).change
+    assert drift(source, target, **options).change == NOTHING
+    assert drift([default("retention.ms")], [own("retention.ms")], protect=["retention"]).change, "a whole name matches"
 
 
 def test_defaults_of_the_source_are_set_where_the_flow_says_so() -> None:
@@ -100,18 +83,10 @@ def test_what_cannot_be_read_or_written_is_left_alone() -> None:
     assert drift([*source, own("secret2", None)], target).change == NOTHING
 
 
-def test_a_config_that_only_the_target_has_is_left_alone() -> None:
-    assert drift([], [own("new.in.5.0")]).change == NOTHING
-
-
-def test_a_config_unknown_to_the_target_is_reported_and_stops_no_other() -> None:
-    found = drift([own("a"), own("new.in.5.0")], [default("a")])
+def test_a_config_unknown_to_the_target_is_reported_unless_it_is_a_default_and_stops_no_other() -> None:
+    found = drift([own("a"), own("new.in.5.0"), default("new.in.5.1")], [default("a")], defaults_from="source")
 
     assert (found.change, found.unknown) == (ConfigChange(set={"a": "1"}), ("new.in.5.0",))
-
-
-def test_a_default_unknown_to_the_target_is_not_reported() -> None:
-    assert drift([default("new.in.5.0")], [], defaults_from="source").unknown == ()
 
 
 @pytest.mark.parametrize("exclude", [(), ("min.*",), (r"message\.downconversion\..*",)])
@@ -152,7 +127,7 @@ def test_a_new_topic_gets_the_sources_defaults_where_the_flow_says_so() -> None:
 
 
 SERVERLESS = frozenset(
-    {
+    [
         "cleanup.policy",
         "compression.type",
         "max.message.bytes",
@@ -160,7 +135,7 @@ SERVERLESS = frozenset(
         "message.timestamp.type",
         "retention.bytes",
         "retention.ms",
-    }
+    ]
 )
 """All that MSK Serverless takes. (https://docs.aws.amazon.com/msk/latest/developerguide/serverless-config.html)"""
 EXPRESS = frozenset({"cleanup.policy", "compression.type", "max.message.bytes", "retention.ms", "segment.ms"})
@@ -256,14 +231,10 @@ def test_topics_that_the_target_takes_are_created_by_one_call() -> None:
 
 def test_a_config_that_the_target_refuses_is_left_out_and_named() -> None:
     target = PickyTarget()
-    configs = {
-        "redpanda_remote_write": "true",
-        "remote_storage_enable": "true",
-        "retention_ms": "1",
-        "segment_bytes": "2",
-    }
+    refused = {"redpanda_remote_write": "true", "remote_storage_enable": "true"}
+    others = {"retention_ms": "1", "segment_bytes": "2"}
 
-    outcomes = create(target, topic("a", **configs), topic("b", remote_storage_enable="true"), topic("c"))
+    outcomes = create(target, topic("a", **refused, **others), topic("b", remote_storage_enable="true"), topic("c"))
 
     assert outcomes == {
         "a": Creation(None, ("redpanda.remote.write", "remote.storage.enable")),
@@ -346,18 +317,10 @@ class OneTopic:
         return dict.fromkeys(names, entries), {}
 
 
-@pytest.fixture
-def settings() -> ControlSettings:
-    """A flow of the topic `orders`."""
-    source, target = (ClusterSettings(alias=alias, bootstrap="b:1") for alias in ("us-east", "eu-west"))
-    flow = FlowSettings(flow="us-east->eu-west", source=source, target=target)
-    return ControlSettings(flow=flow, aliases=("us-east", "eu-west"), topics=("orders",))
-
-
-def test_what_was_left_out_at_creation_is_a_trouble_of_the_round(settings: ControlSettings) -> None:
+def test_what_was_left_out_at_creation_is_a_trouble_of_the_round() -> None:
     target = PickyTarget()
     sync = RemoteTopicSync(
-        settings=settings,
+        settings=SETTINGS,
         source=cast("Any", OneTopic({"redpanda.remote.write": "true", "segment.bytes": "2"})),
         target=cast("Any", target),
     )
@@ -371,13 +334,13 @@ def test_what_was_left_out_at_creation_is_a_trouble_of_the_round(settings: Contr
 
 @pytest.mark.parametrize("seconds_between", [600.0, None])
 def test_a_remote_topic_that_rewrites_records_is_a_trouble_of_each_round_and_stays_as_it_is(
-    settings: ControlSettings, seconds_between: float | None
+    seconds_between: float | None,
 ) -> None:
     """Also where configs are not synchronised; what the sync reverts itself is no trouble."""
     there = {"message.timestamp.type": "LogAppendTime", "compression.type": "gzip", "retention.ms": "2"}
     target = PickyTarget(topics={"us-east.orders": dict(there)})
-    flow = changed(settings.flow, config_properties_exclude=("retention.bytes",))
-    settings = changed(settings, sync_topic_configs_seconds=seconds_between, flow=flow)
+    flow = changed(SETTINGS.flow, config_properties_exclude=("retention.bytes",))
+    settings = changed(SETTINGS, sync_topic_configs_seconds=seconds_between, flow=flow)
     source = OneTopic({"message.timestamp.type": "LogAppendTime", "compression.type": "zstd", "retention.ms": "1"})
     sync = RemoteTopicSync(settings=settings, source=cast("Any", source), target=cast("Any", target))
 
@@ -396,10 +359,10 @@ def test_a_remote_topic_that_rewrites_records_is_a_trouble_of_each_round_and_sta
     }
 
 
-def test_a_drifted_config_that_the_target_refuses_stops_no_other(settings: ControlSettings) -> None:
+def test_a_drifted_config_that_the_target_refuses_stops_no_other() -> None:
     target = PickyTarget(topics={"us-east.orders": {}})
     own = {"remote.storage.enable": "true", "segment.bytes": "2", "retention.ms": "1", "redpanda.remote.write": "true"}
-    sync = RemoteTopicSync(settings=settings, source=cast("Any", OneTopic(own)), target=cast("Any", target))
+    sync = RemoteTopicSync(settings=SETTINGS, source=cast("Any", OneTopic(own)), target=cast("Any", target))
     report = RoundReport()
 
     sync.sync_configs(report, seconds)

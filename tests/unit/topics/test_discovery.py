@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from mirrorless.flow.settings import FlowSettings
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import awaits_heartbeats, discover, plan_remote_topics
 from tests.support.flows import make_flow
 
-FLOW = make_flow("source->target", source="s:1", target="t:1")
-IDENTITY = FlowSettings(flow=FLOW.flow, source=FLOW.source, target=FLOW.target, policy="identity")
+FLOW = make_flow("source->target")
+IDENTITY = make_flow("source->target", policy="identity")
+UNDERSCORED = make_flow("source->target", separator="_")
 
 
 def settings(**changes: Any) -> ControlSettings:
@@ -25,26 +25,18 @@ def taken(*topics: str, **changes: Any) -> list[str]:
     return list(discover(dict.fromkeys(topics, 1), settings(**changes)).taken)
 
 
-def test_heartbeats_are_replicated_by_default() -> None:
-    assert taken("heartbeats", "us-west.heartbeats") == ["heartbeats", "us-west.heartbeats"]
-
-
-def test_heartbeats_are_replicated_despite_the_filter() -> None:
-    assert taken("heartbeats", "us-west.heartbeats", topics=()) == ["heartbeats", "us-west.heartbeats"]
-
-
-def test_with_another_separator_a_dotted_name_is_no_heartbeats_topic() -> None:
-    flow = FlowSettings(flow=FLOW.flow, source=FLOW.source, target=FLOW.target, separator="_")
-
-    assert taken("heartbeats", "us-west.heartbeats", topics=(), flow=flow) == ["heartbeats"]
-
-
-def test_heartbeats_are_not_replicated_where_the_flow_says_so() -> None:
-    assert taken("heartbeats", "us-west.heartbeats", topics=(), heartbeats_replication=False) == []
-
-
-def test_heartbeats_that_the_filter_takes_are_replicated_even_then() -> None:
-    assert taken("heartbeats", heartbeats_replication=False) == ["heartbeats"]
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({}, ["heartbeats", "us-west.heartbeats"], id="by default"),
+        pytest.param({"topics": ()}, ["heartbeats", "us-west.heartbeats"], id="despite the filter"),
+        pytest.param({"topics": (), "flow": UNDERSCORED}, ["heartbeats"], id="a dotted name, with another separator"),
+        pytest.param({"topics": (), "heartbeats_replication": False}, [], id="switched off"),
+        pytest.param({"topics": ("h.*",), "heartbeats_replication": False}, ["heartbeats"], id="the filter takes them"),
+    ],
+)
+def test_heartbeats_are_replicated_unless_the_flow_says_otherwise(changes: Any, expected: list[str]) -> None:
+    assert taken("heartbeats", "us-west.heartbeats", **changes) == expected
 
 
 def test_the_first_heartbeat_is_awaited_where_the_flow_writes_and_takes_it() -> None:

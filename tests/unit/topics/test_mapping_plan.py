@@ -10,8 +10,6 @@ import pytest
 
 from lab.esm.api_model import violations
 from lab.esm.mapping_api import settings_of_create, settings_of_update
-from mirrorless.chain.lane import FlowName
-from mirrorless.flow.rate_limit import RateLimit
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.mapping_plan import (
     Request,
@@ -21,9 +19,9 @@ from mirrorless.topics.mapping_plan import (
     not_polling,
     plan_mappings,
 )
+from tests.support.chains import FLOW
 from tests.support.flows import make_flow
 
-FLOW = FlowName("us-east", "eu-west")
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 ON_DEMAND: Request = {
     "Enabled": True,
@@ -137,10 +135,7 @@ def test_a_mapping_with_other_addresses_of_the_source_is_moved() -> None:
 )
 def test_a_mapping_polls_that_is_enabled_and_has_no_problem_of_its_own(facts: Request, why: str | None) -> None:
     assert not_polling([actual("a", **facts)], ["a"], FLOW).get("a") == why
-
-
-def test_a_topic_without_a_mapping_is_not_polled() -> None:
-    assert not_polling([actual("a")], ["a", "b"], FLOW) == {"b": "it has no mapping"}
+    assert not_polling([], ["a"], FLOW) == {"a": "it has no mapping"}
 
 
 @pytest.mark.parametrize("template", [ON_DEMAND, PROVISIONED], ids=["on demand", "provisioned"])
@@ -246,13 +241,3 @@ def test_a_group_that_the_configuration_names_and_none_are_for_every_found_mappi
     assert plan_mappings(listed(requests), requests, flow=FLOW).update == {}
     leaving = plan_mappings(listed(mapping_requests(settings(SHARED), ["aa"], [])), requests, flow=FLOW)
     assert leaving.update["aa"][1]["ProvisionedPollerConfig"]["PollerGroupName"] == name
-
-
-def test_calls_go_at_the_apis_pace_after_a_first_second_at_once() -> None:
-    slept: list[float] = []
-    throttle = RateLimit(per_second=10, clock=lambda: sum(slept), sleep=slept.append)
-
-    for _ in range(30):
-        throttle.wait()
-
-    assert sum(slept) == pytest.approx(2)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane import Lane
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
@@ -22,13 +22,12 @@ from mirrorless.topics.group_start import GroupStart
 from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Request
 from mirrorless.topics.mapping_sync import MappingRefusals, MappingSync
 from mirrorless.topics.topic_state import Recreated, TopicState
-from tests.support.chains import MemoryChains, reset, run
+from tests.support.chains import FLOW, MemoryChains, reset, run
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_flow
 
-FLOW = FlowName("us-east", "eu-west")
 SETTINGS = ControlSettings(
-    flow=make_flow(FLOW, source="s:1", target="t:1"),
+    flow=make_flow(),
     topics=("t.*",),
     function_name="forward",
     mapping={"Enabled": True, "BatchSize": 100, "SelfManagedKafkaEventSourceConfig": {}},

@@ -23,7 +23,7 @@ from tests.support.flows import make_flow
 
 MINUTE = 60_000
 SETTINGS = ControlSettings(
-    flow=make_flow(FLOW, source="s:1", target="t:1"),
+    flow=make_flow(),
     aliases=("us-east", "eu-west"),
     topics=("orders", "bills"),
 )

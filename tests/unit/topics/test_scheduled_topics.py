@@ -8,7 +8,6 @@ from typing import cast
 
 import pytest
 
-from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.flow.triggers import Trigger
@@ -23,11 +22,11 @@ from mirrorless.topics.scheduled_topics import (
     read_scheduled_topics,
 )
 from mirrorless.topics.topic_state import TopicState
+from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_flow
 
-FLOW = FlowName("us-east", "eu-west")
-FLOW_SETTINGS = make_flow(FLOW, source="s:1", target="t:1")
+FLOW_SETTINGS = make_flow()
 
 
 @dataclass(slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from mirrorless.chain.lane import FlowName
 from mirrorless.chain.lane_state import NEW_LANE, Head
 from mirrorless.topics.topic_state import (
     FlowStart,
@@ -22,7 +21,6 @@ from mirrorless.topics.topic_state import (
     unfinished,
 )
 
-FLOW = FlowName("us-east", "eu-west")
 SEEN = TopicState(topic="orders", topic_id="old", partitions=3, first_seen=1, start=(5, 5, 5), start_committed=True)
 FIRST = Head(generation=0, position=9)
 SECOND = Head(generation=1, position=0)
@@ -34,19 +32,22 @@ def test_a_topic_that_is_still_the_same_only_grows() -> None:
     assert mark_present(replace(SEEN, gone_at=7), partitions=3) == SEEN
 
 
-def test_every_lane_with_a_chain_waits_for_a_reset_and_the_old_id_is_kept() -> None:
-    seen = mark_recreated(SEEN, topic_id="new", partitions=3, heads={0: FIRST, 1: SECOND, 2: NEW_LANE})
+@pytest.mark.parametrize(
+    ("known", "topic_id", "heads", "waiting"),
+    [
+        pytest.param(None, "new", [FIRST, SECOND, NEW_LANE], {0: 0, 1: 1}, id="every lane with a chain"),
+        pytest.param({0: 0, 1: 1}, "new", [SECOND, SECOND, FIRST], {1: 1}, id="one that was reset waits no more"),
+        pytest.param({1: 1}, "newer", [SECOND, SECOND, NEW_LANE], {0: 1, 1: 1}, id="a topic created yet again"),
+    ],
+)
+def test_lanes_of_a_topic_that_was_created_again_wait_for_a_reset_and_the_old_id_is_kept(
+    known: dict[int, int] | None, topic_id: str, heads: list[Head], waiting: dict[int, int]
+) -> None:
+    before = replace(SEEN, recreated=Recreated(topic_id="new", waiting=known)) if known else SEEN
 
-    assert seen.topic_id == "old"
-    assert seen.recreated == Recreated(topic_id="new", waiting={0: 0, 1: 1})
+    seen = mark_recreated(before, topic_id=topic_id, partitions=3, heads=dict(enumerate(heads)))
 
-
-def test_a_lane_that_was_reset_waits_no_more() -> None:
-    before = replace(SEEN, recreated=Recreated(topic_id="new", waiting={0: 0, 1: 1}))
-
-    seen = mark_recreated(before, topic_id="new", partitions=3, heads={0: SECOND, 1: SECOND, 2: FIRST})
-
-    assert seen.recreated == Recreated(topic_id="new", waiting={1: 1})
+    assert (seen.topic_id, seen.recreated) == ("old", Recreated(topic_id=topic_id, waiting=waiting))
 
 
 def test_once_all_are_reset_the_topic_is_the_new_one_and_begins_at_its_first_record() -> None:
@@ -55,20 +56,8 @@ def test_once_all_are_reset_the_topic_is_the_new_one_and_begins_at_its_first_rec
     seen = mark_recreated(before, topic_id="new", partitions=2, heads={0: SECOND, 1: FIRST, 2: FIRST})
 
     assert (seen.topic_id, seen.partitions, seen.recreated, seen.start, seen.late) == ("new", 2, None, (), True)
-
-
-def test_a_topic_that_nothing_was_replicated_of_is_simply_the_new_one() -> None:
-    seen = mark_recreated(SEEN, topic_id="new", partitions=1, heads=dict.fromkeys(range(3), NEW_LANE))
-
-    assert (seen.topic_id, seen.recreated) == ("new", None)
-
-
-def test_a_topic_created_yet_again_lets_every_lane_wait_again() -> None:
-    before = replace(SEEN, recreated=Recreated(topic_id="new", waiting={1: 1}))
-
-    seen = mark_recreated(before, topic_id="newer", partitions=3, heads={0: SECOND, 1: SECOND, 2: NEW_LANE})
-
-    assert seen.recreated == Recreated(topic_id="newer", waiting={0: 1, 1: 1})
+    nothing_copied = mark_recreated(SEEN, topic_id="new", partitions=1, heads=dict.fromkeys(range(3), NEW_LANE))
+    assert (nothing_copied.topic_id, nothing_copied.recreated) == ("new", None)
 
 
 def test_a_topic_is_gone_since_it_was_first_missed() -> None:
