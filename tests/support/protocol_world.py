@@ -8,9 +8,11 @@ from itertools import count, pairwise
 
 from mirrorless.chain.entry import Slice
 from mirrorless.chain.lane import Lane
-from mirrorless.chain.lane_state import Lease
+from mirrorless.chain.lane_state import Head, Lease
 from mirrorless.chain.run import Run
+from mirrorless.errors import Retriable
 from mirrorless.protocol.event import Batch
+from mirrorless.protocol.hooks import Step
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
@@ -18,7 +20,7 @@ from mirrorless.records.record import Headers, Record
 from mirrorless.records.record_batch import BatchUnreadable, RecordBatch
 from tests.support.chains import FLOW, MemoryChains, MemoryLaneStates, MemoryLossLedger
 from tests.support.clusters import MemoryCluster, MemorySource, MemoryTarget
-from tests.support.schedule import watched
+from tests.support.schedule import Attempt, Killed, watched
 
 TOPIC, REMOTE = "orders", "us-east.orders"
 T = 1_763_686_800_000
@@ -98,6 +100,31 @@ class World:
             history_first=lambda _: self.history_first,
             terms=lambda _: target.terms(),
         )
+
+    def attempt(self, batch: Batch | None = None, environment: Replicator | None = None) -> Attempt:
+        """One invocation that stops at every point: of everything, and in a new environment, if they are None."""
+        replicator, whole = environment or self.environment(), batch or self.whole()
+        return Attempt(lambda: replicate(replicator, whole))
+
+    def crash(self, step: Step, batch: Batch | None = None, environment: Replicator | None = None) -> None:
+        """One invocation whose process dies after a step."""
+        died = self.attempt(batch, environment)
+        died.until(step)
+        died.resume(Killed())
+        assert isinstance(died.error, Killed)
+
+    def deliver(self, batch: Batch | None = None) -> BatchOutcome:
+        """As the mapping does it: deliver again until it succeeds, in a new environment."""
+        for _ in range(5):
+            try:
+                return replicate(self.environment(), batch or self.whole())
+            except Retriable:
+                self.cluster.time_transactions_out()
+        return replicate(self.environment(), batch or self.whole())
+
+    def head(self, partition: int = 0) -> Head:
+        """Where a lane of the first topic stands."""
+        return self.chains.heads([lane(partition)])[lane(partition)]
 
     def epochs_of(self, partition: int) -> list[tuple[int, int]]:
         """Of its log, with their first upstream offsets."""

@@ -44,7 +44,6 @@ from tests.frozen.small_flow import FLOW, LaneStates, small_flow
 from tests.support.clusters import Entry, stable_offset
 from tests.support.documents import MemoryDocuments
 from tests.support.protocol_world import REMOTE, TOPIC, T, World, lane, records, replicate
-from tests.support.schedule import Attempt, Killed, watch_steps
 
 Case = Callable[[World], None]
 """Brings lane 0 to its stop."""
@@ -171,11 +170,7 @@ def contradiction(there: World) -> None:
 
 def lost_witness(there: World) -> None:
     """A run in doubt whose records are committed, and then compacted away with two others before them."""
-    undo = watch_steps()
-    died = Attempt(lambda: replicate(there.environment(), there.batch(p0=[30, 31, 32])))
-    died.until("committed")
-    died.resume(Killed())
-    undo()
+    there.crash("committed", there.batch(p0=[30, 31, 32]))
     for entry in there.cluster.topics[REMOTE][0][-2:]:
         entry.record = None
 

@@ -48,7 +48,7 @@ from tests.support.chains import FLOW
 from tests.support.flows import make_flow
 from tests.support.protocol_world import REMOTE, TOPIC, T, World, lane, records
 from tests.support.pulled import MemoryEpochs
-from tests.support.schedule import Attempt, Killed, effects, lost_answer, watch_steps
+from tests.support.schedule import Attempt, Killed, effects, lost_answer
 from tests.support.tries import tries
 
 SETTINGS = make_flow(FLOW, source="source:9092", target="target:9092")
@@ -168,14 +168,6 @@ def runs_of(there: World) -> list[Run]:
     return [link for link in there.chains.of(lane()) if isinstance(link, Run) and link.records]
 
 
-@pytest.fixture
-def _steps() -> Iterator[None]:
-    undo = watch_steps()
-    yield
-    undo()
-
-
-@pytest.mark.usefixtures("_steps")
 # Of 40 the first 24 take every branch of jobs, protocol and lanes that all of them take.
 @pytest.mark.parametrize("seed", range(tries(24, many=40)))
 def test_any_schedule_of_tries_and_a_mapping_behind_keeps_the_invariants(seed: int) -> None:

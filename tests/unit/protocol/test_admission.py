@@ -6,21 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, head_of
 from mirrorless.protocol.admission import waits_for_history, waits_for_lease, waits_for_rest
-from mirrorless.records.record import Record
-from tests.support.chains import reset, run
+from tests.support.chains import LANE, reset, run
 
 COPIED = head_of(replace(run(0, 100, (0, 0, 100)), examined=True))
 REPLICATED = head_of(run(0, 100, (0, 0, 100)))
 WAITED = LaneState(waiting=100)
-
-LANE = Lane(FlowName("us-east", "eu-west"), "orders", 0)
-
-
-def records(*offsets: int) -> list[Record]:
-    return [Record(offset=offset, timestamp=1, headers=[]) for offset in offsets]
 
 
 def test_a_lane_that_a_job_has_waits_from_its_first_record_on_and_says_for_whom_and_how_long() -> None:

@@ -1,4 +1,4 @@
-"""Small values of the core: the head of a lane, the response to Lambda, settings and topic configs."""
+"""Small values of the core: the head of a lane, the response to Lambda, and settings."""
 
 from __future__ import annotations
 
@@ -7,44 +7,38 @@ import json
 import pytest
 
 from mirrorless.chain.lane import FlowName
-from mirrorless.chain.lane_state import NEW_LANE, Head, Stop, StopReason, head_of
+from mirrorless.chain.lane_state import NEW_LANE, Stop, StopReason, head_of
+from mirrorless.chain.run import Link, Run
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.naming import FLOW_VARIABLE
 from mirrorless.flow.settings import decode_settings
-from mirrorless.ports.topics import ConfigEntry
 from mirrorless.protocol.admission import Waiting
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import StageProfile
 from mirrorless.protocol.lambda_response import lanes_stopped, lanes_wait, partial_batch_response
 from mirrorless.protocol.replicate import BatchOutcome
 from mirrorless.records.record import Record
-from mirrorless.topics.configs import configs_to_copy
 from tests.support.chains import FLOW, reset, run
 
 # Where a lane stands
 
 
-def test_a_lane_without_links_stands_at_the_beginning_of_generation_zero() -> None:
-    """Wherever its first record is: rivals must meet at one key."""
-    assert head_of(None) == NEW_LANE == Head(generation=0, position=0, run=None)
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        (None, (0, 0, False)),  # wherever its first record is: rivals must meet at one key
+        (run(100, 110, (100, 5, 10), generation=2), (2, 110, False)),
+        (run(100, 110, (100, 5, 10), state="prepared"), (0, 100, True)),
+        (reset(110, 7, generation=2), (3, 7, False)),
+    ],
+    ids=["without links", "a committed run", "a run in doubt", "a reset"],
+)
+def test_a_lane_stands_where_its_newest_link_says(link: Link | None, expected: tuple[int, int, bool]) -> None:
+    head = head_of(link)
 
-
-def test_a_committed_run_puts_the_position_after_it() -> None:
-    link = run(100, 110, (100, 5, 10), generation=2)
-
-    assert head_of(link) == Head(generation=2, position=110, run=link)
-    assert not head_of(link).in_doubt
-
-
-def test_a_run_in_doubt_leaves_the_position_before_it() -> None:
-    link = run(100, 110, (100, 5, 10), state="prepared")
-
-    assert head_of(link) == Head(generation=0, position=100, run=link)
-    assert head_of(link).in_doubt
-
-
-def test_a_reset_opens_the_next_generation_where_the_operator_said() -> None:
-    assert head_of(reset(110, 7, generation=2)) == Head(generation=3, position=7, run=None)
+    assert (head.generation, head.position, head.in_doubt) == expected
+    assert head.run == (link if isinstance(link, Run) else None)
+    assert (head == NEW_LANE) == (link is None)
 
 
 # The response to Lambda
@@ -80,18 +74,19 @@ def test_the_stopped_record_and_all_later_ones_of_its_lane_come_again_and_no_oth
     }
 
 
-def test_without_partial_responses_the_error_names_lane_offset_and_reason() -> None:
-    error = lanes_stopped(FLOW, outcome({1: stop(5, "contradiction"), 0: stop(1)}))
+@pytest.mark.parametrize(
+    ("stopped", "said"),
+    [
+        ({1: stop(5, "contradiction"), 0: stop(1)}, "refused: too large, and 1 other lane"),
+        ({0: stop(1)}, "refused: too large ("),
+    ],
+    ids=["two lanes", "one lane"],
+)
+def test_without_partial_responses_the_error_names_lane_offset_and_reason(stopped: dict[int, Stop], said: str) -> None:
+    error = lanes_stopped(FLOW, outcome(stopped))
 
-    assert error.where == "us-east->eu-west orders-eu-0 @ 1"
-    assert "refused: too large, and 1 other lane" in str(error)
+    assert str(error).startswith(f"us-east->eu-west orders-eu-0 @ 1: {said}")
     assert not error.retriable
-
-
-def test_the_error_of_one_stopped_lane_speaks_of_no_other() -> None:
-    error = lanes_stopped(FLOW, outcome({0: stop(1)}))
-
-    assert str(error).startswith("us-east->eu-west orders-eu-0 @ 1: refused: too large (")
 
 
 WAITING = Waiting(upstream_offset=5, detail="job run backfill-7 has this lane", hint="wait")
@@ -109,21 +104,14 @@ def test_every_record_of_a_lane_that_waits_comes_again() -> None:
     }
 
 
-def test_without_partial_responses_the_error_says_that_waiting_is_all() -> None:
-    found = BatchOutcome(runs=(), stopped={}, waiting={("orders-eu", 3): WAITING, ("orders-eu", 1): WAITING})
+@pytest.mark.parametrize(("lanes", "said"), [([3, 1], ", and 1 other"), ([1], " (")])
+def test_without_partial_responses_the_error_says_that_waiting_is_all(lanes: list[int], said: str) -> None:
+    found = BatchOutcome(runs=(), stopped={}, waiting={("orders-eu", lane): WAITING for lane in lanes})
 
     error = lanes_wait(FLOW, found)
 
     assert error.retriable
-    assert str(error).startswith("us-east->eu-west orders-eu-1 @ 5: job run backfill-7 has this lane, and 1 other")
-
-
-def test_the_error_of_one_lane_that_waits_speaks_of_no_other() -> None:
-    found = BatchOutcome(runs=(), stopped={}, waiting={("orders-eu", 1): WAITING})
-
-    error = lanes_wait(FLOW, found)
-
-    assert str(error).startswith("us-east->eu-west orders-eu-1 @ 5: job run backfill-7 has this lane (")
+    assert str(error).startswith(f"us-east->eu-west orders-eu-1 @ 5: job run backfill-7 has this lane{said}")
 
 
 # Settings
@@ -189,45 +177,19 @@ def test_bad_settings_are_refused_by_field(text: str | None, named: str) -> None
     assert named in str(refused.value)
 
 
-# Remote topics' configs
-
-
-def test_only_what_the_operator_set_on_the_source_topic_is_copied() -> None:
-    entries = [
-        ConfigEntry(name="cleanup.policy", value="compact", is_override=True),
-        ConfigEntry(name="retention.ms", value="604800000", is_override=False),
-        ConfigEntry(name="secret.thing", value=None, is_override=True, is_sensitive=True),
-        ConfigEntry(name="read.only", value="1", is_override=True, is_read_only=True),
-        ConfigEntry(name="message.timestamp.type", value="LogAppendTime", is_override=True),
-        ConfigEntry(name="message.timestamp.type.of.another", value="x", is_override=True),
-        ConfigEntry(name="min.insync.replicas", value="2", is_override=True),
-    ]
-
-    assert configs_to_copy(entries) == {"cleanup.policy": "compact", "message.timestamp.type.of.another": "x"}
-
-
 # The profile
 
 
-def test_a_profile_has_the_milliseconds_between_steps_in_the_protocols_order() -> None:
-    ticks = iter([10.0, 10.001, 10.003, 10.006, 10.010])
-    profile = StageProfile(clock=lambda: next(ticks))
+def test_a_profile_has_the_milliseconds_between_steps_in_the_protocols_order_and_the_processor_time() -> None:
+    ticks, cpu = iter([10.0, 10.001, 10.003, 10.006, 10.010]), iter([1.0, 1.002, 1.002, 1.004, 1.005])
+    profile = StageProfile(clock=lambda: next(ticks), cpu_clock=lambda: next(cpu))
 
     for step in ("decoded", "position", "planned", "position"):
         profile(step)
 
     assert profile.milliseconds() == {"decoded": 1.0, "position": 6.0, "planned": 3.0}
+    assert profile.cpu_milliseconds() == {"decoded": 2.0, "position": 1.0, "planned": 2.0}
     assert list(profile.milliseconds()) == ["decoded", "position", "planned"]
-
-
-def test_a_profile_has_the_processor_time_of_each_step_beside_its_duration() -> None:
-    cpu = iter([1.0, 1.002, 1.002])
-    profile = StageProfile(clock=lambda: 0.0, cpu_clock=lambda: next(cpu))
-
-    profile("decoded")
-    profile("position")
-
-    assert profile.cpu_milliseconds() == {"decoded": 2.0, "position": 0.0}
 
 
 def test_each_event_has_a_profile_of_its_own() -> None:

@@ -20,18 +20,11 @@ from mirrorless.lanes.gaps import gaps_of
 from mirrorless.protocol.event import Batch
 from tests.support.oversize_world import Kind, OversizeWorld, bytes_in_event
 from tests.support.protocol_world import lane
-from tests.support.schedule import Attempt, Killed, lost_answer, watch_steps
+from tests.support.schedule import Attempt, Killed, lost_answer
 from tests.support.tries import tries
 
 SEEDS = tries(28, many=40)
 """Of 40 the first 27 take every branch of protocol, lanes and pull that all of them take."""
-
-
-@pytest.fixture(autouse=True)
-def _steps() -> Iterator[None]:
-    undo = watch_steps()
-    yield
-    undo()
 
 
 @pytest.fixture(scope="module")

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import pytest
 
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import RUNNING, LaneState, LeftOut, Stop
 from mirrorless.chain.run import Run
-from mirrorless.chain.store import Journals
 from mirrorless.clock import Deadline
 from mirrorless.errors import ChainBroken, InDoubt, LeaseHeld, LostRace, Retriable
 from mirrorless.lanes.operator_actions import plan_reset
@@ -32,7 +31,7 @@ from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.outgoing import first_offset, following_offset
 from mirrorless.protocol.positions import STATES_MS
 from mirrorless.protocol.recovery import settle_doubt, settle_doubts
-from mirrorless.protocol.replicate import BatchOutcome, Replicator
+from mirrorless.protocol.replicate import BatchOutcome
 from mirrorless.protocol.transaction import SMALLER
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.records.record import Record, size_of
@@ -40,33 +39,12 @@ from tests.support.batches import in_batches
 from tests.support.chains import MemoryChains, MemoryLaneStates, reset
 from tests.support.clusters import MemoryTarget, MemoryWriter
 from tests.support.protocol_world import REMOTE, TOPIC, T, World, lane, records, replicate
-from tests.support.schedule import Attempt, Killed, lost_answer, watch_steps
+from tests.support.schedule import Attempt, Killed, lost_answer
 from tests.support.tries import tries
-
-
-@pytest.fixture(autouse=True)
-def _steps() -> Iterator[None]:
-    undo = watch_steps()
-    yield
-    undo()
 
 
 def world(*partitions: list[int]) -> World:
     return World({partition: records(*offsets) for partition, offsets in enumerate(partitions)})
-
-
-def attempt(replicator: Replicator, batch: Batch) -> Attempt:
-    return Attempt(lambda: replicator.replicate(batch, request="request", deadline=lambda: 30.0))
-
-
-def eventually(there: World, batch: Batch) -> BatchOutcome:
-    """As the mapping does it: deliver again until it succeeds, in a new environment."""
-    for _ in range(5):
-        try:
-            return replicate(there.environment(), batch)
-        except Retriable:
-            there.cluster.time_transactions_out()
-    return replicate(there.environment(), batch)
 
 
 # One batch
@@ -125,59 +103,31 @@ def test_a_remote_topic_that_does_not_grow_is_retriable(monkeypatch: pytest.Monk
         replicate(there.environment(), there.batch(p1=[2]))
 
 
-def test_a_job_does_not_wait_for_the_history_that_it_copies() -> None:
-    there = world([5, 6])
-    there.history_first = True
-    there.lease()
-
-    assert replicate(there.environment(), there.whole()).runs == []
-    assert [run.next for run in replicate(there.environment(job="backfill-1"), there.whole()).runs] == [7]
-
-
-class DeadlineChains(MemoryChains):
-    """Notes the calls that may be repeated, and whether they come with a deadline."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: set[tuple[str, bool]] = set()
-
-    def beside(self, by: Journals | None = None) -> MemoryChains:  # noqa: ARG002  the base's
-        """These: the calls of all environments are noted."""
-        return self
-
-    def prepare(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
-        """See `Chains.prepare`."""
-        self.calls.add(("prepare", deadline is not None))
-        MemoryChains.prepare(self, runs, deadline)
-
-    def confirm(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
-        """See `Chains.confirm`."""
-        self.calls.add(("confirm", deadline is not None))
-        MemoryChains.confirm(self, runs, deadline)
-
-    def withdraw(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
-        """See `Chains.withdraw`."""
-        self.calls.add(("withdraw", deadline is not None))
-        MemoryChains.withdraw(self, runs, deadline)
-
-
-def test_the_chain_has_the_events_deadline_whenever_a_run_is_written_or_settled() -> None:
+def test_the_chain_has_the_events_deadline_whenever_a_run_is_written_or_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     calls: set[tuple[str, bool]] = set()
+
+    def noting(name: str, call: Callable[..., None]) -> Callable[..., None]:
+        def noted(chains: MemoryChains, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
+            calls.add((name, deadline is not None))
+            call(chains, runs, deadline)
+
+        return noted
+
+    for name in ("prepare", "confirm", "withdraw"):
+        monkeypatch.setattr(MemoryChains, name, noting(name, getattr(MemoryChains, name)))
     for step in STEPS:
-        chains = DeadlineChains()
-        there = replace(world([1, 2, 5], [0, 3]), chains=chains)
-        died, late = (attempt(there.environment(), there.whole()) for _ in range(2))
+        there = world([1, 2, 5], [0, 3])
+        late = there.attempt()
         late.until("settled")
-        died.until(step)
-        died.resume(Killed())
-        eventually(there, there.whole())
+        there.crash(step)
+        there.deliver()
         late.finish()
-        calls |= chains.calls
-    chains = DeadlineChains()
-    there = replace(world([1]), chains=chains)
+    there = world([1])
     assert len(replicate(there.environment(at_least_once=True), there.whole()).runs) == 1
 
-    assert calls | chains.calls == {("prepare", True), ("confirm", True), ("withdraw", True)}
+    assert calls == {("prepare", True), ("confirm", True), ("withdraw", True)}
 
 
 def test_a_writer_is_opened_ahead_of_the_first_event_where_the_cluster_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,69 +151,27 @@ def test_a_writer_is_opened_ahead_of_the_first_event_where_the_cluster_answers(m
 # Crashes: kill -9 after each of the seven steps
 
 
+@pytest.mark.parametrize("topics", [1, 2], ids=["one topic", "two topics"])
+@pytest.mark.parametrize("before", [[], [1, 2]], ids=["the first batch", "the second batch"])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_crash_after_any_step_neither_loses_nor_repeats_a_record(step: Step) -> None:
+def test_a_crash_after_any_step_neither_loses_nor_repeats_a_record(step: Step, before: list[int], topics: int) -> None:
     there = world([1, 2, 5], [0, 3])
-    died = attempt(there.environment(), there.whole())
-    died.until(step)
-    died.resume(Killed())
-    assert isinstance(died.error, Killed)
+    there.topics = topics
+    environment = there.environment()
+    replicate(environment, there.batch(p0=before))
+    there.crash(step, environment=environment)
 
-    eventually(there, there.whole())
+    there.deliver(there.batch(p0=[2, 5] if before else [1, 2, 5], p1=[0, 3]))
     there.cluster.time_transactions_out()
 
     assert (there.visible(0), there.visible(1)) == ([1, 2, 5], [0, 3])
     there.assert_invariants()
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_a_crash_after_any_step_of_the_second_batch_leaves_the_first_alone(step: Step) -> None:
-    there = world([1, 2, 5, 6])
-    environment = there.environment()
-    replicate(environment, there.batch(p0=[1, 2]))
-    died = attempt(environment, there.whole())
-    died.until(step)
-    died.resume(Killed())
-
-    eventually(there, there.batch(p0=[2, 5, 6]))
-    there.cluster.time_transactions_out()
-
-    assert there.visible() == [1, 2, 5, 6]
-    there.assert_invariants()
-
-
-def test_a_run_in_doubt_whose_transaction_committed_is_confirmed() -> None:
-    there = world([1, 2])
-    died = attempt(there.environment(), there.whole())
-    died.until("committed")
-    died.resume(Killed())
-    assert there.chains.heads([lane()])[lane()].in_doubt
-
-    outcome = replicate(there.environment(), there.whole())
-
-    assert outcome.runs == []
-    assert there.chains.heads([lane()])[lane()].position == 3
-    there.assert_invariants()
-
-
-def test_a_run_in_doubt_whose_transaction_was_open_is_withdrawn_and_written_again() -> None:
-    there = world([1, 2])
-    died = attempt(there.environment(), there.whole())
-    died.until("prepared")
-    died.resume(Killed())
-
-    outcome = replicate(there.environment(), there.whole())
-
-    assert [run.next for run in outcome.runs] == [3]
-    there.assert_invariants()
-
-
 @pytest.mark.parametrize("step", ["prepared", "committed"])
 def test_the_lanes_of_one_crash_cost_one_fence_of_their_writer(step: Step) -> None:
     there = world(*([1, 2] for _ in range(30)))
-    died = attempt(there.environment(), there.whole())
-    died.until(step)
-    died.resume(Killed())
+    there.crash(step)
     (writer,) = there.cluster.epochs
 
     outcome = replicate(there.environment(), there.whole())
@@ -276,11 +184,9 @@ def test_the_lanes_of_one_crash_cost_one_fence_of_their_writer(step: Step) -> No
 def test_what_one_witness_shows_holds_for_all_lanes_of_its_transaction() -> None:
     """The witness of the other lane is hidden by an open transaction that no run names."""
     there = world([1, 2], [0, 3])
-    nameless = attempt(there.environment(), there.batch(p0=[1, 2]))
+    nameless = there.attempt(there.batch(p0=[1, 2]))
     nameless.until("produced")
-    died = attempt(there.environment(), there.whole())
-    died.until("committed")
-    died.resume(Killed())
+    there.crash("committed")
 
     assert replicate(there.environment(), there.batch(p0=[1, 2])).runs == []
 
@@ -289,32 +195,21 @@ def test_what_one_witness_shows_holds_for_all_lanes_of_its_transaction() -> None
     there.assert_invariants()
 
 
-class ChainsWithoutAttempt(MemoryChains):
-    """Confirms nothing of one attempt, whose entry somebody has deleted."""
-
-    gone = ""
-
-    def beside(self, by: Journals | None = None) -> MemoryChains:  # noqa: ARG002  the base's
-        """These."""
-        return self
-
-    def confirm(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
-        """See `Chains.confirm`."""
-        if any(run.attempt == self.gone for run in runs):
-            raise ChainBroken("a committed run is no longer in the offset map", where=str(runs[0].lane))
-        MemoryChains.confirm(self, runs, deadline)
-
-
-def test_an_entry_that_is_gone_when_its_doubt_is_settled_stops_its_lanes_and_no_other() -> None:
+def test_an_entry_that_is_gone_when_its_doubt_is_settled_stops_its_lanes_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     there = world([1, 2], [0, 3], [5])
     for batch in (there.batch(p0=[1, 2], p1=[0, 3]), there.batch(p2=[5])):
-        died = attempt(there.environment(), batch)
-        died.until("committed")
-        died.resume(Killed())
-    there = replace(there, chains=ChainsWithoutAttempt(there.chains.memory))
-    (run,) = (each.run for each in there.chains.heads([lane(1)]).values())
-    assert run is not None
-    there.chains.gone = run.attempt  # type: ignore[attr-defined]  # of the subclass
+        there.crash("committed", batch)
+    gone, confirm = there.head(1).run, MemoryChains.confirm
+    assert gone is not None
+
+    def confirm_others(chains: MemoryChains, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
+        if any(run.attempt == gone.attempt for run in runs):
+            raise ChainBroken("a committed run is no longer in the offset map", where=str(runs[0].lane))
+        confirm(chains, runs, deadline)
+
+    monkeypatch.setattr(MemoryChains, "confirm", confirm_others)
 
     outcome = replicate(there.environment(), there.whole())
 
@@ -322,21 +217,19 @@ def test_an_entry_that_is_gone_when_its_doubt_is_settled_stops_its_lanes_and_no_
         (TOPIC, 0): "broken",
         (TOPIC, 1): "broken",
     }
-    assert [there.chains.heads([lane(p)])[lane(p)].in_doubt for p in range(3)] == [True, True, False]
+    assert [there.head(p).in_doubt for p in range(3)] == [True, True, False]
 
 
 def test_a_strangers_open_transaction_before_the_witness_leaves_the_run_in_doubt() -> None:
     """A crash between produce and prepare leaves a transaction that no run names; the broker's timeout ends it."""
     there = world([1, 2])
-    nameless = attempt(there.environment(), there.whole())
+    nameless = there.attempt()
     nameless.until("produced")
-    died = attempt(there.environment(), there.whole())
-    died.until("committed")
-    died.resume(Killed())
+    there.crash("committed")
 
     with pytest.raises(InDoubt, match=r"orders-0 @ 0.*a retry may help"):
         replicate(there.environment(), there.whole())
-    assert there.chains.heads([lane()])[lane()].in_doubt
+    assert there.head().in_doubt
 
     there.cluster.time_transactions_out()
     assert replicate(there.environment(), there.whole()).runs == []
@@ -348,9 +241,7 @@ def test_a_strangers_open_transaction_before_the_witness_leaves_the_run_in_doubt
 
 def test_a_run_in_doubt_whose_witness_the_target_has_lost_stops_its_lane_and_no_other() -> None:
     there = world([1, 2], [0, 3])
-    died = attempt(there.environment(), there.batch(p0=[1, 2]))
-    died.until("committed")
-    died.resume(Killed())
+    there.crash("committed", there.batch(p0=[1, 2]))
     there.cluster.topics[REMOTE] = [[], []]
 
     for environment in (there.environment(), there.environment()):
@@ -360,9 +251,7 @@ def test_a_run_in_doubt_whose_witness_the_target_has_lost_stops_its_lane_and_no_
         assert "ends before its witness" in stop.detail
     assert (there.visible(0), there.visible(1)) == ([], [0, 3])
 
-    plan = plan_reset(
-        lane(), there.chains.heads([lane()])[lane()], there.states.states[lane()], 0, reason="remade", now=T
-    )
+    plan = plan_reset(lane(), there.head(), there.states.states[lane()], 0, reason="remade", now=T)
     assert plan.given_up is not None
     there.chains.reset(plan.link, plan.given_up)
     there.states.resume(lane())
@@ -370,52 +259,36 @@ def test_a_run_in_doubt_whose_witness_the_target_has_lost_stops_its_lane_and_no_
     assert there.visible(0) == [1, 2]
 
 
-def test_a_lane_that_lost_its_witness_is_settled_by_that_of_the_lane_beside_it() -> None:
+@pytest.mark.parametrize("lost", [[1], [0, 1]])
+def test_a_lane_that_lost_its_witness_is_settled_by_the_lane_beside_it_and_named_where_that_has_none(
+    lost: list[int],
+) -> None:
     there = world([1, 2], [0, 3])
-    died = attempt(there.environment(), there.whole())
-    died.until("committed")
-    died.resume(Killed())
-    del there.cluster.topics[REMOTE][1][1:]
-    (doubt,) = (head.run for head in there.chains.heads([lane(1)]).values())
-    assert doubt is not None
-
-    settle(there, doubt)
-
-    assert not any(head.in_doubt for head in there.chains.heads([lane(0), lane(1)]).values())
-
-
-def test_without_any_witness_a_run_in_doubt_is_not_settled_and_its_lane_is_named() -> None:
-    there = world([1, 2], [0, 3])
-    died = attempt(there.environment(), there.whole())
-    died.until("committed")
-    died.resume(Killed())
-    for partition in (0, 1):
+    there.crash("committed")
+    for partition in lost:
         del there.cluster.topics[REMOTE][partition][1:]
-    heads = there.chains.heads([lane(0), lane(1)])
-    doubt = heads[lane(1)].run
+    doubt = there.head(1).run
     assert doubt is not None
 
-    with pytest.raises(ChainBroken, match=r"ends before its witness us-east.orders-1 @ 1"):
-        settle(there, doubt)
+    with (
+        pytest.raises(ChainBroken, match=r"ends before its witness us-east.orders-1 @ 1")
+        if len(lost) > 1
+        else nullcontext()
+    ):
+        settle_doubt(
+            doubt, lambda _: REMOTE, chains=there.chains, target=MemoryTarget(there.cluster, "next"), deadline=nine
+        )
 
-    assert all(head.in_doubt for head in there.chains.heads([lane(0), lane(1)]).values())
+    assert [there.head(p).in_doubt for p in (0, 1)] == [len(lost) > 1] * 2
 
 
 def test_a_lane_that_was_reset_says_nothing_of_the_attempt_that_it_left() -> None:
     """Its witness may be a record of the generation that follows."""
     there = world([1, 2], [0, 3])
-    died = attempt(there.environment(), there.whole())
-    died.until("prepared")
-    died.resume(Killed())
+    there.crash("prepared")
     there.chains.reset(reset(0, 1, lane=lane(0)), there.chains.heads([lane(0)])[lane(0)].run)
 
     assert [run.lane for run in there.chains.of_attempts([there.chains.heads([lane(1)])[lane(1)].run])] == [lane(1)]  # type: ignore[list-item]  # there is one
-
-
-def settle(there: World, run: Run) -> None:
-    settle_doubt(
-        run, lambda _: REMOTE, chains=there.chains, target=MemoryTarget(there.cluster, "next"), deadline=lambda: 9.0
-    )
 
 
 @pytest.mark.parametrize(
@@ -430,9 +303,7 @@ def test_a_lane_is_stopped_with_what_became_of_its_witness(
     seen: Record | LookResult, why: str, untrue: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = world([1, 2])
-    died = attempt(there.environment(), there.whole())
-    died.until("committed")
-    died.resume(Killed())
+    there.crash("committed")
     monkeypatch.setattr(MemoryTarget, "look", lambda _, offsets, deadline: dict.fromkeys(offsets, seen))  # noqa: ARG005 -- the port's
 
     stop = replicate(there.environment(), there.whole()).stopped[TOPIC, 0]
@@ -444,16 +315,18 @@ def two_crashes(step: Step) -> tuple[World, list[Run]]:
     """Lanes of different attempts, in doubt."""
     there = world([1, 2], [0, 3])
     for some in (there.batch(p0=[1, 2]), there.batch(p1=[0, 3])):
-        died = attempt(there.environment(), some)
-        died.until(step)
-        died.resume(Killed())
+        there.crash(step, some)
     heads = there.chains.heads([lane(0), lane(1)])
     return there, [run for each in (lane(0), lane(1)) if (run := heads[each].run) is not None]
 
 
+def nine() -> float:
+    return 9.0
+
+
 def settle_both(there: World, runs: Sequence[Run]) -> dict[Lane, ChainBroken]:
     target = MemoryTarget(there.cluster, "next")
-    return settle_doubts(runs, lambda _: REMOTE, chains=there.chains, target=target, deadline=lambda: 9.0)
+    return settle_doubts(runs, lambda _: REMOTE, chains=there.chains, target=target, deadline=nine)
 
 
 @pytest.mark.parametrize(("step", "position"), [("committed", (3, 4)), ("prepared", (0, 0))])
@@ -462,7 +335,7 @@ def test_runs_of_several_crashes_are_settled_together(step: Step, position: tupl
 
     assert settle_both(there, runs) == {}
 
-    heads = [there.chains.heads([lane(p)])[lane(p)] for p in (0, 1)]
+    heads = [there.head(p) for p in (0, 1)]
     assert [(head.in_doubt, head.position) for head in heads] == [(False, at) for at in position]
     there.assert_journals()
 
@@ -486,9 +359,7 @@ def test_a_lane_without_a_record_is_stopped_with_what_became_of_the_witnesses_be
 ) -> None:
     there = world([1, 2], [])
     both = Batch.of_topic(TOPIC, {0: there.source[0], 1: []}, {1: 5})  # only markers in the second
-    died = attempt(there.environment(), both)
-    died.until("prepared")
-    died.resume(Killed())
+    there.crash("prepared", both)
     monkeypatch.setattr(MemoryTarget, "look", lambda _, offsets, deadline: dict.fromkeys(offsets, "expired"))  # noqa: ARG005 -- the port's
 
     stopped = replicate(there.environment(), both).stopped
@@ -502,9 +373,7 @@ def test_a_lane_without_a_record_is_stopped_with_what_became_of_the_witnesses_be
 
 def test_a_run_in_doubt_whose_witness_compaction_removed_stops_its_lane_and_is_not_written_again() -> None:
     there = world([1, 2], [0, 3])
-    died = attempt(there.environment(), there.batch(p0=[1, 2]))
-    died.until("committed")
-    died.resume(Killed())
+    there.crash("committed", there.batch(p0=[1, 2]))
     there.cluster.topics[REMOTE][0][1].record = None
 
     outcome = replicate(there.environment(), there.whole())
@@ -534,7 +403,7 @@ def test_a_target_that_lost_records_stops_the_lane_and_no_other(
     assert there.states.states[lane()].stop == stop
 
     assert (there.visible(0), there.visible(1)) == ([1][:left] + [fresh] * at_least_once, [0, 3])
-    assert there.chains.heads([lane()])[lane()].position == 3
+    assert there.head().position == 3
     assert OffsetMap(there.chains).downstream(lane(), 99).state == "ahead_of_replication"
 
 
@@ -552,9 +421,7 @@ def test_a_lane_with_a_refused_record_is_stopped_by_what_the_target_lost() -> No
 @pytest.mark.parametrize("partitions", [0, 1])
 def test_a_run_in_doubt_whose_remote_partition_is_gone_stops_its_lane(partitions: int) -> None:
     there = world([1, 2], [0, 3])
-    died = attempt(there.environment(), there.batch(p1=[0, 3]))
-    died.until("committed")
-    died.resume(Killed())
+    there.crash("committed", there.batch(p1=[0, 3]))
     there.cluster.topics = {REMOTE: [[]]} if partitions else {}
 
     assert replicate(there.environment(), there.whole()).stopped[TOPIC, 1].reason == "broken"
@@ -566,10 +433,10 @@ def test_a_run_in_doubt_whose_remote_partition_is_gone_stops_its_lane(partitions
 @pytest.mark.parametrize("step", STEPS)
 def test_a_zombie_that_goes_on_after_its_successor_changes_nothing(step: Step) -> None:
     there = world([1, 2, 5], [0, 3])
-    zombie = attempt(there.environment(), there.whole())
+    zombie = there.attempt()
     zombie.until(step)
 
-    eventually(there, there.whole())
+    there.deliver()
     zombie.finish()
 
     assert (there.visible(0), there.visible(1)) == ([1, 2, 5], [0, 3])
@@ -578,7 +445,7 @@ def test_a_zombie_that_goes_on_after_its_successor_changes_nothing(step: Step) -
 
 def test_a_successor_cannot_prepare_while_the_zombies_run_is_in_doubt() -> None:
     there = world([1, 2])
-    zombie, successor = attempt(there.environment(), there.whole()), attempt(there.environment(), there.whole())
+    zombie, successor = there.attempt(), there.attempt()
     successor.until("settled")
     zombie.until("prepared")
 
@@ -596,8 +463,8 @@ def test_a_successor_cannot_prepare_while_the_zombies_run_is_in_doubt() -> None:
 def test_rivals_with_different_batches_of_several_lanes_write_each_record_once() -> None:
     """One of them loses on one lane only, and must take back what it prepared on the others."""
     there = world([*range(6)], [*range(6)])
-    first = attempt(there.environment(), there.batch(p0=[0, 1, 2], p1=[0, 1]))
-    second = attempt(there.environment(), there.batch(p0=[0, 1, 2, 3], p1=[]))
+    first = there.attempt(there.batch(p0=[0, 1, 2], p1=[0, 1]))
+    second = there.attempt(there.batch(p0=[0, 1, 2, 3], p1=[]))
     first.until("settled")
     second.until("confirmed")
     second.finish()
@@ -611,7 +478,7 @@ def test_rivals_with_different_batches_of_several_lanes_write_each_record_once()
 def test_a_rival_that_is_always_faster_ends_in_a_retriable_error() -> None:
     there = world([*range(50)])
     slow, fast = there.environment(), there.environment()
-    losing = attempt(slow, there.batch(p0=[*range(50)]))
+    losing = there.attempt(there.batch(p0=[*range(50)]), slow)
     for end in range(1, 6):
         losing.until("settled")
         replicate(fast, there.batch(p0=[*range(end)]))
@@ -669,7 +536,7 @@ def test_a_refused_record_stops_its_lane_and_no_other() -> None:
     assert sorted((run.lane.partition, run.next) for run in outcome.runs) == [(0, 3), (1, 4)]
     assert there.states.states[lane()].stop == stop
     assert (there.visible(0), there.visible(1)) == ([1, 2], [0, 3])
-    assert there.chains.heads([lane()])[lane()].position == 3
+    assert there.head().position == 3
 
 
 def fits_only_by(there: World, codec: str, *offsets: int) -> None:
@@ -735,7 +602,7 @@ def test_a_refused_record_among_many_is_found_in_few_requests(index: int) -> Non
     assert there.visible() == [*range(index)]
     assert len(there.cluster.requests) < 90
     there.assert_invariants()
-    assert there.chains.heads([lane()])[lane()].position == index
+    assert there.head().position == index
 
 
 def test_records_that_are_only_too_large_together_are_all_written_and_the_next_batch_at_once(
@@ -776,12 +643,10 @@ def test_a_batch_has_the_runs_of_all_its_portions() -> None:
 def test_a_search_that_is_cut_off_continues_from_its_last_commit() -> None:
     there = world([*range(4_000)])
     refuse(there, 3_000)
-    died = attempt(there.environment(), there.whole())
-    died.until("confirmed")
-    died.resume(Killed())
-    begun = there.chains.heads([lane()])[lane()].position
+    there.crash("confirmed")
+    begun = there.head().position
 
-    outcome = eventually(there, there.whole())
+    outcome = there.deliver()
 
     assert begun > 2_000
     assert outcome.stopped[TOPIC, 0].upstream_offset == 3_000
@@ -1006,7 +871,7 @@ def test_a_job_is_not_fenced_by_a_delivery_that_waits_for_it() -> None:
     """Its newest run is in doubt only to others; to settle it would end the job's transaction."""
     there = world([1, 2, 5, 7])
     there.lease()
-    job = attempt(there.environment(job="backfill-1"), there.chunk(0, 5))
+    job = there.attempt(there.chunk(0, 5), there.environment(job="backfill-1"))
     job.until("prepared")
 
     assert replicate(there.environment(), there.batch(p0=[5, 7])).waiting
@@ -1017,50 +882,30 @@ def test_a_job_is_not_fenced_by_a_delivery_that_waits_for_it() -> None:
     there.assert_invariants()
 
 
-def test_a_hold_is_kept_by_an_event_that_began_before_it_and_takes_longer_than_a_state_is_remembered() -> None:
+@pytest.mark.parametrize(("order", "kept"), [("none", []), ("hold", [0]), ("fence", [0, 1])])
+def test_an_order_is_kept_by_an_event_that_began_before_it_and_takes_longer_than_a_state_is_remembered(
+    order: str, kept: list[int]
+) -> None:
     """A reconcile that looked meanwhile would have brought its records back to the source as new ones."""
     there = world([1, 2, 5], [0, 3])
-    slow = attempt(there.environment(), there.whole())
+    slow = there.attempt()
     slow.until("settled")
-    there.states.stop(lane(), Stop(reason="held", upstream_offset=0, detail="failover", at=there.now))
-
-    there.now += STATES_MS
-    slow.finish()
-
-    assert {place: stop.reason for place, stop in slow.result.stopped.items()} == {(TOPIC, 0): "held"}
-    assert (there.visible(0), there.visible(1)) == ([], [0, 3])
-    there.assert_invariants()
-
-
-def test_a_fence_of_the_flow_is_kept_by_all_lanes_and_by_an_event_that_began_before_it() -> None:
-    there = world([1, 2, 5], [0, 3])
-    slow = attempt(there.environment(), there.whole())
-    slow.until("settled")
-    there.states.fence(lane().flow, Stop(reason="held", upstream_offset=0, detail="failover", at=there.now))
-
-    there.now += STATES_MS
-    slow.finish()
-
-    assert {place: stop.reason for place, stop in slow.result.stopped.items()} == {
-        (TOPIC, 0): "held",
-        (TOPIC, 1): "held",
-    }
-    assert (there.visible(0), there.visible(1)) == ([], [])
-    assert not there.states.states, "nothing is written for a lane"
-    there.states.lift(lane().flow)
-    assert not replicate(there.environment(), there.whole()).stopped
-    there.assert_invariants()
-
-
-def test_a_slow_event_without_an_order_meanwhile_is_written_once() -> None:
-    there = world([1, 2, 5], [0, 3])
-    slow = attempt(there.environment(), there.whole())
-    slow.until("settled")
+    stop = Stop(reason="held", upstream_offset=0, detail="failover", at=there.now)
+    if order == "hold":
+        there.states.stop(lane(), stop)
+    if order == "fence":
+        there.states.fence(lane().flow, stop)
 
     there.now += 10 * STATES_MS
     slow.finish()
 
-    assert len(there.cluster.requests) == 2, "one batch for each lane"
+    assert {place: stop.reason for place, stop in slow.result.stopped.items()} == {(TOPIC, p): "held" for p in kept}
+    assert [there.visible(p) for p in (0, 1)] == [[] if p in kept else at for p, at in enumerate(([1, 2, 5], [0, 3]))]
+    assert len(there.cluster.requests) == 2 - len(kept), "one batch for each lane"
+    assert order != "fence" or not there.states.states, "nothing is written for a lane"
+    there.states.lift(lane().flow)
+    there.states.resume(lane())
+    assert not replicate(there.environment(), there.whole()).stopped
     there.assert_invariants()
 
 
@@ -1075,9 +920,9 @@ def test_a_lease_that_a_warm_environment_has_not_read_yet_is_decided_by_the_chai
     replicate(warm, there.batch(p0=[1]))
     there.now += STATES_MS // 2
     there.lease()
-    rival = attempt(warm, there.batch(p0=[2, 5]))
+    rival = there.attempt(there.batch(p0=[2, 5]), warm)
     rival.until(after_forwarder)
-    job = attempt(there.environment(job="backfill-1"), there.chunk(2, 6))
+    job = there.attempt(there.chunk(2, 6), there.environment(job="backfill-1"))
     while job.running and job.point != after_job:  # where it must wait for the rival's run, it ends earlier
         job.resume()
     rival.finish()
@@ -1085,7 +930,7 @@ def test_a_lease_that_a_warm_environment_has_not_read_yet_is_decided_by_the_chai
 
     there.cluster.time_transactions_out()
     there.now += STATES_MS
-    eventually(there, there.whole())
+    there.deliver()
     assert there.visible() == [1, 2, 5, 7]
     there.assert_invariants()
 
@@ -1094,9 +939,7 @@ def test_a_dead_jobs_lease_keeps_a_lane_no_longer_than_its_term() -> None:
     there = world([1, 2, 5, 7])
     warm = there.environment()
     there.lease(seconds=60)
-    died = attempt(there.environment(job="backfill-1"), there.chunk(0, 5))
-    died.until("committed")
-    died.resume(Killed())
+    there.crash("committed", there.chunk(0, 5), there.environment(job="backfill-1"))
 
     there.now += 59_999
     assert replicate(warm, there.whole()).waiting
@@ -1175,9 +1018,7 @@ def test_at_least_once_writes_without_transactions_and_keeps_the_same_map() -> N
 
 def test_at_least_once_repeats_only_what_stood_between_produce_and_put() -> None:
     there = world([1, 2])
-    died = attempt(there.environment(at_least_once=True), there.whole())
-    died.until("produced")
-    died.resume(Killed())
+    there.crash("produced", environment=there.environment(at_least_once=True))
 
     replicate(there.environment(at_least_once=True), there.whole())
 
@@ -1220,21 +1061,6 @@ def test_a_refused_record_of_one_topic_stops_its_lane_and_the_other_topics_go_on
 
     assert {place: stop.upstream_offset for place, stop in outcome.stopped.items()} == {("payments", 1): 3}
     assert (there.visible(0), there.visible(1)) == ([1, 2, 5], [0])
-
-
-@pytest.mark.parametrize("point", STEPS)
-def test_a_crash_in_a_transaction_of_two_topics_is_settled_for_both(point: Step) -> None:
-    there = world([1, 2], [0, 3])
-    there.topics = 2
-    died = attempt(there.environment(), there.whole())
-    died.until(point)
-    died.resume(Killed())
-    there.cluster.time_transactions_out()
-
-    eventually(there, there.whole())
-
-    there.assert_invariants()
-    assert (there.visible(0), there.visible(1)) == ([1, 2], [0, 3])
 
 
 # Any schedule
@@ -1320,7 +1146,7 @@ def rivals(there: World, chance: random.Random, monkeypatch: pytest.MonkeyPatch,
         )
         if raw and chance.random() < raw:
             batch = there.raw(batch)
-        flying[environment] = attempt(environments[environment], batch), batch
+        flying[environment] = there.attempt(batch, environments[environment]), batch
 
     def land(environment: int) -> None:
         done, batch = flying.pop(environment)
@@ -1351,7 +1177,7 @@ def rivals(there: World, chance: random.Random, monkeypatch: pytest.MonkeyPatch,
         flying[environment][0].finish()
         land(environment)
     there.cluster.time_transactions_out()
-    eventually(there, there.raw(there.whole()) if raw else there.whole())
+    there.deliver(there.raw(there.whole()) if raw else there.whole())
 
 
 # Of 40 the first 14 take every branch of protocol, lanes and pull that all of them take.
@@ -1380,9 +1206,9 @@ def test_any_schedule_of_jobs_that_take_leases_beside_forwarders_keeps_the_invar
                 counts["refused"] += 1
                 return
             counts["leased"] += 1
-            at = there.chains.heads([lane(partition)])[lane(partition)].position
+            at = there.head(partition).position
             batch = there.chunk(at, min(at + chance.randint(1, 15), partitions[partition][-1] + 1), partition)
-        flying[actor] = attempt(actors[actor], batch), batch
+        flying[actor] = there.attempt(batch, actors[actor]), batch
 
     def land(actor: int) -> None:
         done, batch = flying.pop(actor)
@@ -1399,7 +1225,7 @@ def test_any_schedule_of_jobs_that_take_leases_beside_forwarders_keeps_the_invar
                     acknowledged[p] = max(acknowledged[p], following_offset(found))
         elif chance.random() < 0.5:
             ((_, partition),) = batch.records
-            position = there.chains.heads([lane(partition)])[lane(partition)].position
+            position = there.head(partition).position
             there.states.let_go(lane(partition), jobs[actor], position=position)
 
     for _ in range(400):
@@ -1423,11 +1249,11 @@ def test_any_schedule_of_jobs_that_take_leases_beside_forwarders_keeps_the_invar
         state = there.states.states.get(lane(partition), RUNNING)
         if state.waiting is not None or state.lease is not None:
             there.lease(partition, job="backfill-3")
-            head = there.chains.heads([lane(partition)])[lane(partition)]
+            head = there.head(partition)
             until = partitions[partition][-1] + 1 if state.waiting is None else state.waiting
             replicate(there.environment(job="backfill-3"), there.chunk(head.position, until, partition))
             there.states.let_go(lane(partition), "backfill-3")
-    eventually(there, there.whole())
+    there.deliver()
 
     assert all(counts.values()), counts
     for partition, offsets in enumerate(partitions):

@@ -17,26 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrorless.chain.lane_state import Head
-from mirrorless.chain.run import Reset
 from mirrorless.errors import Retriable
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
-from mirrorless.protocol.positions import Positions
-from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.records.record import Record
-from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger
-from tests.support.clusters import Entry, MemoryCluster, MemorySource, MemoryTarget
+from tests.support.chains import LANE, MemoryChains, reset
+from tests.support.clusters import Entry, MemoryCluster
 from tests.support.mm2_store import Sync, SyncStore, SyncWriter
+from tests.support.protocol_world import REMOTE, World, records, replicate
+from tests.support.schedule import Killed
 from tests.support.tries import tries
-
-REMOTE = f"us-east.{LANE.topic}"
-T = 1_763_686_800_000
-
-
-class Crash(BaseException):
-    """The environment is gone."""
 
 
 class SharedLog(list[Entry]):
@@ -56,9 +48,7 @@ class SharedLog(list[Entry]):
 class History:
     """One lane with its two logs. Every method is something that may happen to it."""
 
-    chains: MemoryChains = field(default_factory=MemoryChains)
-    states: MemoryLaneStates = field(default_factory=MemoryLaneStates)
-    cluster: MemoryCluster = field(default_factory=lambda: MemoryCluster(topics={REMOTE: [SharedLog()]}))
+    there: World = field(default_factory=lambda: World({0: []}, cluster=MemoryCluster(topics={REMOTE: [SharedLog()]})))
     source: list[Record] = field(default_factory=list)
     """The records that a read_committed reader of the source finds."""
     end: int = 0
@@ -67,14 +57,17 @@ class History:
     """First upstream offset of the newest generation."""
     born_at: int = 0
     """The target's end at that moment: what stands below is of an older generation."""
-    environments: int = 0
+
+    @property
+    def chains(self) -> MemoryChains:
+        """The lane's."""
+        return self.there.chains
 
     # The source
 
     def produce(self, count: int) -> None:
         """Records that are there to stay."""
-        for offset in range(self.end, self.end + count):
-            self.source.append(Record(offset=offset, timestamp=T + offset, headers=[], value=b"%d" % offset))
+        self.source += records(*range(self.end, self.end + count))
         self.end += count
 
     def pass_over(self, count: int) -> None:
@@ -97,13 +90,14 @@ class History:
 
         def observer(step: Step) -> None:
             if step == crash:
-                raise Crash
+                raise Killed
 
         hooks.observers.append(observer)
         try:
-            self._replicate(batch)
-        except (Crash, Retriable):
-            self.cluster.time_transactions_out()
+            # In a new environment each time: a warm one must not remember.
+            assert not replicate(self.there.environment(), Batch.of_topic(LANE.topic, {0: batch})).stopped
+        except (Killed, Retriable):
+            self.there.cluster.time_transactions_out()
         finally:
             hooks.observers.remove(observer)
 
@@ -132,52 +126,21 @@ class History:
 
     def visible(self) -> list[tuple[int, int]]:
         """The same of all generations."""
-        return [(int(record.value or b""), offset) for offset, record in self.cluster.visible(REMOTE, 0)]
+        return [(int(record.value or b""), offset) for offset, record in self.there.cluster.visible(REMOTE, 0)]
 
     @property
     def log(self) -> SharedLog:
         """The remote topic's only partition."""
-        (partition,) = self.cluster.topics[REMOTE]
+        (partition,) = self.there.cluster.topics[REMOTE]
         assert isinstance(partition, SharedLog)
         return partition
 
     def _head(self) -> Head:
-        return self.chains.heads([LANE])[LANE]
-
-    def _replicate(self, batch: list[Record]) -> None:
-        self.environments += 1
-        name = f"environment-{self.environments}"  # a new one each time: a warm one must not remember
-        target = MemoryTarget(self.cluster, name)
-        environment = Replicator(
-            flow=FLOW,
-            delivery="exactly_once",
-            remote_topic=lambda topic: f"us-east.{topic}",
-            chains=self.chains,
-            positions=Positions(chains=self.chains, states=self.states, target=target, clock=lambda: T),
-            ledger=MemoryLossLedger(),
-            target=target,
-            source=MemorySource(partitions=1),
-            clock=lambda: T,
-            new_id=lambda: name,
-        )
-        outcome = environment.replicate(
-            Batch.of_topic(LANE.topic, {0: batch}), request="request", deadline=lambda: 30.0
-        )
-        assert not outcome.stopped
+        return self.there.head()
 
     def _begin_anew(self, following: int) -> None:
         head = self._head()
-        self.chains.reset(
-            Reset(
-                lane=LANE,
-                generation=head.generation,
-                position=head.position,
-                to_generation=head.generation + 1,
-                next=following,
-                reason="a test",
-                at=T,
-            )
-        )
+        self.chains.reset(reset(head.position, following, generation=head.generation))
         self.birth, self.born_at = following, len(self.log)
 
 

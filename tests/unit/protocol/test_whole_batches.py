@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace as changed
 
 import pytest
@@ -10,7 +9,7 @@ from msgspec.structs import replace
 
 from mirrorless.chain.lane_state import Head, LaneState, LeftOut, Stop
 from mirrorless.chain.run import Run, Span
-from mirrorless.errors import ChainBroken, Retriable
+from mirrorless.errors import ChainBroken
 from mirrorless.protocol.digest import fingerprint
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
@@ -26,16 +25,8 @@ from mirrorless.records.record_batch import PassTerms, RecordBatch, batch_digest
 from tests.support.batches import batch_of
 from tests.support.chains import LANE
 from tests.support.protocol_world import TOPIC, T, World, lane, records, replicate
-from tests.support.schedule import Attempt, Killed, watch_steps
 
 ANY = PassTerms(max_message_bytes=1 << 30)
-
-
-@pytest.fixture(autouse=True)
-def _steps() -> Iterator[None]:
-    undo = watch_steps()
-    yield
-    undo()
 
 
 def batch(*offsets: int, until: int | None = None) -> RecordBatch:
@@ -307,17 +298,10 @@ def runs_of(there: World) -> list[Run]:
 @pytest.mark.parametrize("successor", ["batches", "records"])
 def test_a_crash_after_any_step_is_settled_by_either_engine(step: Step, successor: str) -> None:
     there = world(FIRST, SECOND, THIRD, others=(0, 1))
-    died = Attempt(lambda: replicate(there.environment(), there.raw(there.whole())))
-    died.until(step)
-    died.resume(Killed())
+    there.crash(step, there.raw(there.whole()))
     again = there.raw(there.whole()) if successor == "batches" else there.whole()
 
-    for _ in range(3):
-        try:
-            replicate(there.environment(), again)
-            break
-        except Retriable:
-            there.cluster.time_transactions_out()
+    there.deliver(again)
     there.cluster.time_transactions_out()
 
     assert (there.visible(0), there.visible(1)) == ([*range(8)], [0, 1])
@@ -327,15 +311,10 @@ def test_a_crash_after_any_step_is_settled_by_either_engine(step: Step, successo
 @pytest.mark.parametrize("step", STEPS)
 def test_a_zombie_by_batches_changes_nothing_behind_a_successor_by_records(step: Step) -> None:
     there = world(FIRST, SECOND)
-    zombie = Attempt(lambda: replicate(there.environment(), there.raw(there.whole())))
+    zombie = there.attempt(there.raw(there.whole()))
     zombie.until(step)
 
-    for _ in range(3):
-        try:
-            replicate(there.environment(), there.whole())
-            break
-        except Retriable:
-            there.cluster.time_transactions_out()
+    there.deliver()
     zombie.finish()
 
     assert there.visible() == [0, 1, 2, 3, 4]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -18,16 +18,8 @@ from tests.support.batches import in_batches
 from tests.support.documents import MemoryDocuments
 from tests.support.protocol_world import World, records
 from tests.support.pulled import PullFunction
-from tests.support.schedule import Attempt, Killed, lost_answer, watch_steps
+from tests.support.schedule import Attempt, Killed, lost_answer
 from tests.support.tries import tries
-
-
-@pytest.fixture(autouse=True)
-def _steps() -> Iterator[None]:
-    undo = watch_steps()
-    yield
-    undo()
-
 
 FATES: list[Callable[[], BaseException | None]] = [lambda: None] * 120 + [Killed, lost_answer, lost_answer]
 

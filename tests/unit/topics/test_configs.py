@@ -119,11 +119,14 @@ def test_what_a_remote_topic_rewrites_is_found_wherever_it_is_set(
     assert list(rewriting_configs(source, target)) == expected
 
 
-def test_a_new_topic_gets_the_sources_defaults_where_the_flow_says_so() -> None:
-    entries = [own("a", "1"), default("b", "5"), default("min.insync.replicas")]
+def test_a_new_topic_gets_what_the_operator_has_set_and_the_sources_defaults_where_the_flow_says_so() -> None:
+    unreadable = own("secret", None, is_sensitive=True), own("fixed", is_read_only=True)
+    similar = own("message.timestamp.type.of.another")
+    excluded = own("message.timestamp.type"), own("min.insync.replicas"), default("min.insync.replicas")
+    entries = [own("a"), default("b", "5"), similar, *unreadable, *excluded]
 
-    assert configs_to_copy(entries) == {"a": "1"}
-    assert configs_to_copy(entries, defaults_from="source") == {"a": "1", "b": "5"}
+    assert configs_to_copy(entries) == {"a": "1", similar.name: "1"}
+    assert configs_to_copy(entries, defaults_from="source") == {"a": "1", "b": "5", similar.name: "1"}
 
 
 SERVERLESS = frozenset(
