@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
+from mirrorless.chain.chains import JournalChains
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.run import spans_of
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, document_key
 from mirrorless.groups.clusters import GroupSide, Sides
 from mirrorless.groups.offset_translation import OffsetTranslator
@@ -34,11 +34,15 @@ from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings
 from tests.support.chains import FLOW, MemoryChains, MemoryLaneStates, run
 from tests.support.documents import MemoryDocuments
+from tests.support.flows import make_flow
 
 MARKER = -1
 """In a log: an offset without a record that a read_committed reader could see."""
 
 MINUTE = 60.0
+
+ORDERS, REMOTE = ("orders", 0), (f"{FLOW.source}.orders", 0)
+"""The first partition of the topic, and its remote one."""
 
 
 @dataclass
@@ -220,42 +224,15 @@ class TwoClusters:
 
     def restart(self) -> None:
         """Another environment takes over: only the documents are kept."""
-        scope = FlowScope.of(self.settings)
-        every = self.settings.sync_group_offsets_seconds
-        sides = Sides(
-            source=GroupSide(alias=FLOW.source, groups=self.source, topics=self.source_topics),
-            target=GroupSide(alias=FLOW.target, groups=self.target, topics=self.target_topics),
-            clock=lambda: self.now,
-        )
-        store = CheckpointStore(flow=FLOW, documents=self.documents, clock=lambda: self.now)
-        chains = MapReads(chains=self.chains, stops=self.states.read)
-        self.round = CheckpointRound(
-            scope=scope,
-            sides=sides,
-            store=store,
-            translator=OffsetTranslator(
-                chains=chains,
-                source_partition=scope.source_partition,
-                remote_partition=scope.remote_partition,
-                source_ends=self.source_topics.ends,
-                source_partitions=self.source_topics.partitions,
-                target_ends=self.target_topics.ends,
-                source_log=self.source_topics,
-                transactional=self.settings.flow.delivery == "exactly_once",
-                from_earliest=self.settings.start == "earliest",
-                at_source=sides.ask_source_log,
-            ),
-            rereads=Rereads(offset_map=OffsetMap(chains)),
-            sync=GroupSync(
-                scope=scope,
-                sides=sides,
-                store=store,
+        self.round = checkpoint_round(
+            self.settings,
+            Sides(
+                source=GroupSide(alias=FLOW.source, groups=self.source, topics=self.source_topics),
+                target=GroupSide(alias=FLOW.target, groups=self.target, topics=self.target_topics),
                 clock=lambda: self.now,
-                every_ms=None if every is None else int(every * 1000),
-                reverse=self.settings.sync_group_offsets_reverse,
-                grace_ms=int(self.settings.group_grace_seconds * 1000),
             ),
-            replication_factor=2,
+            documents=self.documents,
+            chains=MapReads(chains=self.chains, stops=self.states.read),
         )
 
     def act(self) -> RoundReport:
@@ -264,6 +241,15 @@ class TwoClusters:
         report, end = RoundReport(), self.now + int(MINUTE * 1000)
         self.round.act(report, lambda: (end - self.now) / 1000)
         return report
+
+    def commit_and_act(self, upstream: int, metadata: str = "") -> RoundReport:
+        """The group `shop` commits in the first lane on the source, and a round follows."""
+        self.source.put("shop", ORDERS, upstream, metadata)
+        return self.act()
+
+    def silence_source(self, *, silent: bool = True) -> None:
+        """Let the source refuse every call, or answer again."""
+        self.source.silent = self.source_topics.silent = silent
 
     def deafen(self, *calls: str) -> Deaf:
         """Let the source take connections and answer nothing, or all but these calls about its logs."""
@@ -300,6 +286,12 @@ class TwoClusters:
             log += self.new_identities(abs(size))
             if size >= 0:
                 log.append(MARKER)
+
+    def grow(self, *sizes: int) -> None:
+        """More records of the first lane on both sides, event by event: a marker after each downstream."""
+        for size in sizes:
+            self.produce(self.lane(), -size)
+            self.replicate(self.lane())
 
     def new_identities(self, number: int) -> range:
         """So many identities that no record has."""
@@ -392,14 +384,8 @@ def settings(
     grace: float = 0,
 ) -> ControlSettings:
     """The schedule's input of the flow. Args: grace: seconds; groups come and go at once in most tests."""
-    flow = FlowSettings(
-        flow=str(FLOW),
-        source=ClusterSettings(alias=FLOW.source, bootstrap="nowhere:1"),
-        target=ClusterSettings(alias=FLOW.target, bootstrap="nowhere:2"),
-        delivery=delivery,  # type: ignore[arg-type]  # a literal by way of a test
-    )
     return ControlSettings(
-        flow=flow,
+        flow=make_flow(delivery=delivery),
         aliases=(FLOW.source, FLOW.target),
         start=start,
         topics=topics,
@@ -412,3 +398,55 @@ def settings(
 
 def _tuple(each: Checkpoint) -> tuple[str, str, int, int, int, str]:
     return each.group, each.topic, each.partition, each.upstream, each.downstream, each.metadata
+
+
+def mirrored(*sizes: int, **options: Any) -> TwoClusters:
+    """Two clusters with one lane, replicated event by event. Args: options: see `settings`."""
+    world = TwoClusters(settings(**options))
+    world.grow(*sizes)
+    return world
+
+
+def checkpoint_round(
+    settings: ControlSettings,
+    sides: Sides,
+    *,
+    documents: MemoryDocuments,
+    chains: MapReads,
+    counterpart: JournalChains | None = None,
+    target_log: MemoryTopics | None = None,
+) -> CheckpointRound:
+    """The round of a flow, wired as its function does it. Args: counterpart, target_log: of flows in two directions."""
+    scope, every = FlowScope.of(settings), settings.sync_group_offsets_seconds
+    store = CheckpointStore(flow=settings.name, documents=documents, clock=sides.clock)
+    source, target = sides.source.topics, sides.target.topics
+    return CheckpointRound(
+        scope=scope,
+        sides=sides,
+        store=store,
+        translator=OffsetTranslator(
+            chains=chains,
+            source_partition=scope.source_partition,
+            remote_partition=scope.remote_partition,
+            source_ends=source.ends,
+            source_partitions=source.partitions,
+            target_ends=target.ends,
+            source_log=source,  # type: ignore[arg-type]  # a double of both
+            target_log=target_log,
+            counterpart=counterpart,
+            transactional=settings.flow.delivery == "exactly_once",
+            from_earliest=settings.start == "earliest",
+            at_source=sides.ask_source_log,
+        ),
+        rereads=Rereads(offset_map=OffsetMap(chains), counterpart=None if counterpart is None else OffsetMap(chains)),
+        sync=GroupSync(
+            scope=scope,
+            sides=sides,
+            store=store,
+            clock=sides.clock,
+            every_ms=None if every is None else int(every * 1000),
+            reverse=settings.sync_group_offsets_reverse,
+            grace_ms=int(settings.group_grace_seconds * 1000),
+        ),
+        replication_factor=2,
+    )

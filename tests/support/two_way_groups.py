@@ -8,23 +8,17 @@ from dataclasses import dataclass, field
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
 from mirrorless.groups.clusters import GroupSide, Sides
-from mirrorless.groups.offset_translation import OffsetTranslator
-from mirrorless.groups.readiness import Rereads
 from mirrorless.groups.round import CheckpointRound
-from mirrorless.groups.state import CheckpointStore
-from mirrorless.groups.sync import GroupSync
 from mirrorless.lanes.gaps import GapRange, Look
 from mirrorless.ports.kafka import LogEnds, TopicPartition
 from mirrorless.protocol.map_reads import MapReads
-from mirrorless.protocol.translate import OffsetMap
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings
 from tests.support.chains import MemoryLaneStates
 from tests.support.clusters import stable_offset
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_flow
-from tests.support.group_cluster import MINUTE, MemoryGroups, MemoryTopics
+from tests.support.group_cluster import MINUTE, MemoryGroups, MemoryTopics, checkpoint_round
 from tests.support.two_way_world import TOPIC, TwoWayWorld
 
 PLACE = (TOPIC, 0)
@@ -119,52 +113,25 @@ class TwoWayGroups:
         return values
 
     def _round(self, flow: FlowName) -> CheckpointRound:
+        clusters = tuple(self.world.clusters)
         settings = ControlSettings(
-            flow=make_flow(
-                flow, source="nowhere:1", target="nowhere:2", policy="identity", origins=tuple(self.world.clusters)
-            ),
-            aliases=tuple(self.world.clusters),
+            flow=make_flow(flow, policy="identity", origins=clusters),
+            aliases=clusters,
+            start="earliest",
             topics=(TOPIC,),
             sync_group_offsets_seconds=0,
             sync_group_offsets_reverse=flow in self.reverse,
             group_grace_seconds=0,
         )
-        scope = FlowScope.of(settings)
-        source, target = self.topics[flow.source], self.topics[flow.target]
-        sides = Sides(
-            source=GroupSide(alias=flow.source, groups=self.groups[flow.source], topics=source),
-            target=GroupSide(alias=flow.target, groups=self.groups[flow.target], topics=target),
-            clock=lambda: self.now,
+        source, target = (
+            GroupSide(alias=alias, groups=self.groups[alias], topics=self.topics[alias])
+            for alias in (flow.source, flow.target)
         )
-        store = CheckpointStore(flow=flow, documents=self.documents, clock=lambda: self.now)
-        chains = MapReads(chains=self.world.chains, stops=self.states.read)
-        return CheckpointRound(
-            scope=scope,
-            sides=sides,
-            store=store,
-            translator=OffsetTranslator(
-                chains=chains,
-                source_partition=scope.source_partition,
-                remote_partition=scope.remote_partition,
-                source_ends=source.ends,
-                source_partitions=source.partitions,
-                target_ends=target.ends,
-                source_log=source,
-                target_log=target,
-                counterpart=self.world.chains,
-                transactional=True,
-                from_earliest=True,
-                at_source=sides.ask_source_log,
-            ),
-            rereads=Rereads(offset_map=OffsetMap(chains), counterpart=OffsetMap(chains)),
-            sync=GroupSync(
-                scope=scope,
-                sides=sides,
-                store=store,
-                clock=lambda: self.now,
-                every_ms=0,
-                reverse=flow in self.reverse,
-                grace_ms=0,
-            ),
-            replication_factor=2,
+        return checkpoint_round(
+            settings,
+            Sides(source=source, target=target, clock=lambda: self.now),
+            documents=self.documents,
+            chains=MapReads(chains=self.world.chains, stops=self.states.read),
+            counterpart=self.world.chains,
+            target_log=self.topics[flow.target],
         )

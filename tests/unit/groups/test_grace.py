@@ -13,11 +13,9 @@ from mirrorless.config import load
 from mirrorless.groups.checkpoints import Direction
 from mirrorless.groups.ownership import members_stopped
 from mirrorless.ports.kafka import GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
-from mirrorless.scheduled.settings import GROUP_GRACE_SECONDS, ControlSettings, control_settings
+from mirrorless.scheduled.settings import GROUP_GRACE_SECONDS, control_settings
 from tests.support.chains import FLOW
-from tests.support.group_cluster import MemoryGroups, TwoClusters, settings
-
-ORDERS, REMOTE = ("orders", 0), ("us-east.orders", 0)
+from tests.support.group_cluster import ORDERS, REMOTE, MemoryGroups, TwoClusters, mirrored
 
 ROOT = Path(__file__).parents[3]
 ROUND_MS = 3_000
@@ -26,23 +24,11 @@ GRACE_MS = int(GROUP_GRACE_SECONDS * 1000)
 
 @pytest.fixture
 def world() -> TwoClusters:
-    """The shipped example, one way of its two: group sync for all groups."""
+    """The shipped example, one way of its two, with group sync for all groups; ten records are on both sides."""
     flow = load(ROOT / "replication.example.yaml").flow(str(FLOW))
-    return grown(control_settings(flow.control_settings("forward")))
-
-
-def grown(wanted: ControlSettings) -> TwoClusters:
-    """Ten records on both sides, with a marker after each five on the target."""
-    world = TwoClusters(wanted)
-    grow(world)
+    world = TwoClusters(control_settings(flow.control_settings("forward")))
+    world.grow(5, 5)
     return world
-
-
-def grow(world: TwoClusters) -> None:
-    """Ten more records, on both sides."""
-    for _ in range(2):
-        world.produce(world.lane(), -5)
-        world.replicate(world.lane())
 
 
 def rounds(world: TwoClusters, ms: int) -> None:
@@ -81,8 +67,7 @@ def test_an_application_that_has_committed_nothing_yet_is_not_moved_while_it_res
 
 
 def test_an_application_that_stands_where_the_flow_moved_it_is_not_moved_while_it_restarts(world: TwoClusters) -> None:
-    world.source.put("shop", ORDERS, 5)
-    world.act()
+    world.commit_and_act(5)
     assert offset(world.target, REMOTE) == 6
     world.target.members.add("shop")
     world.act()
@@ -96,8 +81,7 @@ def test_an_application_that_stands_where_the_flow_moved_it_is_not_moved_while_i
 
 
 def test_once_its_members_have_been_gone_for_the_grace_period_a_group_is_followed_again(world: TwoClusters) -> None:
-    world.source.put("shop", ORDERS, 5)
-    world.act()
+    world.commit_and_act(5)
     world.target.members.add("shop")
     world.act()
     world.source.put("shop", ORDERS, 10)
@@ -107,16 +91,14 @@ def test_once_its_members_have_been_gone_for_the_grace_period_a_group_is_followe
     assert offset(world.target, REMOTE) == 11
     assert world.document("shop").readiness == "ready"
 
-    grow(world)
-    world.source.put("shop", ORDERS, 15)
-    world.act()
+    world.grow(5, 5)
+    world.commit_and_act(15)
     assert offset(world.target, REMOTE) == 18
 
 
 def test_a_group_that_never_had_members_on_the_target_is_moved_in_the_same_round(world: TwoClusters) -> None:
     for upstream, downstream in ((5, 6), (10, 11)):
-        world.source.put("shop", ORDERS, upstream)
-        world.act()
+        world.commit_and_act(upstream)
         assert offset(world.target, REMOTE) == downstream
         assert world.document("shop").readiness == "ready"
         world.restart()
@@ -134,8 +116,7 @@ def test_a_group_that_was_on_the_target_before_the_flow_may_have_just_lost_its_m
 
 
 def test_a_group_whose_members_come_between_two_looks_of_a_round_waits_when_they_go(world: TwoClusters) -> None:
-    world.source.put("shop", ORDERS, 5)
-    world.act()
+    world.commit_and_act(5)
     world.source.put("shop", ORDERS, 10)
     looks: list[set[str]] = [set(), {"shop"}]
 
@@ -149,8 +130,7 @@ def test_a_group_whose_members_come_between_two_looks_of_a_round_waits_when_they
 
 
 def test_a_group_whose_members_come_just_before_the_commit_waits_when_they_go(world: TwoClusters) -> None:
-    world.source.put("shop", ORDERS, 5)
-    world.act()
+    world.commit_and_act(5)
     world.source.put("shop", ORDERS, 10)
     refusals = [GroupIsActive("only its members may commit")]
 
@@ -165,8 +145,7 @@ def test_a_group_whose_members_come_just_before_the_commit_waits_when_they_go(wo
 
 
 def test_members_that_come_back_begin_the_grace_period_anew(world: TwoClusters) -> None:
-    world.source.put("shop", ORDERS, 5)
-    world.act()
+    world.commit_and_act(5)
     world.source.put("shop", ORDERS, 10)
     for _ in range(3):
         world.target.members.add("shop")
@@ -177,8 +156,7 @@ def test_members_that_come_back_begin_the_grace_period_anew(world: TwoClusters) 
 
 
 def test_a_group_that_stays_as_it_is_costs_no_write(world: TwoClusters) -> None:
-    world.source.put("shop", ORDERS, 5)
-    world.act()
+    world.commit_and_act(5)
     for members in ({"shop"}, set[str]()):
         world.target.members = members
         world.act()
@@ -191,8 +169,7 @@ def test_a_group_that_stays_as_it_is_costs_no_write(world: TwoClusters) -> None:
 
 
 def test_a_group_whose_members_are_stopped_for_good_is_moved_in_the_next_round(world: TwoClusters) -> None:
-    world.source.put("shop", ORDERS, 5)
-    world.act()
+    world.commit_and_act(5)
     world.target.members.add("shop")
     world.act()
     world.source.put("shop", ORDERS, 10)
@@ -208,8 +185,7 @@ def test_a_group_whose_members_are_stopped_for_good_is_moved_in_the_next_round(w
 
 
 def test_an_operators_word_moves_no_group_that_has_members(world: TwoClusters) -> None:
-    world.source.put("shop", ORDERS, 5)
-    world.act()
+    world.commit_and_act(5)
     world.target.members.add("shop")
     world.act()
     world.source.put("shop", ORDERS, 10)
@@ -224,8 +200,7 @@ def test_an_operators_word_moves_no_group_that_has_members(world: TwoClusters) -
 
 def test_a_group_that_this_flow_did_not_make_is_moved_once_its_members_are_stopped_for_good(world: TwoClusters) -> None:
     world.target.offsets["shop"] = {}
-    world.source.put("shop", ORDERS, 10)
-    world.act()
+    world.commit_and_act(10)
     stopped_for_good(world, "forward")
     world.act()
     assert offset(world.target, REMOTE) == 11
@@ -236,7 +211,7 @@ def test_a_group_that_this_flow_did_not_make_is_moved_once_its_members_are_stopp
 
 def returning() -> TwoClusters:
     """A group has gone over, and has read more there; members of it have been seen on the source."""
-    world = grown(settings(sync=2, reverse=True, grace=GROUP_GRACE_SECONDS))
+    world = mirrored(5, 5, sync=2, reverse=True, grace=GROUP_GRACE_SECONDS)
     world.source.put("shop", ORDERS, 5)
     world.source.members.add("shop")
     world.act()
@@ -262,10 +237,10 @@ def test_the_way_back_waits_for_members_that_come_back_with_their_cluster(*, lef
     if left_before:
         world.source.members.clear()
         world.act()
-    world.source.silent = world.source_topics.silent = True
+    world.silence_source()
     rounds(world, 2 * GRACE_MS)
     world.source.members.clear()
-    world.source.silent = world.source_topics.silent = False
+    world.silence_source(silent=False)
 
     rounds(world, GRACE_MS)
     assert offset(world.source, ORDERS) == 5
@@ -274,13 +249,12 @@ def test_the_way_back_waits_for_members_that_come_back_with_their_cluster(*, lef
 
 
 def test_a_group_without_members_on_the_source_returns_in_the_same_round() -> None:
-    world = grown(settings(sync=2, reverse=True, grace=GROUP_GRACE_SECONDS))
-    world.source.put("shop", ORDERS, 5)
-    world.act()
-    world.source.silent = world.source_topics.silent = True
+    world = mirrored(5, 5, sync=2, reverse=True, grace=GROUP_GRACE_SECONDS)
+    world.commit_and_act(5)
+    world.silence_source()
     world.act()
     world.target.put("shop", REMOTE, 11)
-    world.source.silent = world.source_topics.silent = False
+    world.silence_source(silent=False)
     world.now += 60_000  # a cluster that did not answer is not called for a while
 
     world.act()

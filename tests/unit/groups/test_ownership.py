@@ -14,23 +14,7 @@ from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.groups.ownership import ClaimedOffsets, Move, NotMovable, claim_of, plan_move_back
 from mirrorless.ports.kafka import OffsetAndMetadata
 from tests.support.chains import FLOW
-from tests.support.group_cluster import TwoClusters, settings
-
-ORDERS, REMOTE = ("orders", 0), ("us-east.orders", 0)
-
-
-def mirrored(*sizes: int, **options: object) -> TwoClusters:
-    """Two clusters with one lane, replicated event by event: a marker after each downstream."""
-    world = TwoClusters(settings(sync=3, **options))  # type: ignore[arg-type]  # passed through
-    grow(world, *sizes)
-    return world
-
-
-def grow(world: TwoClusters, *sizes: int) -> None:
-    """More records, on both sides."""
-    for size in sizes:
-        world.produce(world.lane(), -size)
-        world.replicate(world.lane())
+from tests.support.group_cluster import ORDERS, REMOTE, TwoClusters, mirrored
 
 
 def there(world: TwoClusters) -> int:
@@ -47,11 +31,10 @@ def independent(world: TwoClusters, offset: int) -> None:
 
 
 def test_another_application_with_the_groups_name_is_not_moved_when_its_members_leave() -> None:
-    world = mirrored(5, 5)
+    world = mirrored(5, 5, sync=3)
     independent(world, 2)
     world.target.members.add("shop")
-    world.source.put("shop", ORDERS, 10)
-    world.act()
+    world.commit_and_act(10)
     assert world.document("shop").readiness == "active_on_target"
 
     world.target.members.clear()
@@ -67,7 +50,7 @@ def test_another_application_with_the_groups_name_is_not_moved_when_its_members_
 
 def test_another_application_gets_no_offset_on_a_partition_where_it_has_none() -> None:
     """It begins there where its own `auto.offset.reset` says."""
-    world = mirrored(5)
+    world = mirrored(5, sync=3)
     more = world.lane(partition=1)
     world.produce(more, -5)
     world.replicate(more)
@@ -82,29 +65,26 @@ def test_another_application_gets_no_offset_on_a_partition_where_it_has_none() -
 
 def test_another_application_at_the_very_same_place_is_not_taken_for_the_group() -> None:
     """Both have read everything; equal offsets prove nothing."""
-    world = mirrored(5)
+    world = mirrored(5, sync=3)
     independent(world, 5)
     world.source.put("shop", ORDERS, 5)
     for _ in range(2):
         world.act()
     assert world.document("shop").readiness == "independent"
 
-    grow(world, 5)
-    world.source.put("shop", ORDERS, 10)
-    world.act()
+    world.grow(5)
+    world.commit_and_act(10)
 
     assert there(world) == 5
 
 
 def test_a_group_that_read_on_by_itself_on_the_target_is_not_moved() -> None:
     """It began at this flow's offset. Without a way back it is one more application from then on."""
-    world = mirrored(5, 5, 5)
-    world.source.put("shop", ORDERS, 3)
-    world.act()
+    world = mirrored(5, 5, 5, sync=3)
+    world.commit_and_act(3)
     world.read(world.target, "shop", world.lane(), 3)
-    world.source.put("shop", ORDERS, 15)
 
-    world.act()
+    world.commit_and_act(15)
 
     assert there(world) == 7
     assert world.document("shop").readiness == "independent"
@@ -112,7 +92,7 @@ def test_a_group_that_read_on_by_itself_on_the_target_is_not_moved() -> None:
 
 def test_the_way_back_does_not_make_another_application_the_groups_own() -> None:
     """It is behind the group on the source, so there is nothing to carry back: that is no sign of a return."""
-    world = mirrored(5, 5, reverse=True)
+    world = mirrored(5, 5, reverse=True, sync=3)
     independent(world, 2)
     world.source.put("shop", ORDERS, 10)
 
@@ -124,27 +104,23 @@ def test_the_way_back_does_not_make_another_application_the_groups_own() -> None
 
 
 def test_another_applications_offsets_are_handed_over_by_deleting_them() -> None:
-    world = mirrored(5, 5)
+    world = mirrored(5, 5, sync=3)
     independent(world, 2)
-    world.source.put("shop", ORDERS, 7)
-    world.act()
+    world.commit_and_act(7)
     del world.target.offsets["shop"]
 
     world.act()
     assert world.document("shop").readiness == "ready"
-    world.source.put("shop", ORDERS, 9)
-    world.act()
+    world.commit_and_act(9)
 
     assert world.target.commits == [("shop", REMOTE, None, 8), ("shop", REMOTE, 8, 10)]
 
 
 def test_without_group_sync_no_group_is_independent() -> None:
-    world = TwoClusters(settings())
-    grow(world, 5)
+    world = mirrored(5)
     independent(world, 2)
-    world.source.put("shop", ORDERS, 5)
 
-    world.act()
+    world.commit_and_act(5)
 
     assert world.document("shop").readiness == "behind"
 
@@ -154,37 +130,32 @@ def test_without_group_sync_no_group_is_independent() -> None:
 
 def test_a_consumer_that_only_passed_a_marker_is_still_followed() -> None:
     """It was started on the target and found no record; its position is behind the transaction's marker."""
-    world = mirrored(5)
-    world.source.put("shop", ORDERS, 5)
-    world.act()
+    world = mirrored(5, sync=3)
+    world.commit_and_act(5)
     assert world.read(world.target, "shop", world.lane()) == []
     assert there(world) == 6
 
-    grow(world, 5)
-    world.source.put("shop", ORDERS, 8)
-    world.act()
+    world.grow(5)
+    world.commit_and_act(8)
 
     assert world.target.commits == [("shop", REMOTE, None, 5), ("shop", REMOTE, 6, 9)]
 
 
 def test_a_consumer_that_passed_a_marker_and_a_record_is_not() -> None:
-    world = mirrored(5, 1)
-    world.source.put("shop", ORDERS, 5)
-    world.act()
+    world = mirrored(5, 1, sync=3)
+    world.commit_and_act(5)
     assert len(world.read(world.target, "shop", world.lane())) == 1
     world.source.put("shop", ORDERS, 6)
 
-    grow(world, 5)
-    world.source.put("shop", ORDERS, 8)
-    world.act()
+    world.grow(5)
+    world.commit_and_act(8)
 
     assert there(world) == 8
 
 
 def test_a_group_goes_there_and_back_and_there_again() -> None:
-    world = mirrored(5, 5, reverse=True)
-    world.source.put("shop", ORDERS, 3)
-    world.act()
+    world = mirrored(5, 5, reverse=True, sync=3)
+    world.commit_and_act(3)
     world.read(world.target, "shop", world.lane(), 4)
     world.act()
     assert world.source.offsets["shop"][ORDERS].offset == 7
@@ -198,21 +169,19 @@ def test_a_group_goes_there_and_back_and_there_again() -> None:
 
 def test_a_group_whose_source_was_ahead_of_it_on_the_way_back_goes_there_again() -> None:
     """The source was lost with records that the group had read there, and that came again on the target in part."""
-    world = mirrored(5, reverse=True)
+    world = mirrored(5, reverse=True, sync=3)
     world.produce(world.lane(), -5)
-    world.source.put("shop", ORDERS, 9)
-    world.act()
+    world.commit_and_act(9)
     world.replicate(world.lane())
-    world.source.silent = world.source_topics.silent = True
+    world.silence_source()
     world.target.put("shop", REMOTE, 8)
     world.now += 60_000
     world.act()
-    world.source.silent = world.source_topics.silent = False
+    world.silence_source(silent=False)
     world.now += 60_000
     world.act()
 
-    world.source.put("shop", ORDERS, 10)
-    world.act()
+    world.commit_and_act(10)
     world.act()
 
     assert there(world) == 11
@@ -224,9 +193,8 @@ def test_a_commit_of_unknown_outcome_leaves_the_group_the_flows_own(
     *, applied: bool, end: Callable[[str], BaseException]
 ) -> None:
     """Each commit is recorded before it is made, beside the offset that it replaces."""
-    world = mirrored(5, 5)
-    world.source.put("shop", ORDERS, 1)
-    world.act()
+    world = mirrored(5, 5, sync=3)
+    world.commit_and_act(1)
     commit = world.target.commit
 
     def fail(*arguments: object) -> None:
@@ -242,8 +210,7 @@ def test_a_commit_of_unknown_outcome_leaves_the_group_the_flows_own(
         except KeyboardInterrupt:
             world.restart()
     world.target.commit = commit  # type: ignore[method-assign]  # the cluster answers again
-    world.source.put("shop", ORDERS, 4)
-    world.act()
+    world.commit_and_act(4)
 
     assert there(world) == 4
     assert world.document("shop").readiness == "ready"
@@ -251,7 +218,7 @@ def test_a_commit_of_unknown_outcome_leaves_the_group_the_flows_own(
 
 def test_a_commit_that_comes_through_late_leaves_the_group_the_flows_own() -> None:
     """The client gave it up, and the broker made it after the round."""
-    world = mirrored(5, 5)
+    world = mirrored(5, 5, sync=3)
     world.source.put("shop", ORDERS, 1)
     commit = world.target.commit
 
@@ -262,24 +229,22 @@ def test_a_commit_that_comes_through_late_leaves_the_group_the_flows_own() -> No
     world.act()
     world.target.commit = commit  # type: ignore[method-assign]  # the cluster answers again
     world.target.put("shop", REMOTE, 1)
-    world.source.put("shop", ORDERS, 4)
-    world.act()
+    world.commit_and_act(4)
 
     assert there(world) == 4
 
 
 def test_a_record_of_own_offsets_has_two_of_a_partition_at_most() -> None:
-    world = mirrored(5, 5)
+    world = mirrored(5, 5, sync=3)
     for upstream in range(1, 10):
-        world.source.put("shop", ORDERS, upstream)
-        world.act()
+        world.commit_and_act(upstream)
 
     assert world.document("shop").own == {"orders": {0: (9, 10)}}
 
 
 def test_many_groups_without_news_cost_no_write() -> None:
     """Independent ones too, and those whose consumers only passed a marker."""
-    world = mirrored(5)
+    world = mirrored(5, sync=3)
     for number in range(5):
         world.source.put(f"other-{number}", ORDERS, 5)
         world.target.put(f"other-{number}", REMOTE, number)
@@ -312,13 +277,12 @@ def claimed(world: TwoClusters, **offsets: int) -> None:
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_group_that_a_reconcile_brought_back_goes_there_again(reverse: bool) -> None:  # noqa: FBT001 -- a parameter of the test
-    world = mirrored(5, 5, reverse=reverse)
-    world.source.put("shop", ORDERS, 3)
-    world.act()
-    world.source.silent = world.source_topics.silent = True
+    world = mirrored(5, 5, reverse=reverse, sync=3)
+    world.commit_and_act(3)
+    world.silence_source()
     world.target.put("shop", REMOTE, 8)
     world.act()
-    world.source.silent = world.source_topics.silent = False
+    world.silence_source(silent=False)
     claimed(world, offsets=8)
     world.source.put("shop", ORDERS, 9)
     world.now += 60_000
@@ -332,10 +296,9 @@ def test_a_group_that_a_reconcile_brought_back_goes_there_again(reverse: bool) -
 
 def test_what_a_reconcile_did_not_carry_back_is_claimed_for_the_flows_own_groups_alone() -> None:
     """Another application's offset that lies before the group's needs no carrying back either."""
-    world = mirrored(5, 5)
+    world = mirrored(5, 5, sync=3)
     independent(world, 2)
-    world.source.put("shop", ORDERS, 9)
-    world.act()
+    world.commit_and_act(9)
     claim = ClaimedOffsets(group="shop", direction="forward", offsets={}, reached={"orders": {0: 2}})
     world.documents.write(FLOW, {claim.key: msgspec.json.encode(claim)})
     world.now += 60_000
@@ -348,7 +311,7 @@ def test_what_a_reconcile_did_not_carry_back_is_claimed_for_the_flows_own_groups
 
 def test_groups_of_a_version_before_are_followed_where_it_left_them() -> None:
     """Its documents have no record of own offsets, and what they say was committed."""
-    world = mirrored(5, 5)
+    world = mirrored(5, 5, sync=3)
     for group in ("shop", "other"):
         world.source.put(group, ORDERS, 3)
     world.target.put("other", REMOTE, 1)
