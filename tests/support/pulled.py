@@ -209,6 +209,12 @@ class PullFunction:
         self.replicator = self.there.environment(writer="pull.0")
         self.epochs = MemoryEpochs(self.there)
 
+    def run(self) -> PullReport:
+        """A run that has the shard."""
+        report = self.invoke()
+        assert report is not None
+        return report
+
     def invoke(self) -> PullReport | None:
         """What its handler does; None where another run has the shard."""
         there, begins = self.there, self.there.now

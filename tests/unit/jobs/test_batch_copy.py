@@ -61,7 +61,7 @@ class MemoryLogs:
     """Implements `LaneLog` and, under `batches`, `BatchLog` over the source of a world."""
 
     there: World
-    chance: random.Random
+    chance: random.Random = field(default_factory=lambda: random.Random(6))  # noqa: S311  no secret
     old_below: int = 0
     """Batches below this upstream offset have an old format."""
     read_by_client: list[int] = field(default_factory=list)
@@ -164,6 +164,12 @@ def a_world(*batches: RecordBatch, offsets: list[int]) -> World:
     return there
 
 
+def tens(first: int, following: int) -> World:
+    """All offsets, in batches of ten records."""
+    batches = [batch_of(records(*range(at, at + 10))) for at in range(first, following, 10)]
+    return a_world(*batches, offsets=list(range(first, following)))
+
+
 def runs_of(there: World) -> list[Run]:
     return [link for link in there.chains.of(lane()) if isinstance(link, Run) and link.records]
 
@@ -226,7 +232,7 @@ def test_what_passes_what_is_packed_anew_and_both_ends_of_a_range_are_exact() ->
     ]
     there = a_world(*batches, offsets=offsets[5:])
 
-    logs = MemoryLogs(there, random.Random(1))  # noqa: S311  see above
+    logs = MemoryLogs(there)
     result = copy_of(logs, (5, 33), choice=EngineChoice()).run()
 
     assert (result.state, result.records, result.position) == ("done", 5 + 5 + 10 + 3, 33)
@@ -237,8 +243,8 @@ def test_what_passes_what_is_packed_anew_and_both_ends_of_a_range_are_exact() ->
 
 
 def test_a_log_that_begins_in_an_old_format_goes_by_records_and_counts_what_passed() -> None:
-    there = a_world(*(batch_of(records(*range(at, at + 10))) for at in range(0, 60, 10)), offsets=list(range(60)))
-    logs = MemoryLogs(there, random.Random(2), old_below=20)  # noqa: S311  see above
+    there = tens(0, 60)
+    logs = MemoryLogs(there, old_below=20)
     copy = copy_of(logs, (0, 60), choice=EngineChoice())
 
     result = copy.run()
@@ -250,8 +256,8 @@ def test_a_log_that_begins_in_an_old_format_goes_by_records_and_counts_what_pass
 
 def test_the_pace_of_a_lane_whose_log_begins_above_zero_is_that_of_its_records() -> None:
     """To pass over what retention has deleted is no copying: it counted from the clock's zero, as hours."""
-    there = a_world(*(batch_of(records(*range(at, at + 10))) for at in range(500, 560, 10)), offsets=[*range(500, 560)])
-    copy = copy_of(MemoryLogs(there, random.Random(4)), (500, 560), choice=EngineChoice())  # noqa: S311  see above
+    there = tens(500, 560)
+    copy = copy_of(MemoryLogs(there), (500, 560), choice=EngineChoice())
     noted = list[tuple[int, float]]()
 
     def copied(_: EngineChoice, offsets: int, __: int, seconds: float) -> None:
@@ -268,8 +274,8 @@ def test_the_pace_of_a_lane_whose_log_begins_above_zero_is_that_of_its_records()
 
 def test_an_engine_that_is_tried_in_between_leaves_one_chain() -> None:
     """Whoever goes on reads the position anew: what it remembers is from before the other one's transactions."""
-    there = a_world(*(batch_of(records(*range(at, at + 10))) for at in range(0, 90, 10)), offsets=list(range(90)))
-    logs = MemoryLogs(there, random.Random(3))  # noqa: S311  see above
+    there = tens(0, 90)
+    logs = MemoryLogs(there)
     choice = EngineChoice(budget=1)
     copy = copy_of(logs, (0, 90), choice=choice)
     taken = Counter[str]()
@@ -307,38 +313,38 @@ by_both = pytest.mark.parametrize("engine", ["batches", "records"])
 @pytest.mark.parametrize("known", [True, False], ids=["epochs known", "copied by a mapping"])
 @pytest.mark.parametrize(("at", "until"), [(20, 60), (20, 41), (30, 80), (0, 50)])
 def test_a_log_that_was_cut_off_and_written_on_is_refused_and_the_advice_loses_and_doubles_nothing(
-    at: int, until: int, engine: str, *, known: bool
+    at: int, until: int, engine: Engine, *, known: bool
 ) -> None:
-    there = a_world(*(batch_of(records(*range(n, n + 10))) for n in range(0, 40, 10)), offsets=list(range(40)))
-    logs = MemoryLogs(there, random.Random(6))  # noqa: S311  see above
+    there = tens(0, 40)
+    logs = MemoryLogs(there)
     if known:
-        copy_of(logs, (0, 40), choice=EngineChoice(engine=engine)).run()  # type: ignore[arg-type]  # one of its own
+        copy_of(logs, (0, 40), choice=EngineChoice(engine=engine)).run()
     else:
         for n in range(0, 40, 10):
             there.environment().replicate(there.batch(p0=list(range(n, n + 10))), request="", deadline=lambda: 9.0)
     write_on(there, at, *others(*range(at, until)))
 
     with pytest.raises(ChainBroken, match=r"is not the log that was copied up to") as refused:
-        copy_of(logs, (0, until), choice=EngineChoice(engine=engine)).run()  # type: ignore[arg-type]  # same
+        copy_of(logs, (0, until), choice=EngineChoice(engine=engine)).run()
 
     assert there.visible() == list(range(40))
     assert f"--to {at or 'earliest'} " in refused.value.hint
-    head = there.chains.heads([lane()])[lane()]
+    head = there.head()
     reset = plan_reset(lane(), head, LaneState(), at, reason="as advised", now=there.now)
     assert reset.loss is None
     there.chains.reset(reset.link)
-    copy_of(logs, (0, until), choice=EngineChoice(engine=engine)).run()  # type: ignore[arg-type]  # same
+    copy_of(logs, (0, until), choice=EngineChoice(engine=engine)).run()
     assert there.visible() == [*range(40), *(1_000 + n for n in range(at, until))]
 
 
 @by_both
 def test_a_log_that_is_cut_off_while_a_job_reads_it_is_not_read_on(
-    engine: str, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its try fails when the log shows it, and the next one begins with a look."""
-    there = a_world(*(batch_of(records(*range(n, n + 10))) for n in range(0, 40, 10)), offsets=list(range(40)))
-    logs = MemoryLogs(there, random.Random(6))  # noqa: S311  see above
-    copy = copy_of(logs, (0, 60), choice=EngineChoice(engine=engine, budget=1))  # type: ignore[arg-type]  # one of its own
+    there = tens(0, 40)
+    logs = MemoryLogs(there)
+    copy = copy_of(logs, (0, 60), choice=EngineChoice(engine=engine, budget=1))
     calls = 0
 
     def cut(_: Step) -> None:
@@ -356,33 +362,33 @@ def test_a_log_that_is_cut_off_while_a_job_reads_it_is_not_read_on(
 
 
 @by_both
-def test_a_topic_that_was_made_anew_is_refused_though_its_epoch_is_the_same(engine: str) -> None:
-    there = a_world(*(batch_of(records(*range(n, n + 10))) for n in range(0, 40, 10)), offsets=list(range(40)))
-    logs = MemoryLogs(there, random.Random(6))  # noqa: S311  see above
-    copy_of(logs, (0, 40), choice=EngineChoice(engine=engine)).run()  # type: ignore[arg-type]  # one of its own
+def test_a_topic_that_was_made_anew_is_refused_though_its_epoch_is_the_same(engine: Engine) -> None:
+    there = tens(0, 40)
+    logs = MemoryLogs(there)
+    copy_of(logs, (0, 40), choice=EngineChoice(engine=engine)).run()
     there.source[0] = others(*range(80))
     there.batches[0] = [batch_of([each]) for each in there.source[0]]
 
     with pytest.raises(ChainBroken, match="From 0 on") as refused:
-        copy_of(logs, (0, 80), choice=EngineChoice(engine=engine)).run()  # type: ignore[arg-type]  # same
+        copy_of(logs, (0, 80), choice=EngineChoice(engine=engine)).run()
 
     assert "--to earliest " in refused.value.hint
 
 
 @by_both
-def test_a_new_leader_with_all_of_the_log_is_read_on(engine: str) -> None:
-    there = a_world(*(batch_of(records(*range(n, n + 10))) for n in range(0, 40, 10)), offsets=list(range(40)))
-    logs = MemoryLogs(there, random.Random(6))  # noqa: S311  see above
-    copy_of(logs, (0, 25), choice=EngineChoice(engine=engine)).run()  # type: ignore[arg-type]  # one of its own
+def test_a_new_leader_with_all_of_the_log_is_read_on(engine: Engine) -> None:
+    there = tens(0, 40)
+    logs = MemoryLogs(there)
+    copy_of(logs, (0, 25), choice=EngineChoice(engine=engine)).run()
     there.epochs[0] = [(0, 0), (3, 30), (5, 40)]
 
-    copy_of(logs, (0, 40), choice=EngineChoice(engine=engine)).run()  # type: ignore[arg-type]  # same
+    copy_of(logs, (0, 40), choice=EngineChoice(engine=engine)).run()
 
     assert there.visible() == list(range(40))
     there.assert_invariants()
 
 
-@pytest.mark.parametrize("engine", ["batches", "records"])
+@by_both
 @pytest.mark.parametrize("cause", ["", "DAMAGED"])
 @pytest.mark.parametrize("following", [6, 9])
 def test_a_damaged_batch_stops_the_copy_until_an_order_leaves_it_out(
@@ -393,7 +399,7 @@ def test_a_damaged_batch_stops_the_copy_until_an_order_leaves_it_out(
         {0: records(*range(9))}, batches={0: [batch_of(records(*each)) for each in ((0, 1, 2), (3, 4, 5), (6, 7, 8))]}
     )
     there.damaged[0] = (following - 3, following)
-    logs = MemoryLogs(there, random.Random(3))  # noqa: S311 -- no secret
+    logs = MemoryLogs(there)
     copy = copy_of(logs, (0, 9), choice=EngineChoice(engine=engine))
 
     stopped = copy.run()
@@ -411,7 +417,7 @@ def test_a_damaged_batch_stops_the_copy_until_an_order_leaves_it_out(
     (loss,) = there.ledger.read(lane())
     assert (loss.first, loss.next, loss.cause) == (following - 3, following, "quarantined")
     assert "checksum" in loss.detail
-    assert there.chains.beside().heads([lane()])[lane()].position == 9
+    assert there.head().position == 9
 
 
 ONE_MB = PassTerms(max_message_bytes=1 << 20)
@@ -433,33 +439,24 @@ def after(choice: EngineChoice, *rates: float) -> list[Engine]:
 
 
 @pytest.mark.parametrize(
-    ("records", "size", "engine"),
-    [(250, 1_000, "batches"), (150, 100, "batches"), (15, 1_000, "records"), (1, 1_000, "records")],
+    ("records", "size", "lanes", "batches", "engine"),
+    [
+        (250, 1_000, 1, None, "batches"),
+        (150, 100, 1, None, "batches"),
+        (15, 1_000, 1, None, "records"),
+        (15, 1_000, 2, None, "batches"),  # where other lanes share its requests
+        (1, 1_000, 1, None, "records"),
+        (1, 1_000, 1, 100, "batches"),  # too few to open another producer
+    ],
 )
-def test_large_batches_pass_and_those_of_a_few_records_are_left_to_the_client(
-    records: int, size: int, engine: Engine
+def test_large_batches_pass_and_many_of_a_few_records_are_left_to_the_client(
+    records: int, size: int, lanes: int, batches: int | None, engine: Engine
 ) -> None:
-    choice = EngineChoice()
+    choice = EngineChoice(lanes=lanes)
 
-    choice.seen(a_chunk(records, size), ONE_MB)
+    choice.seen(a_chunk(records, size)[:batches], ONE_MB)
 
     assert choice.engine == engine
-
-
-def test_small_batches_pass_where_other_lanes_share_their_requests() -> None:
-    choice = EngineChoice(lanes=2)
-
-    choice.seen(a_chunk(15, 1_000), ONE_MB)
-
-    assert choice.engine == "batches"
-
-
-def test_a_few_batches_are_no_reason_to_open_another_producer() -> None:
-    choice = EngineChoice()
-
-    choice.seen(a_chunk(1, 1_000)[:100], ONE_MB)
-
-    assert choice.engine == "batches"
 
 
 def test_what_the_client_would_have_saved_adds_up_over_small_chunks() -> None:

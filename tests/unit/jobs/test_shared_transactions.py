@@ -219,24 +219,27 @@ def test_only_some_lanes_have_the_kafka_client_at_a_time_and_the_others_keep_the
     assert most == [CLIENTS]
 
 
+def in_small_batches(count: int, *, partitions: int = 1, largest: int) -> World:
+    """So many records in each partition, in batches of a few."""
+    there = World({partition: records(*range(count)) for partition in range(partitions)})
+    chance = random.Random(1)  # noqa: S311  no secret
+    there.batches = {partition: in_batches(found, chance, largest=largest) for partition, found in there.source.items()}
+    return there
+
+
 def test_a_lane_that_no_other_shares_with_counts_as_alone() -> None:
     """Alone in its requests it may be cheaper by the Kafka client."""
-    there = World({0: records(*range(40))})
-    there.batches = {0: list(in_batches(records(*range(40)), random.Random(1), largest=7))}  # noqa: S311  no secret
+    there = in_small_batches(40, largest=7)
     choice = EngineChoice(lanes=6)
 
-    copy_of(MemoryLogs(there, random.Random(1)), (0, 40), choice=choice, shared=Task().shared).run()  # noqa: S311  no secret
+    copy_of(MemoryLogs(there), (0, 40), choice=choice, shared=Task().shared).run()
 
     assert choice.lanes == 1
 
 
 def test_lanes_that_share_their_requests_are_counted() -> None:
     """By all of them together they are slow or not."""
-    there = World({partition: records(*range(40)) for partition in range(3)})
-    there.batches = {
-        partition: list(in_batches(records(*range(40)), random.Random(1), largest=7))  # noqa: S311  no secret
-        for partition in range(3)
-    }
+    there = in_small_batches(40, partitions=3, largest=7)
     choices = [EngineChoice(budget=REQUEST_BYTES) for _ in range(3)]
     shared = SharedTransactions(
         replicator=there.environment(job="backfill-1"), request="backfill-1", deadline=lambda: deadline_in(60)
@@ -252,7 +255,7 @@ def test_lanes_that_share_their_requests_are_counted() -> None:
             yield
 
     def copy(partition: int) -> CopyResult:
-        logs = MemoryLogs(there, random.Random(partition))  # noqa: S311  no secret
+        logs = MemoryLogs(there)
         return copy_of(logs, (0, 40), choice=choices[partition], partition=partition, shared=shared).run()
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(3) as pool:
@@ -265,11 +268,7 @@ def test_lanes_that_share_their_requests_are_counted() -> None:
 
 
 def test_a_lane_reads_its_head_once_however_many_transactions_it_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = World({partition: records(*range(60)) for partition in range(2)})
-    there.batches = {
-        partition: list(in_batches(records(*range(60)), random.Random(1), largest=1))  # noqa: S311  no secret
-        for partition in range(2)
-    }
+    there = in_small_batches(60, partitions=2, largest=1)
     shared = SharedTransactions(
         replicator=there.environment(job="backfill-1"), request="backfill-1", deadline=lambda: deadline_in(60)
     )
@@ -282,7 +281,7 @@ def test_a_lane_reads_its_head_once_however_many_transactions_it_shares(monkeypa
         return leased
 
     def copy(partition: int) -> CopyResult:
-        logs, choice = MemoryLogs(there, random.Random(1)), EngineChoice(budget=1)  # noqa: S311  no secret
+        logs, choice = MemoryLogs(there), EngineChoice(budget=1)
         lane = copy_of(logs, (0, 60), choice=choice, partition=partition, shared=shared)
         together.wait(SECONDS)
         return lane.run()
@@ -298,8 +297,7 @@ def test_a_lane_reads_its_head_once_however_many_transactions_it_shares(monkeypa
 
 def test_a_lane_whose_twin_was_faster_by_one_offset_goes_on_behind_it() -> None:
     """What it remembers of itself is from before."""
-    there = World({0: records(*range(40))})
-    there.batches = {0: list(in_batches(records(*range(40)), random.Random(1), largest=1))}  # noqa: S311  no secret
+    there = in_small_batches(40, largest=1)
     twin, calls = there.environment(job="backfill-1"), list[int]()
 
     def faster(_: SharedTransactions, batch: Batch, *, examined: bool) -> BatchOutcome:
@@ -311,7 +309,7 @@ def test_a_lane_whose_twin_was_faster_by_one_offset_goes_on_behind_it() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SharedTransactions, "replicate", faster)
-        logs, choice = MemoryLogs(there, random.Random(1)), EngineChoice(budget=1)  # noqa: S311  no secret
+        logs, choice = MemoryLogs(there), EngineChoice(budget=1)
         found = copy_of(logs, (0, 40), choice=choice, shared=Task().shared).run()
 
     assert (found.state, found.position, sorted(set(calls)) == calls) == ("done", 40, True)

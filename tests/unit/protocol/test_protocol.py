@@ -901,7 +901,7 @@ def test_an_order_is_kept_by_an_event_that_began_before_it_and_takes_longer_than
 
     assert {place: stop.reason for place, stop in slow.result.stopped.items()} == {(TOPIC, p): "held" for p in kept}
     assert [there.visible(p) for p in (0, 1)] == [[] if p in kept else at for p, at in enumerate(([1, 2, 5], [0, 3]))]
-    assert len(there.cluster.requests) == 2 - len(kept), "one batch for each lane"
+    assert order != "none" or len(there.cluster.requests) == 2, "one batch for each lane"
     assert order != "fence" or not there.states.states, "nothing is written for a lane"
     there.states.lift(lane().flow)
     there.states.resume(lane())

@@ -43,9 +43,15 @@ def run(pulling: PullFunction) -> list[str]:
     there.now += 61_000
     if pulling.raw:
         there.batches = {p: in_batches(found, random.Random(2), thinned=0.0) for p, found in there.source.items()}  # noqa: S311 -- no secret
-    report = pulling.invoke()
-    assert report is not None
-    return report.troubles
+    return pulling.run().troubles
+
+
+def copied(there: World | None = None, *, raw: bool) -> tuple[World, PullFunction]:
+    """A log of ten records, if no other is given, of which all have been copied."""
+    there = there or world(10)
+    pulling = function(there, raw=raw)
+    run(pulling)
+    return there, pulling
 
 
 def stop_of(there: World, partition: int = 0) -> Stop:
@@ -60,7 +66,7 @@ def carry_out_advice(there: World, partition: int = 0) -> None:
         rf"`mirrorless lanes reset '.*' orders {partition} --to (\d+) .*--execute`", stop_of(there, partition).detail
     )
     assert printed is not None
-    state, head = there.states.states[lane(partition)], there.chains.heads([lane(partition)])[lane(partition)]
+    state, head = there.states.states[lane(partition)], there.head(partition)
     plan = plan_reset(lane(partition), head, state, int(printed[1]), reason="as advised", now=there.now)
     if plan.loss is not None:
         there.ledger.note(plan.loss)
@@ -120,9 +126,7 @@ def test_a_lane_that_is_followed_while_its_log_is_cut_off_below_stops_within_sec
 
 @both
 def test_a_log_that_parts_stays_stopped_when_it_is_resumed_without_a_reset(*, raw: bool) -> None:
-    there = world(10)
-    pulling = function(there, raw=raw)
-    run(pulling)
+    there, pulling = copied(raw=raw)
     there.cut_off(0, 5, *others(*range(5, 12)))
     run(pulling)
     there.states.resume(lane())
@@ -135,9 +139,7 @@ def test_a_log_that_parts_stays_stopped_when_it_is_resumed_without_a_reset(*, ra
 
 @both
 def test_a_stop_for_another_reason_stands_until_it_is_lifted(*, raw: bool) -> None:
-    there = world(10)
-    pulling = function(there, raw=raw)
-    run(pulling)
+    there, pulling = copied(raw=raw)
     there.cut_off(0, 5, *others(*range(5, 12)))
     held = Stop(reason="held", upstream_offset=10, detail="as ordered", at=there.now)
     there.states.stop(lane(), held)
@@ -163,9 +165,7 @@ def test_a_new_leader_that_has_all_of_the_log_changes_nothing(*, raw: bool) -> N
 
 
 def test_markers_of_another_leader_behind_the_last_record_are_no_sign_of_another_log() -> None:
-    there = World({0: records(0, 2, 4)})  # a marker stands at each odd offset
-    pulling = function(there, raw=False)
-    run(pulling)
+    there, pulling = copied(World({0: records(0, 2, 4)}), raw=False)  # a marker stands at each odd offset
     there.epochs[0] = [(0, 0), (2, 5)]
     there.source[0] += records(6, 8)
 
@@ -174,9 +174,7 @@ def test_markers_of_another_leader_behind_the_last_record_are_no_sign_of_another
 
 
 def test_a_record_in_the_place_of_a_lost_marker_is_not_passed_over() -> None:
-    there = World({0: records(0, 2, 4)})
-    pulling = function(there, raw=False)
-    run(pulling)
+    there, pulling = copied(World({0: records(0, 2, 4)}), raw=False)
     there.cut_off(0, 5, *others(5, 6, 8))
 
     run(pulling)
@@ -208,9 +206,7 @@ def test_a_log_whose_epochs_fell_is_another_one(*, raw: bool) -> None:
 
 @both
 def test_a_lane_without_a_leader_is_not_read_until_it_is_known_to_be_the_same(*, raw: bool) -> None:
-    there = world(10)
-    pulling = function(there, raw=raw)
-    run(pulling)
+    there, pulling = copied(raw=raw)
     there.source[0] += records(10, 11)
     pulling.epochs.leaderless.add(("orders", 0))
     run(pulling)
@@ -257,7 +253,7 @@ def test_nothing_of_a_topic_that_was_made_anew_is_read_behind_the_old_one(count:
     assert there.states.states[lane()].stop is None
 
     # `topics` has stopped it, the operator has reset it, and its next look knows the new one.
-    head = there.chains.heads([lane()])[lane()]
+    head = there.head()
     there.states.stop(lane(), Stop(reason="recreated", upstream_offset=0, detail="", at=there.now))
     state = there.states.states[lane()]
     there.chains.reset(plan_reset(lane(), head, state, 0, reason="re-created", now=there.now).link)
