@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 
+from msgspec.structs import replace
+
 from mirrorless.chain.entry import Slice
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head, Lease
@@ -34,6 +36,15 @@ def lane(partition: int = 0) -> Lane:
 def records(*offsets: int) -> list[Record]:
     """Records that show their upstream offsets."""
     return [Record(offset=o, timestamp=T + o, headers=[("n", b"%d" % o)], key=b"k", value=b"%d" % o) for o in offsets]
+
+
+NEW = 1_000
+"""Added to the values of records that took the offsets of others."""
+
+
+def others(*offsets: int, more: int = NEW) -> list[Record]:
+    """Records that took the offsets of others."""
+    return [replace(each, value=b"%d" % (more + each.offset)) for each in records(*offsets)]
 
 
 def replicate(replicator: Replicator, batch: Batch) -> BatchOutcome:

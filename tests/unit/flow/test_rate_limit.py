@@ -15,7 +15,6 @@ import pytest
 from mirrorless.backfill.plan import make_plan
 from mirrorless.errors import LeaseHeld
 from mirrorless.flow.rate_limit import WINDOW_SECONDS, ByteRateLimit
-from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.jobs.batch_copy import EngineChoice
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import LaneCopy
@@ -32,6 +31,7 @@ from spark.jobs.lane_tasks import TaskAttempt
 from tests.support.batches import in_batches
 from tests.support.clusters import MemoryWriter
 from tests.support.documents import MemoryDocuments
+from tests.support.flows import make_flow
 from tests.support.protocol_world import World, records
 from tests.support.pulled import RUN_SECONDS, PullFunction
 from tests.unit.jobs.test_batch_copy import MemoryLogs, copy_of
@@ -270,9 +270,9 @@ class RunFolder:
 
 def test_the_last_lanes_take_over_the_share_of_tasks_that_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """With nearly all bytes in one of 60 lanes, a share that stood still made hours to days."""
-    clock, cluster = Clock(), ClusterSettings(alias="a", bootstrap="a:1")
+    clock = Clock()
     task = CopyTask(
-        settings=FlowSettings(flow="a->b", source=cluster, target=cluster),
+        settings=make_flow("a->b"),
         lane_topic="orders",
         read_topic="orders",
         write_topic="a.orders",
@@ -313,14 +313,14 @@ def test_the_lanes_that_are_copied_at_the_same_time_share_the_cap_from_the_begin
     copy: Literal["auto", "records"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks have a share each, and all lanes of a worker one limit: six of a task took six times the cap once."""
-    cluster, given = ClusterSettings(alias="a", bootstrap="a:1"), list[CopyTask]()
+    given = list[CopyTask]()
 
     def copy_all(_: object, tasks: list[CopyTask], **__: object) -> list[CopyResult]:
         given.extend(tasks)
         return [CopyResult(lane=str(task.lane), partition=task.partition, state="done") for task in tasks]
 
     monkeypatch.setattr(backfill, "copy_all", copy_all)
-    settings = FlowSettings(flow="a->b", source=cluster, target=cluster, copy=copy)
+    settings = make_flow("a->b", copy=copy)
     options = BackfillOptions(max_mb_per_second=6.0)
     run = SimpleNamespace(
         request=JobRequest("run-1", settings, ("orders",), options),

@@ -44,14 +44,13 @@ from mirrorless.protocol.hooks import Step
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import BatchUnreadable, PassTerms, RecordBatch
 from tests.support.batches import LARGEST, batch_of, in_batches
-from tests.support.chains import FLOW
 from tests.support.flows import make_flow
-from tests.support.protocol_world import REMOTE, TOPIC, T, World, lane, records
+from tests.support.protocol_world import REMOTE, TOPIC, World, lane, others, records
 from tests.support.pulled import MemoryEpochs
 from tests.support.schedule import Attempt, Killed, effects, lost_answer
 from tests.support.tries import tries
 
-SETTINGS = make_flow(FLOW, source="source:9092", target="target:9092")
+SETTINGS = make_flow()
 TERMS = PassTerms(max_message_bytes=LARGEST)
 FATES: list[Callable[[], BaseException | None]] = [lambda: None] * 60 + [Killed, lost_answer, lost_answer]
 
@@ -293,11 +292,6 @@ def test_an_engine_that_is_tried_in_between_leaves_one_chain() -> None:
     assert {run.digest_of for run in runs_of(there)} == {"records", "batches"}
     assert result.races == 0
     there.assert_invariants()
-
-
-def others(*offsets: int) -> list[Record]:
-    """Records that took the offsets of others."""
-    return [Record(o, T + o, [], b"k", b"%d" % (1_000 + o)) for o in offsets]
 
 
 def write_on(there: World, at: int, *more: Record) -> None:

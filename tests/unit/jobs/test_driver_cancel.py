@@ -32,8 +32,7 @@ def _signals() -> Iterator[None]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A run's folder."""
-    flow = make_flow(source="source:9092", target="target:9092")
-    request = JobRequest("backfill-1", flow, ("orders",), BackfillOptions())
+    request = JobRequest("backfill-1", make_flow(), ("orders",), BackfillOptions())
     (tmp_path / "request.json").write_bytes(encode_request(request))
     return tmp_path
 

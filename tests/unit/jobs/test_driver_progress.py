@@ -23,8 +23,7 @@ from tests.support.flows import make_flow
 @pytest.fixture
 def run(tmp_path: Path) -> JobRun:
     """A run that has just begun."""
-    flow = make_flow(source="source:9092", target="target:9092")
-    request = JobRequest("backfill-1", flow, ("orders",), BackfillOptions())
+    request = JobRequest("backfill-1", make_flow(), ("orders",), BackfillOptions())
     return JobRun(request, open_job_files(str(tmp_path)), 1)
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.errors import RecordsGone, Retriable
-from mirrorless.flow.settings import ClusterSettings, FlowSettings
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.progress import LaneProgress, write_progress
 from mirrorless.jobs.shared_transactions import SharedTransactions
@@ -31,10 +31,10 @@ from spark.jobs.lane_tasks import (
     result_of,
     run_lanes,
 )
+from tests.support.flows import make_flow
 
-HERE, THERE = ClusterSettings(alias="us-east", bootstrap="a:9092"), ClusterSettings(alias="eu-west", bootstrap="b:9092")
-SETTINGS = FlowSettings(flow="us-east->eu-west", source=HERE, target=THERE)
-BACK = replace(SETTINGS, source=THERE, target=HERE)
+SETTINGS = make_flow()
+BACK = replace(SETTINGS, source=SETTINGS.target, target=SETTINGS.source)
 
 
 def task_of(partition: int, *, settings: FlowSettings = SETTINGS, topic: str = "orders") -> CopyTask:

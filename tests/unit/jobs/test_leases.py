@@ -134,7 +134,7 @@ def test_a_lease_that_was_ended_is_not_taken_again(states: MemoryLaneStates, *, 
         assert holder(states, LANES[1]) == "run-1"
 
 
-SETTINGS = make_flow(source="source:9092", target="target:9092")
+SETTINGS = make_flow()
 
 
 def test_a_task_renews_its_lease_although_the_clock_was_set_back(states: MemoryLaneStates) -> None:

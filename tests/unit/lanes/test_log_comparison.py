@@ -18,16 +18,9 @@ from mirrorless.ports.kafka import RangesRead, TopicPartition
 from mirrorless.protocol.log_parting import parted_stop
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.records.record import Record
-from tests.support.protocol_world import T, World, lane, records
+from tests.support.protocol_world import NEW, T, World, lane, others, records, replicate
 from tests.support.pulled import MemoryEpochs
 from tests.support.tries import tries
-
-NEW = 1_000
-"""Added to the values of records that took the offsets of others."""
-
-
-def others(*offsets: int, more: int = NEW) -> list[Record]:
-    return [Record(o, T + o, [("n", b"%d" % o)], b"k", b"%d" % (more + o)) for o in offsets]
 
 
 @dataclass
@@ -76,13 +69,13 @@ class Mapped:
         """Events of so many records each, from where the poller is."""
         for size in sizes:
             event = [each for each in self.there.source[0] if self.at <= each.offset < self.at + size]
-            outcome = self.forwarder.replicate(self.there._of({0: event}), request="", deadline=lambda: 9.0)
+            outcome = replicate(self.forwarder, self.there._of({0: event}))
             assert not outcome.stopped
             self.at = event[-1].offset + 1
 
     def elected(self, since: int = 0) -> Elected:
         """The lane, with the epochs of its log as it is."""
-        return Elected(self.there.chains.heads([lane()])[lane()], since, self.there.epochs_of(0)[-1][0])
+        return Elected(self.there.head(), since, self.there.epochs_of(0)[-1][0])
 
     def parting(self, since: int = 0) -> LogParting | None:
         """What the comparison finds; none where a glance suffices."""
@@ -93,7 +86,7 @@ class Mapped:
 
     def carry_out(self, found: LogParting) -> None:
         """All orders that the stop advises, with what the mapping delivers in between."""
-        position = self.there.chains.heads([lane()])[lane()].position
+        position = self.there.head().position
         stop = parted_stop(lane(), found.at, position=position, now=0, replicated=found.replicated)
         state = LaneState(stop=stop)
         to, left = found.at, found.replicated
@@ -105,7 +98,7 @@ class Mapped:
             state = self.there.states.states[lane()]
             assert state.stop is not None
             stop = state.stop
-            assert stop.upstream_offset == self.there.chains.heads([lane()])[lane()].position == left[0][0]
+            assert stop.upstream_offset == self.there.head().position == left[0][0]
             to, left = left[0][1], left[1:]
         assert f"`mirrorless lanes reset 'us-east->eu-west' orders 0 --to {to} --reason" in advice(lane(), stop)
         self.reset(state, to)
@@ -113,7 +106,7 @@ class Mapped:
 
     def reset(self, state: LaneState, to: int, replicated: ReplicatedRanges = ()) -> None:
         """The order, as the command carries it out."""
-        head = self.there.chains.heads([lane()])[lane()]
+        head = self.there.head()
         plan = plan_reset(lane(), head, state, to, reason="as advised", now=0, replicated=replicated)
         if plan.loss is not None:
             self.there.ledger.note(plan.loss)
@@ -125,12 +118,13 @@ class Mapped:
         """All that is left, in one event; whatever is beyond a stop stays."""
         event = [each for each in self.there.source[0] if each.offset >= self.at]
         if event:
-            self.forwarder.replicate(self.there._of({0: event}), request="", deadline=lambda: 9.0)
+            replicate(self.forwarder, self.there._of({0: event}))
 
 
-def mapped(count: int, *sizes: int) -> Mapped:
+def mapped(count: int = 100, *sizes: int) -> Mapped:
+    """A log of so many records, of which events of these sizes were delivered; of ten each, if no other is given."""
     found = Mapped(World({0: records(*range(count))}))
-    found.deliver(*sizes)
+    found.deliver(*(sizes or [10] * (count // 10)))
     return found
 
 
@@ -149,7 +143,7 @@ def mapped(count: int, *sizes: int) -> Mapped:
 def test_a_log_that_was_cut_off_parts_there_and_the_advice_brings_each_new_record_once(
     at: int, until: int, sizes: list[int], again: int | None
 ) -> None:
-    there = mapped(100, *[10] * 10)
+    there = mapped()
     there.there.cut_off(0, at, *others(*range(at, until)))
     there.deliver(*sizes)
 
@@ -176,8 +170,7 @@ def test_a_new_leader_that_has_all_of_it_is_seen_at_a_glance(sizes: list[int]) -
 def test_logs_that_are_too_much_for_one_glance_are_looked_at_in_several() -> None:
     there = Mapped(World({partition: records(*range(20)) for partition in range(3)}), at_once=1)
     for partition in range(3):
-        replicate = there.forwarder.replicate
-        replicate(there.there._of({partition: there.there.source[partition]}), request="", deadline=lambda: 9.0)
+        replicate(there.forwarder, there.there._of({partition: there.there.source[partition]}))
         there.there.epochs[partition] = [(0, 0), (2, 10)]
     there.there.source[1] = others(*range(20))
     heads = there.there.chains.heads([lane(partition) for partition in range(3)])
@@ -190,7 +183,7 @@ def test_logs_that_are_too_much_for_one_glance_are_looked_at_in_several() -> Non
 
 
 def test_a_lane_at_rest_reads_nothing_after_an_election() -> None:
-    there = mapped(100, *[10] * 10)
+    there = mapped()
     there.there.epochs[0] = [(0, 0), (2, 100)]
 
     assert there.parting() is None
@@ -198,7 +191,7 @@ def test_a_lane_at_rest_reads_nothing_after_an_election() -> None:
 
 
 def test_a_record_that_compaction_removed_is_no_sign_of_another_log() -> None:
-    there = mapped(100, *[10] * 10)
+    there = mapped()
     there.there.epochs[0] = [(0, 0), (2, 45)]
     there.compacted = {49, 59}
 
@@ -206,7 +199,7 @@ def test_a_record_that_compaction_removed_is_no_sign_of_another_log() -> None:
 
 
 def test_where_compaction_removed_the_last_record_the_others_show_another_log() -> None:
-    there = mapped(100, *[10] * 10)
+    there = mapped()
     there.there.cut_off(0, 50, *(Record(o, T - 5_000, [], b"k", b"x") for o in range(50, 120)))
     there.compacted = {59}
 
@@ -217,7 +210,7 @@ def test_where_compaction_removed_the_last_record_the_others_show_another_log() 
 
 
 def test_a_log_that_was_cut_off_twice_parts_at_the_lower_place() -> None:
-    there = mapped(100, *[10] * 10)
+    there = mapped()
     there.there.cut_off(0, 80, *others(*range(80, 90)))
     there.there.cut_off(0, 60, *others(*range(60, 140), more=2 * NEW))
     there.deliver(20)
@@ -230,7 +223,7 @@ def test_what_a_poller_passed_that_went_on_at_the_end_of_a_log_that_was_cut_off_
     brought: list[int],
 ) -> None:
     """Its place was beyond the log. What it had brought before does not come once more; what it passed came never."""
-    there = mapped(100, *[10] * 10)
+    there = mapped()
     there.there.cut_off(0, 50, *others(*range(50, 200)))
     there.deliver(*brought)
     there.at += 40
@@ -264,7 +257,7 @@ def test_an_event_that_holds_records_of_both_logs_hides_none_of_the_new_one(
     event = there.there.source[0][slice(*old)]
     there.there.cut_off(0, cut, *others(*range(cut, 120)))
     event += there.there.source[0][slice(*new)]
-    assert not there.forwarder.replicate(there.there._of({0: event}), request="", deadline=lambda: 9.0).stopped
+    assert not replicate(there.forwarder, there.there._of({0: event})).stopped
     there.at = new[1]
 
     found = there.parting()
@@ -283,7 +276,7 @@ def test_such_an_event_is_seen_where_the_gaps_of_events_are_read_from_the_log_to
     there.there.cut_off(0, 19, *others(*range(19, 120)))
     event += there.there.source[0][40:99]
     there.forwarder.examined = True
-    there.forwarder.replicate(there.there._of({0: event}), request="", deadline=lambda: 9.0)
+    replicate(there.forwarder, there.there._of({0: event}))
     newest = there.elected().head.run
     assert newest is not None
     assert newest.examined
@@ -295,7 +288,7 @@ def test_a_record_that_is_too_large_for_an_event_is_no_sign_of_another_log() -> 
     there = mapped(20, 10)
     there.there.source[0][14] = Record(14, T + 14, [], b"k", bytes(5_000_000))
     event = [each for each in there.there.source[0][10:] if each.offset != 14]
-    there.forwarder.replicate(there.there._of({0: event}), request="", deadline=lambda: 9.0)
+    replicate(there.forwarder, there.there._of({0: event}))
     there.there.epochs[0] = [(0, 0), (2, 12)]
 
     assert there.parting() is None
@@ -305,7 +298,7 @@ def test_a_record_that_is_too_large_for_an_event_is_no_sign_of_another_log() -> 
 
 
 def test_offsets_without_a_record_are_not_taken_for_passed() -> None:
-    there = mapped(100, *[10] * 10)
+    there = mapped()
     there.there.cut_off(0, 50, *others(*range(50, 110), *range(115, 200)))
     there.deliver(10, 20)
 
@@ -313,7 +306,7 @@ def test_offsets_without_a_record_are_not_taken_for_passed() -> None:
 
 
 def test_records_that_an_order_left_out_are_not_taken_for_passed() -> None:
-    there = mapped(100, *[10] * 10)
+    there = mapped()
     there.there.cut_off(0, 50, *others(*range(50, 200)))
     there.there.states.quarantine(lane(), LeftOut(first=105, next=107))
     there.there.cluster.refuses = lambda _topic, _partition, record: record.offset in {105, 106}
@@ -327,7 +320,7 @@ def test_a_lane_that_is_to_stand_still_does_so_behind_the_last_record_below_the_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mirrorless.lanes.log_comparison.WINDOW", 10)
-    there = mapped(100, *[10] * 10)
+    there = mapped()
     stands = {}
     for aborted in (range(0), range(96, 97), range(40, 100), range(100)):
         there.compacted = {*aborted}
@@ -342,7 +335,7 @@ def test_a_lane_that_is_to_stand_still_does_so_behind_the_last_record_below_the_
 
 
 def test_a_log_that_is_not_read_in_time_is_not_found_to_be_the_same() -> None:
-    there = mapped(100, *[10] * 10)
+    there = mapped()
     there.there.epochs[0] = [(0, 0), (1, 60)]
     there.there.source[0] = [*there.there.source[0][:60], *others(*range(60, 130))]
     there.silent = True
@@ -352,7 +345,7 @@ def test_a_log_that_is_not_read_in_time_is_not_found_to_be_the_same() -> None:
 
 
 def test_another_topic_of_the_same_name_parts_at_its_beginning() -> None:
-    there = mapped(100, *[10] * 10)
+    there = mapped()
     there.there.epochs[0] = [(0, 0), (1, 30)]
     there.there.source[0] = others(*range(130))
     there.deliver(30)
@@ -362,7 +355,7 @@ def test_another_topic_of_the_same_name_parts_at_its_beginning() -> None:
 
 
 def test_of_another_topic_nothing_was_copied_where_the_poller_stands_still() -> None:
-    there = mapped(100, *[10] * 10)
+    there = mapped()
     there.there.source[0] = others(*range(130))
 
     assert there.comparison.replicated(lane(), there.elected().head, 0, lambda: 9.0) == ()
@@ -372,7 +365,7 @@ def test_of_another_topic_nothing_was_copied_where_the_poller_stands_still() -> 
 def test_wherever_a_log_parts_and_however_events_are_cut_each_new_record_comes_once(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 -- no secret
     count, offsets = chance.randint(5, 60), 0
-    there = mapped(count, *(chance.randint(1, 9) for _ in range(0)))
+    there = Mapped(World({0: records(*range(count))}))
     while there.at < count:
         there.deliver(chance.randint(1, 9))
     epochs = sorted(chance.sample(range(count), chance.randint(0, 3)))
@@ -404,7 +397,7 @@ def test_wherever_a_log_parts_and_however_events_are_cut_each_new_record_comes_o
 
 def test_where_several_epochs_ended_in_one_run_since_the_last_look_none_of_its_records_is_given_up() -> None:
     """Those of it that were the same come twice: nothing shows where in the run it parts."""
-    there = mapped(100, *[10] * 10)
+    there = mapped()
     there.there.epochs[0] = [(0, 0), (2, 52)]
     there.there.cut_off(0, 55, *others(*range(55, 120)))
 
@@ -413,8 +406,8 @@ def test_where_several_epochs_ended_in_one_run_since_the_last_look_none_of_its_r
 
 
 def test_a_reset_that_ends_is_to_end_between_its_beginning_and_the_position() -> None:
-    there = mapped(100, *[10] * 10)
-    head = there.there.chains.heads([lane()])[lane()]
+    there = mapped()
+    head = there.there.head()
 
     for until in (49, 100, 120):
         with pytest.raises(NotAllowed):

@@ -10,9 +10,8 @@ from typing import get_args
 import pytest
 
 from cli.main import build_parser
-from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, LeftOut, Stop, StopReason, head_of
-from mirrorless.chain.run import Run, Span
 from mirrorless.errors import InDoubt
 from mirrorless.lanes.operator_actions import (
     NotAllowed,
@@ -25,25 +24,11 @@ from mirrorless.lanes.operator_actions import (
     resumption,
 )
 from mirrorless.protocol.log_parting import until_stop
+from tests.support.chains import FLOW, run
 
-LANE = Lane(FlowName("us-east", "eu-west"), "orders", 3)
+LANE = Lane(FLOW, "orders", 3)
 NOW = 1_763_686_800_000
-RUN = Run(
-    lane=LANE,
-    generation=2,
-    position=90,
-    next=100,
-    spans=(Span(90, 500, 10),),
-    state="committed",
-    writer="w",
-    attempt="a",
-    fingerprint=b"f",
-    digest=b"d",
-    oldest_timestamp=1,
-    newest_timestamp=2,
-    records=10,
-    bytes=0,
-)
+RUN = run(90, 100, (90, 500, 10), lane=LANE, generation=2)
 AT_100 = head_of(RUN)
 IN_DOUBT = head_of(replace(RUN, state="prepared"))
 
@@ -86,35 +71,29 @@ def test_a_reset_closes_the_chain_where_its_next_run_would_stand() -> None:
     assert link.reason == "ticket 4711"
 
 
-def test_a_reset_forward_notes_what_it_skips() -> None:
-    loss = reset(AT_100, RUNNING, 130).loss
+@pytest.mark.parametrize(
+    ("state", "to", "loss"),
+    [
+        pytest.param(RUNNING, 130, (2, 100, 130), id="forward"),
+        pytest.param(RUNNING, 100, None, id="to the position itself"),
+        pytest.param(RUNNING, 40, None, id="back"),
+        pytest.param(stopped("truncated", 60), 60, None, id="back to where the source was cut off"),
+        # The topic was re-created: its offsets 0 to 39 are other records than those that were replicated.
+        pytest.param(stopped("contradiction", 0), 40, (3, 0, 40), id="a contradiction"),
+        pytest.param(stopped("recreated", 0), 40, (3, 0, 40), id="a topic that was created again"),
+    ],
+)
+def test_a_reset_notes_what_it_skips_and_says_what_may_be_repeated(
+    state: LaneState, to: int, loss: tuple[int, int, int] | None
+) -> None:
+    plan = reset(AT_100, state, to)
 
-    assert loss is not None
-    assert (loss.generation, loss.first, loss.next, loss.cause) == (2, 100, 130, "reset")
-    assert "ticket 4711" in loss.detail
-
-
-def test_a_reset_to_the_position_itself_loses_and_repeats_nothing() -> None:
-    plan = reset(AT_100, RUNNING, 100)
-
-    assert plan.loss is None
-    assert plan.repeated is None
-
-
-def test_a_reset_back_says_what_may_be_repeated() -> None:
-    plan = reset(AT_100, RUNNING, 40)
-
-    assert plan.loss is None
-    assert plan.repeated == (40, 100)
-
-
-def test_records_of_a_new_topic_that_are_skipped_below_the_old_position_are_noted() -> None:
-    """The topic was re-created: its offsets 0 to 39 are other records than those that were replicated."""
-    loss = reset(AT_100, stopped("contradiction", 0), 40).loss
-
-    assert loss is not None
-    assert (loss.generation, loss.first, loss.next) == (3, 0, 40)
-    assert "not known" in loss.detail
+    assert plan.repeated == ((to, 100) if to < 100 else None)
+    assert (plan.loss is None) == (loss is None)
+    if plan.loss is not None:
+        assert (plan.loss.generation, plan.loss.first, plan.loss.next) == loss
+        assert (plan.loss.cause, "not known" in plan.loss.detail) == ("reset", to == 40)
+        assert "ticket 4711" in plan.loss.detail
 
 
 def test_a_lane_that_was_never_replicated_is_not_reset_by_a_typing_error() -> None:
@@ -145,20 +124,11 @@ def test_a_run_in_doubt_that_cannot_be_settled_is_given_up() -> None:
     assert "may have them" in plan.loss.detail
 
 
-def test_what_is_skipped_of_a_topic_that_was_created_again_are_records_of_the_new_one() -> None:
-    """The target has other records of those offsets: skipping them is a loss, and counts from the first."""
-    loss = reset(AT_100, stopped("recreated", 0), 40).loss
-
-    assert loss is not None
-    assert (loss.first, loss.next, loss.generation) == (0, 40, 3)
-
-
 def test_after_a_truncation_the_advice_is_to_resume_where_the_source_ended() -> None:
     stop = stopped("truncated", 60).stop
 
     assert stop is not None
     assert f"`mirrorless lanes reset {LANE.arguments} --to 60 --reason" in advice(LANE, stop)
-    assert reset(AT_100, stopped("truncated", 60), 60).loss is None
 
 
 # Hold, and what waits for a job

@@ -197,39 +197,33 @@ def happened(history: list[Generation]) -> History:
     return lane
 
 
-HISTORIES_TRIED = tries(100, many=300)
-"""By each of three tests: of one kind of history, 300 together."""
-
-
-@settings(max_examples=HISTORIES_TRIED, deadline=None)
-@given(HISTORIES)
-def test_every_upstream_offset_translates_to_the_first_record_at_or_after_it(history: list[Generation]) -> None:
-    """The true place: where a consumer that committed this offset finds the next record that it has not read."""
+@settings(max_examples=tries(150, many=600), deadline=None)
+@given(HISTORIES, st.sampled_from([0, 1, 2, 5, 10]))
+def test_every_offset_translates_both_ways_to_the_record_at_it_or_the_next_and_never_behind_mm2s(
+    history: list[Generation], lag_max: int
+) -> None:
     lane = happened(history)
-    there = lane.newest()
-    offsets = OffsetMap(lane.chains)
 
+    assert_downstream(lane)
+    assert_upstream(lane)
+    assert_never_behind_mm2(lane, lag_max)
+
+
+def assert_downstream(lane: History) -> None:
+    """The true place: where a consumer that committed this offset finds the next record that it has not read."""
+    there, offsets = lane.newest(), OffsetMap(lane.chains)
     for upstream in range(lane.end + 3):
         found = offsets.downstream(LANE, upstream)
-
         assert found.offset == true_place(there, upstream)
         at_record = any(up == upstream for up, _ in there)
         assert at_record <= (found.state == "exact")
 
 
-@settings(max_examples=HISTORIES_TRIED, deadline=None)
-@given(HISTORIES)
-def test_every_downstream_offset_translates_back_to_the_record_that_a_reader_finds_there(
-    history: list[Generation],
-) -> None:
+def assert_upstream(lane: History) -> None:
     """At markers and copies that were aborted, and below the generation, that is the next record of it."""
-    lane = happened(history)
-    there = lane.newest()
-    offsets = OffsetMap(lane.chains)
-
+    there, offsets = lane.newest(), OffsetMap(lane.chains)
     for downstream in range(len(lane.log) + 3):
         found = offsets.upstream(LANE, downstream)
-
         following = next((up for up, down in there if down >= downstream), None)
         if not there:
             assert found == Translation(offset=None, state="no_map")
@@ -241,21 +235,15 @@ def test_every_downstream_offset_translates_back_to_the_record_that_a_reader_fin
         assert at_record <= (found.state == "exact")
 
 
-@settings(max_examples=HISTORIES_TRIED, deadline=None)
-@given(HISTORIES, st.sampled_from([0, 1, 2, 5, 10]))
-def test_ours_is_never_behind_mm2s_and_never_beyond_the_true_place(history: list[Generation], lag_max: int) -> None:
+def assert_never_behind_mm2(lane: History, lag_max: int) -> None:
     """MM2 sees the records as they were acknowledged; nothing that it stores may place an offset better."""
-    lane = happened(history)
-    there = lane.newest()
-    offsets, store = OffsetMap(lane.chains), SyncStore()
+    there, offsets, store = lane.newest(), OffsetMap(lane.chains), SyncStore()
     writer = SyncWriter(lag_max=lag_max)
     for up, down in lane.visible():
         if writer.is_due(up, down):
             store.add(Sync(up, down))
-
     for upstream in range(lane.end + 3) if there else ():
         ours, mm2 = offsets.downstream(LANE, upstream).offset, store.translate(upstream)
-
         assert ours is not None
         assert mm2 is not None
         assert mm2 <= ours

@@ -12,18 +12,10 @@ from mirrorless.chain.lane_state import Stop
 from mirrorless.chain.run import NO_EPOCH, Run
 from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.pull.followed_lanes import PullReport
-from mirrorless.records.record import Record
 from tests.support.batches import in_batches
 from tests.support.documents import MemoryDocuments
-from tests.support.protocol_world import T, World, lane, records, replicate
+from tests.support.protocol_world import NEW, World, lane, others, records, replicate
 from tests.support.pulled import PullFunction
-
-NEW = 1_000
-"""Added to the values of records that took the offsets of others."""
-
-
-def others(*offsets: int, more: int = NEW) -> list[Record]:
-    return [Record(o, T + o, [("n", b"%d" % o)], b"k", b"%d" % (more + o)) for o in offsets]
 
 
 def world(*partitions: int) -> World:

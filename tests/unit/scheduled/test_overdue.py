@@ -9,7 +9,7 @@ from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 from tests.support.flows import make_flow
 
-SETTINGS = ControlSettings(flow=make_flow(source="s:1", target="t:1"))
+SETTINGS = ControlSettings(flow=make_flow())
 NOW = 1_000_000_000
 
 

@@ -66,6 +66,13 @@ class Minute:
         end = self.now + int(seconds * 1000)
         return self.rounds(holder).run(tasks, window_seconds=window, deadline=lambda: (end - self.now) / 1000)
 
+    def runs(self, count: int, *tasks: Task) -> None:
+        """So many runs, a minute apart."""
+        for _ in range(count):
+            began = self.now
+            self.run(*tasks)
+            self.now = began + 60_000
+
     def write(self, **documents: str) -> None:
         """Write documents as a task of the last run does."""
         leased = LeasedDocuments(self.documents, self.lease, lambda: self.now)
@@ -100,17 +107,12 @@ def test_a_run_whose_tasks_are_due_in_later_runs_ends_after_one_round(minute: Mi
 
 
 def test_a_task_that_is_not_due_yet_waits_for_a_later_run(minute: Minute) -> None:
-    for _ in range(11):
-        minute.run(minute.task("configs", 600))
-        minute.now += 60_000
+    minute.runs(11, minute.task("configs", 600))
     assert minute.times("configs") == [0, 600]
 
 
 def test_rounds_in_which_nothing_has_moved_for_five_minutes_come_once_a_minute(minute: Minute) -> None:
-    for _ in range(8):
-        began = minute.now
-        minute.run(minute.task("checkpoints", 20, idle=60))
-        minute.now = began + 60_000
+    minute.runs(8, minute.task("checkpoints", 20, idle=60))
     assert minute.times("checkpoints") == [*range(0, 300, 20), 360, 420]
 
 
@@ -118,10 +120,7 @@ def test_a_round_that_finds_something_new_brings_back_the_short_interval(minute:
     def look(report: RoundReport, _deadline: Deadline) -> None:
         report.moved = minute.now == 1_420_000
 
-    for _ in range(9):
-        began = minute.now
-        minute.run(minute.task("checkpoints", 20, look, idle=60))
-        minute.now = began + 60_000
+    minute.runs(9, minute.task("checkpoints", 20, look, idle=60))
     assert minute.times("checkpoints")[-8:] == [280, 360, 420, 440, 460, 480, 500, 520]
 
 
@@ -151,10 +150,7 @@ def test_what_a_first_round_missed_is_looked_for_again_at_once(minute: Minute) -
 
         return look
 
-    for _ in range(3):
-        began = minute.now
-        minute.run(minute.task("topics", 60, missing_until(5_000)), minute.task("acls", 60, missing_until(10**9)))
-        minute.now = began + 60_000
+    minute.runs(3, minute.task("topics", 60, missing_until(5_000)), minute.task("acls", 60, missing_until(10**9)))
     assert minute.times("topics") == [0, 3, 6, 60, 120]
     assert minute.times("acls") == [*range(0, 58, 3), 120]
 
@@ -163,10 +159,7 @@ def test_a_flow_that_runs_does_not_look_again_at_once(minute: Minute) -> None:
     def missing(report: RoundReport, _deadline: Deadline) -> None:
         report.comes_soon = minute.now > 1_100_000
 
-    for _ in range(4):
-        began = minute.now
-        minute.run(minute.task("topics", 60, missing))
-        minute.now = began + 60_000
+    minute.runs(4, minute.task("topics", 60, missing))
     assert minute.times("topics") == [0, 60, 120, 180]
 
 
@@ -196,10 +189,7 @@ def test_what_comes_once_a_minute_is_not_put_off_by_a_task_before_it_that_takes_
     def work(_report: RoundReport, _deadline: Deadline) -> None:
         minute.sleep(7)
 
-    for _ in range(3):
-        began = minute.now
-        minute.run(minute.task("checkpoints", 60, work), minute.task("lanes", 60))
-        minute.now = began + 60_000
+    minute.runs(3, minute.task("checkpoints", 60, work), minute.task("lanes", 60))
     assert minute.times("lanes") == [7, 67, 127]
 
 
@@ -207,10 +197,7 @@ def test_a_rest_is_kept_by_the_next_run(minute: Minute) -> None:
     def read(report: RoundReport, _deadline: Deadline) -> None:
         report.rest_seconds = 50
 
-    for _ in range(2):
-        began = minute.now
-        minute.run(minute.task("checkpoints", 2, read))
-        minute.now = began + 60_000
+    minute.runs(2, minute.task("checkpoints", 2, read))
     assert minute.times("checkpoints") == [0, 50, 100]
 
 
