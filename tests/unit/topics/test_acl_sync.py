@@ -258,7 +258,7 @@ def test_a_failover_needs_no_source_and_is_left_alone_by_the_schedule(stage: Sta
     stage.source.there = {WRITE, GROUP}
     stage.round()
 
-    created = fail_over(stage).created
+    created = set(fail_over(stage).created)
 
     assert created == {REMOTE_WRITE, GROUP}
     assert stage.target.there == created
