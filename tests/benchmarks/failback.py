@@ -68,7 +68,7 @@ AUTHORIZED: Final = {
 def measure(*, records: int = 1_000_000, seed: int = 1) -> Outcome:
     """Do it all. Args: records: that both sides have. seed: of the moments, and of the victims."""
     with grounded(aliases=("us-east", "eu-west"), target_properties=AUTHORIZED) as ground:
-        draw = random.Random(seed)  # noqa: S311 -- a seed
+        draw = random.Random(seed)
         failback = KilledFailback(new_stage(ground), ground.dynamodb, ground.folder, records, draw)
         failback.run()
     wrong = [f"{what}: {count}" for what, count in failback.faults.items() if count]

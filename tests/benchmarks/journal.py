@@ -87,7 +87,7 @@ class Environment:
         settings, tables = self.settings, self.settings.tables
         self.chains = CountedChains(self.client, tables.offset_map)
         target, states = KafkaTarget(settings, environment=uuid4().hex), DynamoDbLaneStates(self.client, tables.lanes)
-        self._random = Random(self.lanes[0])  # noqa: S311 -- moments, no secret
+        self._random = Random(self.lanes[0])
         self.replicator = Replicator(
             flow=settings.name,
             delivery="exactly_once",

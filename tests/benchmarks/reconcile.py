@@ -60,7 +60,7 @@ LIVE: Final = 100
 TRANSLATED: Final = 20
 """One of so many records is translated both ways."""
 SILENT_SECONDS: Final = 60.0
-POOL: Final = Random(1).randbytes(1 << 16)  # noqa: S311 -- the same records each time
+POOL: Final = Random(1).randbytes(1 << 16)
 DRIVER: Final = "--driver-memory 768m --driver-java-options -XX:+UseSerialGC pyspark-shell"
 """A Java of one core or less than 2 GB takes this collector by itself, as the smallest executors do."""
 

@@ -98,7 +98,7 @@ def measure(
 
 def _values(records: int, partitions: int) -> Iterator[Written]:
     """Values of 200 bytes, some null, a tenth with headers."""
-    pool = Random(1).randbytes(1 << 16)  # noqa: S311 -- the same records each time
+    pool = Random(1).randbytes(1 << 16)
     for number in range(records):
         value = None if number % 1000 == 7 else pool[number % 60_000 :][:200]
         headers: Headers = [("n", b"%d" % number), ("n", None)] if number % 10 == 0 else []

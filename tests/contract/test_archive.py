@@ -99,7 +99,7 @@ def test_a_lane_is_found_among_others(tmp_path: Path, opened: Callable[[], Parqu
 @pytest.mark.parametrize("statistics", [True, False])
 def test_files_that_mix_lanes_in_any_order_are_sorted_out(tmp_path: Path, statistics: bool) -> None:  # noqa: FBT001 -- a parameter of pytest
     rows = [*rows_of("orders", 0, plain(300)), *rows_of("orders", 1, plain(200, first=50)), *rows_of("other", 0, ODD)]
-    random.Random(7).shuffle(rows)  # noqa: S311 -- a seed
+    random.Random(7).shuffle(rows)
     for at in range(0, len(rows), 100):
         write_file(tmp_path / f"{at}.parquet", rows[at : at + 100], group=30, statistics=statistics)
     archive = open_archive(str(tmp_path))

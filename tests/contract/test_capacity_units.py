@@ -142,7 +142,7 @@ class Region:
         self.sleep((began + 60_000 - self.world.now) / 1000)
         return self.client.read_units - before
 
-    def current(self, topics: Iterable[str], deadline: Deadline) -> dict[TopicPartition, int]:  # noqa: ARG002 -- the port's
+    def current(self, topics: Iterable[str], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `LogEpochs.current`: no leader changes."""
         return {(topic, partition): 0 for topic in topics for partition in range(PARTITIONS)}
 

@@ -228,7 +228,7 @@ def test_deletion_leaves_nothing_even_by_who_has_not_read_the_document(small: Do
 
 OTHER = FlowName("eu-west", "us-east")
 LEASE = "lease/refresh_topics"
-offset = partial(random.Random(7).randrange, 10**9, 10**10)  # noqa: S311 -- no secret
+offset = partial(random.Random(7).randrange, 10**9, 10**10)
 """An offset that compresses no better than real ones."""
 TOPICS = sorted(f"team-{number % 60:02}.service-{offset()}.events" for number in range(5_000))
 

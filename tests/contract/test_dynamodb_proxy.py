@@ -28,7 +28,7 @@ ITEMS = [{"key": {"S": f"{number:03d}"}, "n": {"N": str(number)}} for number in 
 
 @pytest.fixture
 def proxy(dynamodb: DynamoDbLocal) -> Iterator[DynamoDbProxy]:
-    opened = DynamoDbProxy(free_port(), int(dynamodb.endpoint.rpartition(":")[2]), random=Random(7))  # noqa: S311 -- which calls are hit
+    opened = DynamoDbProxy(free_port(), int(dynamodb.endpoint.rpartition(":")[2]), random=Random(7))
     opened.open()
     yield opened
     opened.close()

@@ -132,7 +132,7 @@ def test_an_open_transaction_is_named_and_not_read_past(copy: Copy, monkeypatch:
 
 def test_tens_of_thousands_of_records_are_read_in_seconds(copy: Copy) -> None:
     count, bootstrap = 20_000, copy.flow.source.bootstrap[0]
-    random = Random(1)  # noqa: S311 -- a workload, not a secret
+    random = Random(1)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, **ORDERED})
     for number in range(count):
         producer.produce(copy.topic, random.randbytes(100), b"%d" % number, 0)

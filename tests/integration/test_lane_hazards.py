@@ -33,7 +33,7 @@ LARGE = pytest.mark.soak(
 )
 
 
-INCOMPRESSIBLE = random.Random(7).randbytes(200_000)  # noqa: S311  no secret: bytes that no codec makes smaller
+INCOMPRESSIBLE = random.Random(7).randbytes(200_000)
 
 
 def numbered(*numbers: int) -> list[bytes]:
@@ -77,7 +77,7 @@ def quota(cluster: KafkaCluster, *change: str) -> None:
 def test_an_event_that_is_too_much_for_a_quota_of_the_target_comes_through_in_portions(stage: LaneStage) -> None:
     """Whole, it would be aborted at the end of its transaction's time, and written again, for ever."""
     stage.create(stage.source, stage.topic, partitions=2)
-    noise = random.Random(3)  # noqa: S311 -- no secret
+    noise = random.Random(3)
     for partition in (0, 1):
         stage.write(*(noise.randbytes(9_000) for _ in range(150)), partition=partition)
     event = stage.event()

@@ -45,7 +45,7 @@ HELD = pytest.mark.soak(
 @cache
 def large(megabytes: int) -> bytes:
     """Incompressible: brokers judge what is compressed."""
-    return random.Random(megabytes).randbytes(megabytes * 1_000_000)  # noqa: S311 -- no secret
+    return random.Random(megabytes).randbytes(megabytes * 1_000_000)
 
 
 def begin(

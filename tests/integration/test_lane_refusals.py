@@ -27,7 +27,7 @@ ANYWHERE = pytest.mark.soak(
     "tests/unit/protocol/test_protocol.py::test_a_refused_record_among_many_is_found_in_few_requests"
 )
 
-RANDOM = random.Random(7)  # noqa: S311  no secret: bytes that no codec makes smaller
+RANDOM = random.Random(7)
 FUNCTION_SECONDS = 60.0
 """A function's own limit, unless the operator sets another one."""
 

@@ -186,7 +186,7 @@ def test_batches_arrive_as_they_lie_in_the_source(
     write: Callable[..., None], seed: int, copy: RawCopy, tmp_path: Path
 ) -> None:
     """Every codec and kind of producer, aborted transactions, and positions inside batches."""
-    chance = Random(f"{seed} {write.__name__}")  # noqa: S311 -- a schedule, not a secret
+    chance = Random(f"{seed} {write.__name__}")
     create_topic(copy.source.bootstrap, copy.topic, len(WRITERS))
     create_topic(copy.target.bootstrap, copy.topic, len(WRITERS))
     write(copy.source.bootstrap, copy.topic, some_script(chance, java=write is write_by_java), tmp_path)
@@ -532,7 +532,7 @@ def test_batches_go_five_at_a_time_over_a_distance(far_copy: RawCopy) -> None:
 def test_answers_that_are_lost_cost_no_batch_and_double_none(*, seed: int, silently: bool, far_copy: RawCopy) -> None:
     """The link is cut at any moment of a transaction, and is back soon: a reset loses what was under way."""
     create_topic(far_copy.target.bootstrap, far_copy.topic, 2)
-    chance, link = Random(seed), far_copy.target.link  # noqa: S311 -- a schedule, not a secret
+    chance, link = Random(seed), far_copy.target.link
     writer, deadline = far_copy.writer(), in_seconds(60)
     link.round_trip_ms = 5
     stop = threading.Event()

@@ -86,7 +86,7 @@ SECONDS = 60.0
 class Nobody:
     """A function that takes every batch and does nothing."""
 
-    def invoke(self, event: bytes) -> Invocation:  # noqa: ARG002 -- the port's
+    def invoke(self, event: bytes) -> Invocation:
         """See `Invoker.invoke`."""
         return Invocation(status="success", payload=b"null", request_id="r", duration_ms=1)
 

@@ -209,7 +209,7 @@ class RoughLife:
 @pytest.mark.usefixtures("eager_cleaner")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_offset_is_placed_wrongly_by_a_single_record_in_either_direction(stage: LaneStage, seed: int) -> None:
-    life = RoughLife(stage=stage, chance=Random(seed))  # noqa: S311  no secret: a history that can be replayed
+    life = RoughLife(stage=stage, chance=Random(seed))
     for _ in range(ROUNDS):
         for _ in range(life.chance.randint(1, 3)):
             life.produce()

@@ -131,7 +131,7 @@ class MemoryLaneStates:
     store_now: Callable[[], int | None] = lambda: None
     """See `FlowFences.store_now`."""
 
-    def read(self, lanes: Iterable[Lane], deadline: Deadline | None = None) -> dict[Lane, LaneState]:  # noqa: ARG002 -- the port's
+    def read(self, lanes: Iterable[Lane], deadline: Deadline | None = None) -> dict[Lane, LaneState]:
         """See `LaneStates.read`."""
         found = {}
         for lane in lanes:

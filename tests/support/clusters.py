@@ -140,7 +140,7 @@ class MemoryWriter:
     def write(
         self,
         lanes: Mapping[TopicPartition, LaneContent],
-        deadline: Deadline,  # noqa: ARG002  the port's
+        deadline: Deadline,
         meanwhile: Callable[[], None] | None = None,
     ) -> dict[TopicPartition, Delivery]:
         """See `Writer.write`."""
@@ -150,12 +150,12 @@ class MemoryWriter:
             meanwhile()
         return written
 
-    def commit(self, deadline: Deadline) -> None:  # noqa: ARG002  the port's
+    def commit(self, deadline: Deadline) -> None:
         """See `Writer.commit`."""
         self._assert_not_fenced()
         self.cluster.commit(self.transactional_id)
 
-    def abort(self, deadline: Deadline) -> None:  # noqa: ARG002  the port's
+    def abort(self, deadline: Deadline) -> None:
         """See `Writer.abort`."""
         self._assert_not_fenced()
         self.cluster.abort(self.transactional_id)
@@ -220,11 +220,11 @@ class MemoryTarget:
     codec: str = ""
     _writers: dict[str, MemoryWriter] = field(default_factory=dict)
 
-    def writer(self, deadline: Deadline) -> MemoryWriter:  # noqa: ARG002  the port's
+    def writer(self, deadline: Deadline) -> MemoryWriter:
         """See `Target.writer`."""
         return self._open(self.environment, BATCH_RECORDS)
 
-    def careful_writer(self, batch_records: int, deadline: Deadline, *, codec: str = "") -> MemoryWriter:  # noqa: ARG002  the port's
+    def careful_writer(self, batch_records: int, deadline: Deadline, *, codec: str = "") -> MemoryWriter:
         """See `Target.careful_writer`."""
         return self._open(self.environment and f"{self.environment}.careful", batch_records, PORTION, codec)
 
@@ -233,11 +233,7 @@ class MemoryTarget:
         self.codec = codec
 
     def explained(
-        self,
-        place: TopicPartition,
-        records: Sequence[Record],
-        refusal: Refusal,
-        deadline: Deadline,  # noqa: ARG002  the port's
+        self, place: TopicPartition, records: Sequence[Record], refusal: Refusal, deadline: Deadline
     ) -> Refusal:
         """See `Target.explained`."""
         if not self.cluster.names_records:
@@ -257,15 +253,13 @@ class MemoryTarget:
         """See `Target.discard_writers`."""
         self._writers.clear()
 
-    def fence(self, transactional_id: str, deadline: Deadline) -> None:  # noqa: ARG002  the port's
+    def fence(self, transactional_id: str, deadline: Deadline) -> None:
         """See `Target.fence`."""
         self._writers.pop(transactional_id, None)
         self.cluster.begin_epoch(transactional_id)
 
     def look(
-        self,
-        offsets: Mapping[TopicPartition, int],
-        deadline: Deadline,  # noqa: ARG002  the port's
+        self, offsets: Mapping[TopicPartition, int], deadline: Deadline
     ) -> dict[TopicPartition, Record | LookResult]:
         """See `Target.look`."""
         return {place: _seen(self._log(*place), offset) for place, offset in offsets.items()}
@@ -274,11 +268,11 @@ class MemoryTarget:
         partitions = self.cluster.topics.get(topic, [])
         return partitions[partition] if partition < len(partitions) else []
 
-    def partition_count(self, topic: str, deadline: Deadline) -> int:  # noqa: ARG002  the port's
+    def partition_count(self, topic: str, deadline: Deadline) -> int:
         """See `Target.partition_count`."""
         return len(self.cluster.topics.get(topic, []))
 
-    def create_partitions(self, topic: str, count: int, configs: Mapping[str, str], deadline: Deadline) -> None:  # noqa: ARG002  the port's
+    def create_partitions(self, topic: str, count: int, configs: Mapping[str, str], deadline: Deadline) -> None:
         """See `Target.create_partitions`."""
         partitions = self.cluster.topics.setdefault(topic, [])
         self.cluster.configs.setdefault(topic, configs)
@@ -303,6 +297,6 @@ class MemorySource:
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)
 
-    def describe(self, topic: str, deadline: Deadline) -> SourceTopic:  # noqa: ARG002  the port's
+    def describe(self, topic: str, deadline: Deadline) -> SourceTopic:
         """See `Source.describe`."""
         return SourceTopic(partitions=self.partitions, configs=self.configs)

@@ -189,7 +189,7 @@ class MemoryShadows(MemoryGroups):
 
     deleted: list[str] = field(default_factory=list)
 
-    def delete(self, groups: Iterable[str], deadline: Deadline) -> None:  # noqa: ARG002 -- the port's
+    def delete(self, groups: Iterable[str], deadline: Deadline) -> None:
         """See `ShadowGroups.delete`."""
         for group in groups:
             self.deleted.append(group)
@@ -204,9 +204,7 @@ class MemoryRanges:
     topics: MemoryTopics
 
     def ranges(
-        self,
-        wanted: Mapping[TopicPartition, tuple[int, int]],
-        deadline: Deadline,  # noqa: ARG002 -- the port's
+        self, wanted: Mapping[TopicPartition, tuple[int, int]], deadline: Deadline
     ) -> Iterator[tuple[TopicPartition, list[Record]]]:
         """See `RecordRanges.ranges`."""
         for place, (first, following) in wanted.items():
@@ -214,9 +212,7 @@ class MemoryRanges:
             yield place, [_record(at, log[at]) for at in range(first, min(following, len(log))) if log[at] != MARKER]
 
     def batches(
-        self,
-        wanted: Mapping[TopicPartition, tuple[int, int]],
-        deadline: Deadline,  # noqa: ARG002 -- the port's
+        self, wanted: Mapping[TopicPartition, tuple[int, int]], deadline: Deadline
     ) -> Iterator[tuple[TopicPartition, list[RecordBatch]]]:
         """See `RecordRanges.batches`."""
         for (topic, partition), (first, following) in wanted.items():

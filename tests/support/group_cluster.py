@@ -59,12 +59,12 @@ class MemoryGroups:
     commits: list[tuple[str, TopicPartition, int | None, int]] = field(default_factory=list)
     """What was committed for others: group, topic-partition, the offset before, and after."""
 
-    def names(self, deadline: Deadline) -> list[str]:  # noqa: ARG002  the port's
+    def names(self, deadline: Deadline) -> list[str]:
         """See `Groups.names`."""
         self._answer()
         return sorted(self.offsets.keys() | self.members)
 
-    def states(self, groups: Iterable[str], deadline: Deadline) -> dict[str, GroupState]:  # noqa: ARG002  the port's
+    def states(self, groups: Iterable[str], deadline: Deadline) -> dict[str, GroupState]:
         """See `Groups.states`."""
         self._answer()
         return {
@@ -72,15 +72,13 @@ class MemoryGroups:
         }
 
     def committed(
-        self,
-        groups: Iterable[str],
-        deadline: Deadline,  # noqa: ARG002 -- the port's
+        self, groups: Iterable[str], deadline: Deadline
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
         """See `Groups.committed`."""
         self._answer()
         return {name: dict(self.offsets.get(name, {})) for name in groups if name not in self.mute}
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:  # noqa: ARG002  the port's
+    def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
         """See `Groups.commit`."""
         self._answer()
         if group in self.members:
@@ -149,13 +147,13 @@ class MemoryTopics:
         partitions: int = 1,
         replication_factor: int,
         configs: Mapping[str, str],
-        deadline: Deadline,  # noqa: ARG002  the port's
+        deadline: Deadline,
     ) -> None:
         """See `InternalTopics.ensure_topic`."""
         self._answer()
         self.created.setdefault(topic, (partitions, replication_factor, configs))
 
-    def write(self, records: Sequence[Written], deadline: Deadline) -> None:  # noqa: ARG002  the port's
+    def write(self, records: Sequence[Written], deadline: Deadline) -> None:
         """See `InternalTopics.write`."""
         self._answer()
         if self.refuses:
@@ -163,22 +161,18 @@ class MemoryTopics:
         assert all(topic in self.created for topic, *_ in records)
         self.written += records
 
-    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, LogEnds]:  # noqa: ARG002  the port's
+    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, LogEnds]:
         """See `InternalTopics.ends`."""
         self._answer()
         return {place: (0, len(self.logs[place]), len(self.logs[place])) for place in set(places) if place in self.logs}
 
-    def partitions(self, deadline: Deadline) -> dict[str, int]:  # noqa: ARG002  the port's
+    def partitions(self, deadline: Deadline) -> dict[str, int]:
         """See `InternalTopics.partitions`."""
         self._answer()
         return dict.fromkeys(["orders", "payments", *(topic for topic, _ in self.logs)], 100) | self.counts
 
     def look(
-        self,
-        ranges: Mapping[TopicPartition, Sequence[GapRange]],
-        *,
-        committed: bool,
-        deadline: Deadline,  # noqa: ARG002  the port's
+        self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
     ) -> dict[TopicPartition, Look]:
         """See `gaps.SourceLog.look`."""
         self._answer()

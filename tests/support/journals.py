@@ -42,7 +42,7 @@ class MemoryJournals:
         self.reads += 1
         return {number: self.entries[slice_, number] for number in numbers if (slice_, number) in self.entries}
 
-    def insert(self, entry: Entry, deadline: Deadline | None = None) -> Entry | None:  # noqa: ARG002 -- the port's
+    def insert(self, entry: Entry, deadline: Deadline | None = None) -> Entry | None:
         """See `Journals.insert`."""
         self.inserts += 1
         # One step, so that rivals in threads cannot both find the number free.
@@ -64,7 +64,7 @@ class MemoryJournals:
             self.entries |= {(entry.slice, entry.number): entry for entry in entries}
         return rivals[0] if rivals else None
 
-    def settle(self, entry: Entry, state: EntryState, expires_at: int, deadline: Deadline | None = None) -> bool:  # noqa: ARG002 -- the port's
+    def settle(self, entry: Entry, state: EntryState, expires_at: int, deadline: Deadline | None = None) -> bool:
         """See `Journals.settle`."""
         standing = self.entries.get((entry.slice, entry.number))
         if standing is None or standing.attempt != entry.attempt:

@@ -68,7 +68,7 @@ def kill_round(
     Raises:
         AssertionError: the job does not come to work, or does not end well.
     """
-    draw, began = random.Random(seed), time.monotonic()  # noqa: S311 -- a seed
+    draw, began = random.Random(seed), time.monotonic()
     stage.create(stage.source, stage.topic, lanes)
     fill_lanes(stage.source.bootstrap, stage.topic, dict.fromkeys(range(lanes), records), value_bytes)
     run = folder / "backfill-killed"

@@ -39,12 +39,7 @@ class MemoryCommittedLog:
     chance: random.Random
 
     def read(
-        self,
-        ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]],
-        deadline: Deadline,  # noqa: ARG002  the port's
-        *,
-        near: int,  # noqa: ARG002  the port's
-        size: int,
+        self, ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]], deadline: Deadline, *, near: int, size: int
     ) -> dict[TopicPartition, RangesRead]:
         """See `CommittedLog.read`."""
         self.there.counts["reads"] += 1
@@ -136,14 +131,12 @@ class OversizeWorld:
 
     # Kafka, as the task at the ends of logs asks it
 
-    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, LogEnds]:  # noqa: ARG002  the port's
+    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, LogEnds]:
         """See `TargetEnds.ends`."""
         return {place: (0, self.end(place[1]), self.end(place[1])) for place in places}
 
     def committed(
-        self,
-        groups: Iterable[str],
-        deadline: Deadline,  # noqa: ARG002  the port's
+        self, groups: Iterable[str], deadline: Deadline
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
         """See `Groups.committed`."""
         offsets = {(TOPIC, partition): OffsetAndMetadata(at) for partition, at in self.group.items()}

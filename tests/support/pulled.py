@@ -43,11 +43,11 @@ class MemoryLog:
     raw: bool = False
     """Whether it is read by whole batches."""
 
-    def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:  # noqa: ARG002  the port's
+    def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `PulledLog.stable_ends`."""
         return {place: self._end(place) for place in places}
 
-    def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:  # noqa: ARG002  the port's
+    def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `PulledLog.starts`."""
         return dict.fromkeys(places, 0)
 
@@ -131,19 +131,19 @@ class MemoryEpochs:
     """Whether the cluster is too old to say any of it."""
     leaderless: set[TopicPartition] = field(default_factory=set)
 
-    def ends(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> dict[TopicPartition, EpochEnd] | None:  # noqa: ARG002  the port's
+    def ends(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> dict[TopicPartition, EpochEnd] | None:
         """See `LogEpochs.ends`; as a broker answers."""
         if self.unknown:
             return None
         return {place: self._end(place, asked) for place, asked in epochs.items() if place not in self.leaderless}
 
-    def current(self, topics: Iterable[str], deadline: Deadline) -> dict[TopicPartition, int] | None:  # noqa: ARG002  the port's
+    def current(self, topics: Iterable[str], deadline: Deadline) -> dict[TopicPartition, int] | None:
         """See `LogEpochs.current`."""
         places = [(self.there.lane(p).topic, p) for p in self.there.source]
         found = {place: self.there.epochs_of(place[1])[-1][0] for place in places if place[0] in set(topics)}
         return None if self.unknown else {place: it for place, it in found.items() if place not in self.leaderless}
 
-    def topic_ids(self, topics: Iterable[str], deadline: Deadline) -> dict[str, str] | None:  # noqa: ARG002  the port's
+    def topic_ids(self, topics: Iterable[str], deadline: Deadline) -> dict[str, str] | None:
         """See `LogEpochs.topic_ids`."""
         known = self.there.topic_ids
         return None if self.unknown else {topic: known[topic] for topic in topics if topic in known}
@@ -168,7 +168,7 @@ class NoGroups:
     hidden: frozenset[str] = frozenset()
     """Of which nothing can be read."""
 
-    def committed(self, groups: Iterable[str], deadline: Deadline) -> dict[str, Offsets]:  # noqa: ARG002  the port's
+    def committed(self, groups: Iterable[str], deadline: Deadline) -> dict[str, Offsets]:
         """See `Groups.committed`."""
         return {group: {} for group in groups if group not in self.hidden}
 

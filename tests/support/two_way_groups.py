@@ -31,7 +31,7 @@ class WorldTopics(MemoryTopics):
     world: TwoWayWorld | None = None
     alias: str = ""
 
-    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, LogEnds]:  # noqa: ARG002  the port's
+    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, LogEnds]:
         """See `InternalTopics.ends`."""
         self._answer()
         assert self.world is not None
@@ -39,11 +39,7 @@ class WorldTopics(MemoryTopics):
         return {place: (0, stable_offset(log), len(log)) for place in places}
 
     def look(
-        self,
-        ranges: Mapping[TopicPartition, Sequence[GapRange]],
-        *,
-        committed: bool,
-        deadline: Deadline,  # noqa: ARG002  the port's
+        self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
     ) -> dict[TopicPartition, Look]:
         """See `gaps.SourceLog.look`."""
         self._answer()

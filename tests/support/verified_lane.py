@@ -68,18 +68,18 @@ class MemoryLog:
         """Append a transaction's marker."""
         self.next += 1
 
-    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:  # noqa: ARG002  the port's
+    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:
         """See `LaneLog.bounds`."""
         self.asked += 1
         if self.silent:
             raise Retriable("the cluster does not answer")
         return OffsetRange(self.start, self.next)
 
-    def end(self, topic: str, partition: int, deadline: Deadline) -> int:  # noqa: ARG002  the port's
+    def end(self, topic: str, partition: int, deadline: Deadline) -> int:
         """See `TargetLog.end`."""
         return self.next + self.hidden
 
-    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:
         """See `LaneLog.read`."""
         self.reads += 1
         at = wanted.first

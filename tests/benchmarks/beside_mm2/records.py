@@ -86,7 +86,7 @@ def shape(size: int, partitions: int, about: int, *, noise: bool = False, topics
 
 def values(records: Shape, *, seed: int) -> list[bytes]:
     """What follows the number in the values, in turns."""
-    random, size = Random(seed), records.size - 8  # noqa: S311 -- a workload, not a secret
+    random, size = Random(seed), records.size - 8
     count = max(TEMPLATES, TEMPLATE_BYTES // records.size)
     if records.noise:
         return [random.randbytes(size) for _ in range(count)]

@@ -21,7 +21,7 @@ HELD = pytest.mark.soak(
     "tests/integration/flows/test_flow_refusals.py::test_a_record_that_the_target_refuses_stops_its_lane_while_the_others_of_the_batch_go_on",
 )
 
-TOO_LARGE = random.Random(1).randbytes(20_000)  # noqa: S311 -- incompressible: brokers judge what is compressed
+TOO_LARGE = random.Random(1).randbytes(20_000)
 
 
 @pytest.mark.parametrize("flow", some_of(("stage", "stage_back"), "stage", others=HELD))

@@ -128,7 +128,7 @@ def test_a_backfill_that_dies_at_every_step_is_byte_for_byte_beside_its_mapping_
     spark: SparkSession,
     tmp_path: Path,
 ) -> None:
-    chance = Random(1)  # noqa: S311 -- no secret
+    chance = Random(1)
     stage.create(stage.source, stage.topic, 2)
     # Of lanes at the same time the one that was not in the transaction goes on to its end: each try has more to do.
     fills, count = (1, 4_500) if copy is alone else (1 + len(STEPS), 900)

@@ -152,7 +152,7 @@ class _Row(NamedTuple):  # as `ROWS`
 
 
 def test_conflicts_of_random_lanes_are_those_that_a_search_finds(spark: SparkSession) -> None:
-    chance = random.Random(7)  # noqa: S311 -- no secret
+    chance = random.Random(7)
     rows = []
     for lane in range(60):
         for offset in range(chance.randrange(40)):
@@ -199,7 +199,7 @@ def test_every_orphan_of_every_lane_is_in_the_runs_folder_by_its_offset(spark: S
     rows.append(
         _Row(3, b"0", None, orphan=True, side="source", offset=0, timestamp=-1, size=0, tombstone=True, error="!")
     )
-    random.Random(7).shuffle(rows)  # noqa: S311 -- no secret
+    random.Random(7).shuffle(rows)
     places = {lane: ("t", 10 + lane) for lane in range(4)}
     assert keep_orphans(orphans_of(spark.createDataFrame(rows, ROWS)), places, str(tmp_path)) == 33_000
     assert not (tmp_path / "orphans" / "t-13.parquet").exists(), "a slice that was not read has no orphans"

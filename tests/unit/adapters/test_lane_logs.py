@@ -100,7 +100,7 @@ class Answers:
         for place in places:
             del self.followed[place]
 
-    def arrivals(self, seconds: float, *, records: int, size: int) -> RawArrivals:  # noqa: ARG002  the raw log's
+    def arrivals(self, seconds: float, *, records: int, size: int) -> RawArrivals:
         """See `KafkaRawLog.arrivals`."""
         assert size > 0
         return self.given.pop(0) or RawArrivals()

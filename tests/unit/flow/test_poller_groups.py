@@ -93,7 +93,7 @@ def test_the_order_of_literal_topics_does_not_matter() -> None:
 
 def test_a_found_topic_stays_in_its_group_while_others_come_and_go() -> None:
     """Also while literal topics come, and divide the group that it shares."""
-    chance = random.Random(2)  # noqa: S311 -- of a test
+    chance = random.Random(2)
     topics, literals = named(300), named(50, "literal")
     present = found(topics, literal(literals), literals)
     for number in range(30):

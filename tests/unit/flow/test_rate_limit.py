@@ -73,7 +73,7 @@ def most_in_a_window(writes: Sequence[Write]) -> int:
 @pytest.mark.parametrize("seed", range(20))
 def test_over_any_five_seconds_no_more_is_written_than_the_cap_allows_and_not_much_less(seed: int) -> None:
     """Whatever the sizes, however long a write takes, and behind pauses of the writer."""
-    chance, clock, writes = random.Random(seed), Clock(), list[Write]()  # noqa: S311 -- no secret
+    chance, clock, writes = random.Random(seed), Clock(), list[Write]()
     limit = ByteRateLimit(1000.0, sleep=clock.sleep, clock=clock)
     slow, idle = chance.choice([0.0, 0.3]), chance.choice([0.0, 0.02])
     while clock.now < 120:
@@ -140,7 +140,7 @@ def test_one_that_gives_up_its_turn_leaves_it_to_the_others() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_the_lanes_of_a_job_keep_its_cap_over_any_five_seconds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By whole batches, some of which are larger than what may be written at once, by records, and with one that is."""
-    chance = random.Random(seed)  # noqa: S311 -- no secret
+    chance = random.Random(seed)
     there = World({partition: records(*range(60)) for partition in (0, 1)})
     for record in (each for some in there.source.values() for each in some):
         record.headers = [("noise", chance.randbytes(chance.randint(1, 400)))]
@@ -191,7 +191,7 @@ def test_a_run_of_a_schedule_keeps_its_cap_over_any_five_seconds(
     seed: int, *, raw: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also over the end of a run in the same environment; and its report says for how long the cap held it back."""
-    chance = random.Random(seed)  # noqa: S311 -- no secret
+    chance = random.Random(seed)
     there = World({partition: records(*range(60)) for partition in range(3)}, topics=2)
     for record in (each for some in there.source.values() for each in some):
         record.headers = [("noise", chance.randbytes(chance.randint(1, 400)))]
@@ -217,7 +217,7 @@ def test_a_run_of_a_schedule_keeps_its_cap_over_any_five_seconds(
 
 @pytest.mark.parametrize("raw", [False, True])
 def test_a_record_that_has_no_room_in_all_of_a_run_is_copied_and_the_cap_kept_over_the_runs(*, raw: bool) -> None:
-    chance = random.Random(3)  # noqa: S311 -- no secret
+    chance = random.Random(3)
     there = World({0: records(*range(6))})
     there.source[0][2].headers = [("noise", chance.randbytes(int(RUN_SECONDS * 1200)))]
     if raw:

@@ -60,16 +60,16 @@ class MemoryLogs:
     """Implements `LaneLog` and, under `batches`, `BatchLog` over the source of a world."""
 
     there: World
-    chance: random.Random = field(default_factory=lambda: random.Random(6))  # noqa: S311  no secret
+    chance: random.Random = field(default_factory=lambda: random.Random(6))
     old_below: int = 0
     """Batches below this upstream offset have an old format."""
     read_by_client: list[int] = field(default_factory=list)
 
-    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:  # noqa: ARG002  the port's
+    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:
         """See `LaneLog.bounds`."""
         return OffsetRange(0, self.there.batches[partition][-1].next)
 
-    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:
         """See `LaneLog.read`."""
         at = wanted.first
         while at < wanted.next:
@@ -94,7 +94,7 @@ class MemoryBatches:
 
     logs: MemoryLogs
 
-    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[BatchChunk]:  # noqa: ARG002  the port's
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[BatchChunk]:
         """See `BatchLog.read`."""
         at = wanted.first
         while at < wanted.next:
@@ -177,7 +177,7 @@ def runs_of(there: World) -> list[Run]:
 @pytest.mark.parametrize("seed", range(tries(24, many=40)))
 def test_any_schedule_of_tries_and_a_mapping_behind_keeps_the_invariants(seed: int) -> None:
     """Ranges begin and end inside batches, tries are killed or stand still, and engines change."""
-    chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
+    chance = random.Random(seed)
     offsets = sorted(chance.sample(range(120), chance.randint(40, 110)))
     batches = in_batches(records(*offsets), chance, largest=9)
     first, following = offsets[chance.randint(0, 9)], offsets[-chance.randint(1, 9)]

@@ -222,7 +222,7 @@ def test_only_some_lanes_have_the_kafka_client_at_a_time_and_the_others_keep_the
 def in_small_batches(count: int, *, partitions: int = 1, largest: int) -> World:
     """So many records in each partition, in batches of a few."""
     there = World({partition: records(*range(count)) for partition in range(partitions)})
-    chance = random.Random(1)  # noqa: S311  no secret
+    chance = random.Random(1)
     there.batches = {partition: in_batches(found, chance, largest=largest) for partition, found in there.source.items()}
     return there
 
@@ -319,7 +319,7 @@ def test_a_lane_whose_twin_was_faster_by_one_offset_goes_on_behind_it() -> None:
 def test_lanes_that_share_transactions_keep_the_invariants_whichever_step_fails(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chance = random.Random(seed)  # noqa: S311  no secret
+    chance = random.Random(seed)
     offsets = {partition: sorted(chance.sample(range(150), 90)) for partition in range(4)}
     there = World({partition: records(*each) for partition, each in offsets.items()})
     there.batches = {
@@ -332,7 +332,7 @@ def test_lanes_that_share_transactions_keep_the_invariants_whichever_step_fails(
         deadline=lambda: deadline_in(60),
         monotonic=lambda: there.now / 1000,
     )
-    failing = random.Random(seed)  # noqa: S311  no secret
+    failing = random.Random(seed)
 
     def observe(step: Step) -> None:
         if failing.random() < 0.02:
@@ -342,7 +342,7 @@ def test_lanes_that_share_transactions_keep_the_invariants_whichever_step_fails(
 
     def copy(partition: int) -> list[CopyResult]:
         together.wait(SECONDS)
-        logs = MemoryLogs(there, random.Random(seed + partition))  # noqa: S311  no secret
+        logs = MemoryLogs(there, random.Random(seed + partition))
         for _ in range(50):  # as the task is tried again
             try:
                 ends = (0, offsets[partition][-1] + 1)

@@ -116,7 +116,7 @@ def test_a_record_without_a_place_is_refused() -> None:
 
 def test_the_size_of_a_growing_event_is_exact_at_every_step() -> None:
     """The 6 MB limit is checked against this sum; an error of one byte is a refused invocation."""
-    random_source = random.Random(7)  # noqa: S311  seeded on purpose
+    random_source = random.Random(7)
     draft = EventDraft(source=source())
     assert draft.size == len(draft.to_bytes())
 

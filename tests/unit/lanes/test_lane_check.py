@@ -50,22 +50,18 @@ class MemorySource:
     away: bool = False
     looks: int = 0
 
-    def starts(self, places: Sequence[TopicPartition], deadline: Deadline) -> Mapping[TopicPartition, int]:  # noqa: ARG002 -- the port's
+    def starts(self, places: Sequence[TopicPartition], deadline: Deadline) -> Mapping[TopicPartition, int]:
         """See `SourceLog.starts`."""
         if self.away:
             raise Retriable("the source does not answer")
         return dict.fromkeys(places, self.start)
 
-    def cleanup(self, topics: Sequence[str], deadline: Deadline) -> Mapping[str, Cleanup]:  # noqa: ARG002 -- the port's
+    def cleanup(self, topics: Sequence[str], deadline: Deadline) -> Mapping[str, Cleanup]:
         """See `SourceLog.cleanup`."""
         return dict.fromkeys(topics, self.policy)
 
     def look(
-        self,
-        ranges: Mapping[TopicPartition, Sequence[GapRange]],
-        *,
-        committed: bool,
-        deadline: Deadline,  # noqa: ARG002 -- the port's
+        self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
     ) -> Mapping[TopicPartition, Look]:
         """See `SourceLog.look`."""
         self.looks += bool(ranges)
@@ -96,13 +92,13 @@ class SourceLogs:
     while_reading: Callable[[], None] = lambda: None
     """Called when one partition is read alone."""
 
-    def current(self, topics: Iterable[str], deadline: Deadline) -> dict[TopicPartition, int]:  # noqa: ARG002 -- the port's
+    def current(self, topics: Iterable[str], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `LogEpochs.current`."""
         if self.down:
             raise Retriable("the source does not answer")
         return {place: epoch for place, epoch in self.current_epochs.items() if place[0] in set(topics)}
 
-    def ends(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> dict[TopicPartition, EpochEnd]:  # noqa: ARG002 -- same
+    def ends(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> dict[TopicPartition, EpochEnd]:
         """See `LogEpochs.ends`."""
         self.asked += 1
         return {place: EpochEnd(epoch, self.ended_at.get(place, 0)) for place, epoch in epochs.items()}
@@ -115,12 +111,7 @@ class SourceLogs:
         """See `LogEpochs.close`."""
 
     def read(
-        self,
-        ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]],
-        deadline: Deadline,  # noqa: ARG002 -- same
-        *,
-        near: int,  # noqa: ARG002 -- same
-        size: int,  # noqa: ARG002 -- same
+        self, ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]], deadline: Deadline, *, near: int, size: int
     ) -> dict[TopicPartition, RangesRead]:
         """See `CommittedLog.read`."""
         if len(ranges) == 1:
@@ -161,11 +152,7 @@ class Stage:
     """Offsets that one look at the target reads."""
 
     def look(
-        self,
-        ranges: Mapping[TopicPartition, Sequence[GapRange]],
-        *,
-        committed: bool,
-        deadline: Deadline,  # noqa: ARG002 -- the port's
+        self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
     ) -> Mapping[TopicPartition, Look]:
         """See `TargetReader.look`."""
         assert committed
@@ -181,9 +168,7 @@ class Stage:
         return found
 
     def ends(
-        self,
-        places: Sequence[TopicPartition],
-        deadline: Deadline,  # noqa: ARG002 -- the port's
+        self, places: Sequence[TopicPartition], deadline: Deadline
     ) -> Mapping[TopicPartition, tuple[int, int, int]]:
         """See `Ends.ends`."""
         logs = {place: self.cluster.topics[place[0]][place[1]] for place in places}
@@ -265,8 +250,13 @@ def quiet(report: RoundReport) -> bool:
 # What it costs
 
 
-def test_lanes_at_rest_cost_neither_a_read_of_the_chain_nor_a_write() -> None:
-    stage = Stage()
+@pytest.fixture
+def stage() -> Stage:
+    """Nothing has been copied yet."""
+    return Stage()
+
+
+def test_lanes_at_rest_cost_neither_a_read_of_the_chain_nor_a_write(stage: Stage) -> None:
     stage.committed(run(0, 10, (0, 0, 10)))
     stage.round()
     reads, writes = stage.chains.reads, stage.documents.writes
@@ -277,8 +267,7 @@ def test_lanes_at_rest_cost_neither_a_read_of_the_chain_nor_a_write() -> None:
     assert all(quiet(report) and report.figures["lanes-checked"] == 0 for report in reports)
 
 
-def test_a_lane_that_moved_costs_one_read_of_the_chain_and_the_source_none() -> None:
-    stage = Stage()
+def test_a_lane_that_moved_costs_one_read_of_the_chain_and_the_source_none(stage: Stage) -> None:
     stage.committed(run(0, 10, (0, 0, 10)))
     stage.round()
     stage.committed(run(10, 20, (10, 11, 10)))
@@ -291,8 +280,7 @@ def test_a_lane_that_moved_costs_one_read_of_the_chain_and_the_source_none() -> 
     assert stage.notes() == LaneNotes(clean_at=22, generation=0, checked=20, epoch=4, claimed=21)
 
 
-def test_a_run_in_doubt_that_was_given_up_by_a_reset_is_not_taken_up_again() -> None:
-    stage = Stage()
+def test_a_run_in_doubt_that_was_given_up_by_a_reset_is_not_taken_up_again(stage: Stage) -> None:
     doubt = stage.prepared(run(0, 10, (0, 0, 10)), "open")
     stage.cluster.topics[REMOTE][0].clear()
     stage.now += TIMEOUT + 60_000
@@ -336,8 +324,7 @@ def test_a_lane_that_a_round_had_no_time_for_comes_first_in_the_next() -> None:
 # Gaps
 
 
-def test_gaps_are_explained_once_losses_by_offset_and_the_harmless_in_a_sum() -> None:
-    stage = Stage()
+def test_gaps_are_explained_once_losses_by_offset_and_the_harmless_in_a_sum(stage: Stage) -> None:
     stage.source.records = {3: False, 4: True, 13: True}
     stage.committed(run(0, 10, (0, 0, 3), (6, 3, 4)), run(10, 20, (10, 8, 3), (15, 11, 5)))
 
@@ -350,9 +337,8 @@ def test_gaps_are_explained_once_losses_by_offset_and_the_harmless_in_a_sum() ->
     assert quiet(second)
 
 
-def test_a_crash_between_ledger_and_notes_counts_nothing_twice_and_keeps_what_was_found() -> None:
+def test_a_crash_between_ledger_and_notes_counts_nothing_twice_and_keeps_what_was_found(stage: Stage) -> None:
     """In the meantime the source's retention has passed the gap: that makes a marker no loss."""
-    stage = Stage()
     stage.committed(run(0, 10, (0, 0, 3), (4, 3, 6)))
     stage.round()
     stage.documents.documents.clear()
@@ -364,8 +350,7 @@ def test_a_crash_between_ledger_and_notes_counts_nothing_twice_and_keeps_what_wa
     assert harmless(stage) == {"transaction_marker": 1}
 
 
-def test_a_silent_source_makes_gaps_wait_and_nothing_else() -> None:
-    stage = Stage()
+def test_a_silent_source_makes_gaps_wait_and_nothing_else(stage: Stage) -> None:
     stage.source.away = True
     stage.committed(run(0, 10, (0, 0, 3), (4, 3, 6)))
 
@@ -381,8 +366,7 @@ def test_a_silent_source_makes_gaps_wait_and_nothing_else() -> None:
     assert harmless(stage) == {"transaction_marker": 1}
 
 
-def test_where_reading_was_cut_the_next_round_goes_on() -> None:
-    stage = Stage()
+def test_where_reading_was_cut_the_next_round_goes_on(stage: Stage) -> None:
     stage.source.end = 8
     stage.committed(run(0, 20, (0, 0, 3), (4, 3, 2), (10, 5, 5), (17, 10, 3)))
 
@@ -397,8 +381,7 @@ def test_where_reading_was_cut_the_next_round_goes_on() -> None:
     assert stage.notes().checked == 20
 
 
-def test_gaps_of_a_generation_that_was_closed_are_not_read_from_another_topic() -> None:
-    stage = Stage()
+def test_gaps_of_a_generation_that_was_closed_are_not_read_from_another_topic(stage: Stage) -> None:
     stage.source.records = {3: True}
     stage.committed(run(0, 10, (0, 0, 3), (4, 3, 6)))
     stage.chains.reset(reset(10, 0))
@@ -413,8 +396,7 @@ def test_gaps_of_a_generation_that_was_closed_are_not_read_from_another_topic() 
     assert [report.figures["lanes-waiting"] for report in reports] == [1, 0]
 
 
-def test_gaps_of_a_lane_that_contradicts_its_source_wait_for_the_operator() -> None:
-    stage = Stage()
+def test_gaps_of_a_lane_that_contradicts_its_source_wait_for_the_operator(stage: Stage) -> None:
     stage.committed(run(0, 10, (0, 0, 3), (4, 3, 6)))
     stage.states.stop(LANE, Stop(reason="contradiction", upstream_offset=0, detail="", at=T))
 
@@ -460,8 +442,7 @@ def test_a_long_chain_is_walked_in_parts() -> None:
 # Doubts
 
 
-def test_a_doubt_is_left_alone_for_as_long_as_its_writer_could_commit() -> None:
-    stage = Stage()
+def test_a_doubt_is_left_alone_for_as_long_as_its_writer_could_commit(stage: Stage) -> None:
     link = stage.prepared(run(0, 3, (0, 0, 3)), "open")
     stage.now = link.settled_at + TIMEOUT + 10_000
 
@@ -474,8 +455,7 @@ def test_a_doubt_is_left_alone_for_as_long_as_its_writer_could_commit() -> None:
 
 
 @pytest.mark.parametrize(("state", "position"), [("committed", 3), ("open", 0)])
-def test_an_abandoned_run_in_doubt_is_settled(state: str, position: int) -> None:
-    stage = Stage()
+def test_an_abandoned_run_in_doubt_is_settled(stage: Stage, state: str, position: int) -> None:
     link = stage.prepared(run(0, 3, (0, 0, 3)), state)
     stage.round()
     stage.now = link.settled_at + TIMEOUT + 10_001
@@ -489,8 +469,7 @@ def test_an_abandoned_run_in_doubt_is_settled(state: str, position: int) -> None
     assert stage.notes().clean_at == len(stage.cluster.topics[REMOTE][0])
 
 
-def test_a_doubt_behind_a_strangers_open_transaction_stays_open() -> None:
-    stage = Stage()
+def test_a_doubt_behind_a_strangers_open_transaction_stays_open(stage: Stage) -> None:
     stage.cluster.begin_epoch("stranger")
     stage.cluster.topics[REMOTE][0].append(
         Entry(Record(offset=0, timestamp=T, headers=[], key=None, value=b"x"), "open", "stranger")
@@ -504,8 +483,7 @@ def test_a_doubt_behind_a_strangers_open_transaction_stays_open() -> None:
     assert stage.chains.heads([LANE])[LANE].in_doubt
 
 
-def test_a_doubt_whose_witness_is_a_stranger_stops_its_lane_once_while_the_others_go_on() -> None:
-    stage = Stage()
+def test_a_doubt_whose_witness_is_a_stranger_stops_its_lane_once_while_the_others_go_on(stage: Stage) -> None:
     link = stage.prepared(run(0, 3, (0, 0, 3)), "committed")
     stage.cluster.topics[REMOTE][0][2].record = Record(offset=0, timestamp=T, headers=[], key=b"?", value=b"?")
     other = Lane(FLOW, "orders", 1)
@@ -528,8 +506,7 @@ def test_a_doubt_whose_witness_is_a_stranger_stops_its_lane_once_while_the_other
 # Stuck partitions
 
 
-def test_a_stable_offset_that_stands_still_for_longer_than_any_transaction_is_reported() -> None:
-    stage = Stage()
+def test_a_stable_offset_that_stands_still_for_longer_than_any_transaction_is_reported(stage: Stage) -> None:
     stage.cluster.topics[REMOTE][1] += [Entry(_record(run(0, 1, (0, 0, 1))), "open", "lost marker")]
 
     reports = []
@@ -620,9 +597,8 @@ def test_notes_are_small_and_read_back() -> None:
 # Lanes that a job has
 
 
-def test_a_jobs_run_in_doubt_is_the_jobs_until_its_lease_ends() -> None:
+def test_a_jobs_run_in_doubt_is_the_jobs_until_its_lease_ends(stage: Stage) -> None:
     """To settle it would fence the job's writer, whose transactions may be longer than the flow's."""
-    stage = Stage()
     stage.prepared(run(0, 3, (0, 0, 3)), "committed")
     stage.states.take(LANE, Lease(holder="backfill-1", until=T + 150_000), now=T)
 
@@ -632,8 +608,7 @@ def test_a_jobs_run_in_doubt_is_the_jobs_until_its_lease_ends() -> None:
     assert all(report.troubles == [] for report in reports[:3])
 
 
-def test_a_jobs_long_transaction_is_no_stuck_partition() -> None:
-    stage = Stage()
+def test_a_jobs_long_transaction_is_no_stuck_partition(stage: Stage) -> None:
     stage.cluster.topics[REMOTE][0] += [Entry(None, "open", "a job's")]
     stage.states.take(LANE, Lease(holder="backfill-1", until=T + 10 * 60_000), now=T)
 
@@ -661,8 +636,7 @@ def stop_of(stage: Stage) -> Stop | None:
     return None if state is None else state.stop
 
 
-def test_as_long_as_no_leader_changes_no_log_is_compared() -> None:
-    stage = Stage()
+def test_as_long_as_no_leader_changes_no_log_is_compared(stage: Stage) -> None:
     copied(stage)
 
     stage.round()
@@ -670,8 +644,7 @@ def test_as_long_as_no_leader_changes_no_log_is_compared() -> None:
     assert (stage.logs.asked, stage.notes().epoch) == (0, 4)
 
 
-def test_a_new_leader_that_has_what_was_copied_is_noted() -> None:
-    stage = Stage()
+def test_a_new_leader_that_has_what_was_copied_is_noted(stage: Stage) -> None:
     copied(stage)
     stage.logs.elect(ended_at=6, record=SAME)
 
@@ -709,8 +682,7 @@ def test_a_log_that_parts_from_the_copy_stops_its_lane_there_until_it_is_reset(s
     assert (stop_of(stage), stage.notes().epoch) == (None, 6)
 
 
-def test_a_lane_that_is_reset_while_its_log_is_compared_is_not_stopped_again() -> None:
-    stage = Stage()
+def test_a_lane_that_is_reset_while_its_log_is_compared_is_not_stopped_again(stage: Stage) -> None:
     copied(stage)
     stage.logs.elect(ended_at=6, record=OTHER)
 
@@ -727,8 +699,7 @@ def test_a_lane_that_is_reset_while_its_log_is_compared_is_not_stopped_again() -
     assert (stop_of(stage), stage.notes().epoch) == (None, 6)
 
 
-def test_a_lane_that_is_held_stays_so_where_its_log_parts() -> None:
-    stage = Stage()
+def test_a_lane_that_is_held_stays_so_where_its_log_parts(stage: Stage) -> None:
     copied(stage)
     held = Stop(reason="held", upstream_offset=10, detail="as ordered", at=T)
     stage.states.stop(LANE, held)
@@ -738,8 +709,7 @@ def test_a_lane_that_is_held_stays_so_where_its_log_parts() -> None:
     assert stop_of(stage) == replace(held, untrue_from=6), "and its map answers nothing as exact"
 
 
-def test_a_lane_in_doubt_is_compared_once_it_is_settled() -> None:
-    stage = Stage()
+def test_a_lane_in_doubt_is_compared_once_it_is_settled(stage: Stage) -> None:
     copied(stage)
     stage.prepared(run(10, 13, (10, 0, 3)), "committed")
     stage.logs.elect(ended_at=6, record=OTHER)
@@ -753,8 +723,7 @@ def test_a_lane_in_doubt_is_compared_once_it_is_settled() -> None:
     assert stop_of(stage) is not None
 
 
-def test_a_source_that_does_not_answer_leaves_everything_else_to_be_checked() -> None:
-    stage = Stage()
+def test_a_source_that_does_not_answer_leaves_everything_else_to_be_checked(stage: Stage) -> None:
     copied(stage)
     stage.logs.elect(ended_at=6, record=OTHER)
     stage.logs.down = True
@@ -778,8 +747,7 @@ def both_parted(stage: Stage) -> Lane:
     return second
 
 
-def test_logs_for_which_a_round_has_no_time_come_first_in_the_next_one() -> None:
-    stage = Stage()
+def test_logs_for_which_a_round_has_no_time_come_first_in_the_next_one(stage: Stage) -> None:
     second = both_parted(stage)
 
     def slow() -> None:
@@ -795,8 +763,7 @@ def test_logs_for_which_a_round_has_no_time_come_first_in_the_next_one() -> None
     assert set(stage.states.states) == {LANE, second}
 
 
-def test_a_log_that_takes_all_of_each_round_and_is_not_read_even_so_is_not_always_the_first() -> None:
-    stage = Stage()
+def test_a_log_that_takes_all_of_each_round_and_is_not_read_even_so_is_not_always_the_first(stage: Stage) -> None:
     second = both_parted(stage)
     stage.logs.damaged = {("orders", 0)}
 
@@ -811,8 +778,7 @@ def test_a_log_that_takes_all_of_each_round_and_is_not_read_even_so_is_not_alway
     assert set(stage.states.states) == {second}
 
 
-def test_a_log_that_cannot_be_read_holds_up_no_other_one() -> None:
-    stage = Stage()
+def test_a_log_that_cannot_be_read_holds_up_no_other_one(stage: Stage) -> None:
     second = both_parted(stage)
     stage.logs.damaged = {("orders", 0)}
 
@@ -822,8 +788,7 @@ def test_a_log_that_cannot_be_read_holds_up_no_other_one() -> None:
     assert [trouble for trouble in report.troubles if trouble.startswith(f"{LANE}: its log waits")]
 
 
-def test_of_a_lane_that_is_seen_for_the_first_time_the_leader_is_noted() -> None:
-    stage = Stage()
+def test_of_a_lane_that_is_seen_for_the_first_time_the_leader_is_noted(stage: Stage) -> None:
     stage.logs.elect(ended_at=6, record=OTHER)
     stage.committed(replace(run(0, 10, (0, 0, 10)), fingerprint=fingerprint(SAME)))
 
@@ -886,8 +851,7 @@ def test_a_record_that_the_flow_has_not_written_is_said_wherever_it_stands(where
     assert "`mirrorless verify start 'us-east->eu-west' orders`" in sentence
 
 
-def test_what_comes_to_a_lane_at_rest_is_said_in_the_next_round() -> None:
-    stage = Stage()
+def test_what_comes_to_a_lane_at_rest_is_said_in_the_next_round(stage: Stage) -> None:
     ran(stage, 0, 8)
     assert quiet(stage.round())
 
@@ -896,8 +860,7 @@ def test_what_comes_to_a_lane_at_rest_is_said_in_the_next_round() -> None:
     assert [len(said(stage.round())) for _ in range(2)] == [1, 1]
 
 
-def test_markers_and_aborted_records_are_not_foreign_and_only_the_latter_cost_a_look() -> None:
-    stage = Stage()
+def test_markers_and_aborted_records_are_not_foreign_and_only_the_latter_cost_a_look(stage: Stage) -> None:
     ran(stage, 0, 8)
     ran(stage, 8, 4)
     assert quiet(stage.round())
@@ -913,8 +876,7 @@ def test_markers_and_aborted_records_are_not_foreign_and_only_the_latter_cost_a_
     assert stage.target_looks == [{(REMOTE, 0): [(13, 20)]}]
 
 
-def test_a_run_in_doubt_is_not_foreign_and_what_stands_behind_it_is_found_once_it_is_settled() -> None:
-    stage = Stage()
+def test_a_run_in_doubt_is_not_foreign_and_what_stands_behind_it_is_found_once_it_is_settled(stage: Stage) -> None:
     ran(stage, 0, 8)
     stage.prepared(run(8, 9, (8, 0, 1)), "committed")
     foreign(stage)
@@ -1049,27 +1011,3 @@ def test_runs_that_a_scan_has_not_come_to_are_not_foreign(monkeypatch: pytest.Mo
 
     assert [report.figures["lanes-waiting"] for report in reports] == [1, 1, 1, 0]
     assert not any(map(said, reports))
-
-
-def test_a_new_generation_may_begin_anywhere() -> None:
-    """Behind what was written at a failover, or what another chain has written."""
-    stage = Stage()
-    ran(stage, 0, 8)
-    stage.round()
-    stage.chains.reset(reset(8, 0))
-    foreign(stage)
-    log = stage.cluster.topics[REMOTE][0]
-    stage.chains.prepare([run(0, 2, (0, len(log), 2), generation=1)])
-    log += [Entry(_record(run(0, 1, (0, 0, 1))), "committed", WRITER)] * 2 + [Entry(None, "marker", WRITER)]
-
-    assert [said(stage.round()) for _ in range(2)] == [[], []]
-
-
-def test_partitions_are_named_together_by_topic() -> None:
-    stage = Stage()
-    for partition in (0, 1):
-        foreign(stage, partition=partition)
-
-    (sentence,) = said(stage.round())
-
-    assert "0 @ 0, 1 @ 0 on" in sentence

@@ -43,12 +43,7 @@ class Mapped:
         self.comparison = LogComparison(chains=self.there.chains, epochs=MemoryEpochs(self.there), log=self)
 
     def read(
-        self,
-        ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]],
-        deadline: Deadline,  # noqa: ARG002 -- the port's
-        *,
-        near: int,  # noqa: ARG002 -- same
-        size: int,  # noqa: ARG002 -- same
+        self, ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]], deadline: Deadline, *, near: int, size: int
     ) -> dict[TopicPartition, RangesRead]:
         """See `CommittedLog.read`."""
         self.reads += 1
@@ -363,7 +358,7 @@ def test_of_another_topic_nothing_was_copied_where_the_poller_stands_still() -> 
 
 @pytest.mark.parametrize("seed", range(tries(100, many=5_000)))
 def test_wherever_a_log_parts_and_however_events_are_cut_each_new_record_comes_once(seed: int) -> None:
-    chance = random.Random(seed)  # noqa: S311 -- no secret
+    chance = random.Random(seed)
     count, offsets = chance.randint(5, 60), 0
     there = Mapped(World({0: records(*range(count))}))
     while there.at < count:

@@ -132,12 +132,7 @@ class StoredLog:
     reads: int = 0
 
     def read(
-        self,
-        ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]],
-        deadline: Deadline,  # noqa: ARG002 -- the port's
-        *,
-        near: int,  # noqa: ARG002 -- the port's
-        size: int,  # noqa: ARG002 -- the port's
+        self, ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]], deadline: Deadline, *, near: int, size: int
     ) -> dict[TopicPartition, RangesRead]:
         """See `CommittedLog.read`."""
         self.reads += 1

@@ -90,7 +90,7 @@ class Replicas:
 
 @pytest.mark.parametrize("seed", range(tries(300, many=20_000)))
 def test_the_place_is_exact_where_a_log_lost_its_end_once(seed: int) -> None:
-    chance = random.Random(seed)  # noqa: S311 -- no secret
+    chance = random.Random(seed)
     there = Replicas(chance)
     for _ in range(chance.randint(1, 5)):
         there.append()
@@ -109,7 +109,7 @@ def test_the_place_is_exact_where_a_log_lost_its_end_once(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(tries(300, many=20_000)))
 def test_no_place_is_too_high_however_often_a_log_lost_its_end(seed: int) -> None:
     """Too low only where a run has records of two epochs: those of it would come twice, and none is lost."""
-    chance = random.Random(seed)  # noqa: S311 -- no secret
+    chance = random.Random(seed)
     there = Replicas(chance)
     largest = chance.choice([1, 1, 4])
     for _ in range(chance.randint(2, 8)):

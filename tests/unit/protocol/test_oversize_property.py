@@ -55,7 +55,7 @@ def log(chance: random.Random, length: int) -> list[Kind]:
 def test_any_schedule_copies_records_that_no_event_can_carry_in_order_and_once(  # noqa: C901, PLR0915  one schedule, in order
     seed: int, monkeypatch: pytest.MonkeyPatch, counted: Counter[str]
 ) -> None:
-    chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
+    chance = random.Random(seed)
     kinds = {partition: log(chance, chance.randint(5, 50)) for partition in range(chance.randint(1, 3))}
     world = OversizeWorld(kinds, chance, skips=chance.random() < 0.6)
     there, counts = world.there, world.counts
@@ -161,7 +161,7 @@ def test_any_schedule_copies_records_that_no_event_can_carry_in_order_and_once( 
 
 
 def test_a_mapping_that_stands_at_a_damaged_batch_is_a_stop_and_an_order_leaves_it_out() -> None:
-    world = OversizeWorld({0: ["record"] * 10}, random.Random(4), skips=False)  # noqa: S311  no secret
+    world = OversizeWorld({0: ["record"] * 10}, random.Random(4), skips=False)
     there, bad = world.there, (5, 8)
     world.written, world.group = {0: 10}, {0: 5}
     world.environment().replicate(there.batch(p0=[*range(5)]), request="r", deadline=lambda: 30.0)

@@ -45,7 +45,7 @@ def noisy(chance: random.Random, *offsets: int, largest: int = 400) -> list[Reco
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("seed", range(30))
 def test_the_portions_of_a_batch_are_all_of_it_in_order_and_none_is_too_large(seed: int, *, raw: bool) -> None:
-    chance = random.Random(seed)  # noqa: S311 -- no secret
+    chance = random.Random(seed)
     source = {
         (TOPIC, partition): noisy(chance, *sorted(chance.sample(range(200), chance.randint(0, 60))))
         for partition in range(chance.randint(1, 4))
@@ -91,7 +91,7 @@ def test_the_portions_of_a_batch_are_all_of_it_in_order_and_none_is_too_large(se
 @pytest.mark.parametrize("seed", range(60))
 def test_what_was_parted_is_joined_with_all_that_was_known_of_it(seed: int) -> None:
     """A portion, and of it what was left over: whatever is held of it, the others keep where they begin and end."""
-    chance = random.Random(seed)  # noqa: S311 -- no secret
+    chance = random.Random(seed)
     source = {
         (TOPIC, partition): noisy(chance, *sorted(chance.sample(range(200), chance.randint(1, 30))))
         for partition in range(4)

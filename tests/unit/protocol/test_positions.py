@@ -60,8 +60,13 @@ class Warm:
         self.positions.load(lanes, lambda topic: f"us-east.{topic}", lambda: 30.0, firsts)
 
 
-def test_a_stop_of_another_environment_is_read_after_a_minute() -> None:
-    warm = Warm()
+@pytest.fixture
+def warm() -> Warm:
+    """An environment that has seen no event."""
+    return Warm()
+
+
+def test_a_stop_of_another_environment_is_read_after_a_minute(warm: Warm) -> None:
     warm.load(LANE)
     warm.states.stop(LANE, STOP)
 
@@ -76,9 +81,8 @@ def test_a_stop_of_another_environment_is_read_after_a_minute() -> None:
 
 
 @pytest.mark.parametrize("set_back_ms", [1, 3_600_000])
-def test_a_stop_is_read_after_a_minute_although_the_clock_was_set_back(set_back_ms: int) -> None:
+def test_a_stop_is_read_after_a_minute_although_the_clock_was_set_back(warm: Warm, set_back_ms: int) -> None:
     """By an hour, a lane that was held took records for an hour more."""
-    warm = Warm()
     warm.load(LANE)
     warm.states.stop(LANE, STOP)
 
@@ -91,8 +95,7 @@ def test_a_stop_is_read_after_a_minute_although_the_clock_was_set_back(set_back_
     assert warm.positions.state(LANE).stop == STOP
 
 
-def test_states_are_read_once_a_minute_and_heads_once() -> None:
-    warm = Warm()
+def test_states_are_read_once_a_minute_and_heads_once(warm: Warm) -> None:
     warm.chains.prepare([run(0, 10, (0, 0, 10))])
 
     for _ in range(121):
@@ -102,9 +105,8 @@ def test_states_are_read_once_a_minute_and_heads_once() -> None:
     assert warm.chains.reads == 2
 
 
-def test_a_batch_below_the_remembered_position_has_the_head_read_again() -> None:
+def test_a_batch_below_the_remembered_position_has_the_head_read_again(warm: Warm) -> None:
     """The lane may have been reset."""
-    warm = Warm()
     warm.chains.prepare([run(0, 10, (0, 0, 10))])
     warm.load(LANE, begins=10)
     warm.chains.reset(reset(10, 2))
@@ -114,8 +116,7 @@ def test_a_batch_below_the_remembered_position_has_the_head_read_again() -> None
     assert (warm.positions.head(LANE).generation, warm.positions.head(LANE).position) == (1, 2)
 
 
-def test_a_batch_beyond_the_remembered_position_has_the_head_read_again_and_the_state_not() -> None:
-    warm = Warm()
+def test_a_batch_beyond_the_remembered_position_has_the_head_read_again_and_the_state_not(warm: Warm) -> None:
     warm.chains.prepare([run(0, 10, (0, 0, 10))])
     warm.load(LANE, begins=10)
     warm.chains.prepare([run(10, 20, (10, 10, 10))])  # another environment's
@@ -138,8 +139,7 @@ def test_a_batch_at_the_remembered_position_or_behind_a_transactions_marker_read
     assert warm.chains.reads == reads
 
 
-def test_only_lanes_that_were_not_read_for_a_minute_are_read_again() -> None:
-    warm = Warm()
+def test_only_lanes_that_were_not_read_for_a_minute_are_read_again(warm: Warm) -> None:
     warm.load(LANE)
     warm.load(LANE, OTHER, after_ms=30_000)
     warm.load(LANE, OTHER, after_ms=30_000)
@@ -149,9 +149,8 @@ def test_only_lanes_that_were_not_read_for_a_minute_are_read_again() -> None:
     assert warm.states.reads == [{LANE}, {OTHER}, {LANE}, {OTHER}]
 
 
-def test_all_is_forgotten_of_a_lane_whose_head_was_never_read() -> None:
+def test_all_is_forgotten_of_a_lane_whose_head_was_never_read(warm: Warm) -> None:
     """A job has it: only its state is read."""
-    warm = Warm()
     warm.states.take(LANE, Lease(holder="backfill-1", until=warm.now + 60_000), now=warm.now)
     warm.load(LANE)
 
@@ -162,8 +161,7 @@ def test_all_is_forgotten_of_a_lane_whose_head_was_never_read() -> None:
     assert warm.chains.reads == 0
 
 
-def test_a_lane_that_was_never_loaded_is_forgotten_all_the_same() -> None:
-    warm = Warm()
+def test_a_lane_that_was_never_loaded_is_forgotten_all_the_same(warm: Warm) -> None:
     warm.load(OTHER)
 
     warm.positions.forget([LANE])
@@ -175,8 +173,7 @@ def test_a_lane_that_was_never_loaded_is_forgotten_all_the_same() -> None:
 # Links below the position
 
 
-def test_links_are_read_across_resets_that_went_on_where_they_stood_or_beyond() -> None:
-    warm = Warm()
+def test_links_are_read_across_resets_that_went_on_where_they_stood_or_beyond(warm: Warm) -> None:
     links: list[Link] = [
         reset(0, 1),
         run(1, 3, (1, 0, 2), generation=1),
@@ -194,8 +191,7 @@ def test_links_are_read_across_resets_that_went_on_where_they_stood_or_beyond() 
     assert warm.positions.links_over(LANE, 2, 4) == links[1:]
 
 
-def test_the_newest_run_is_no_read() -> None:
-    warm = Warm()
+def test_the_newest_run_is_no_read(warm: Warm) -> None:
     warm.chains.prepare([run(0, 3, (0, 0, 3)), run(3, 5, (3, 4, 2))])
     warm.load(LANE)
     before = warm.chains.reads
@@ -204,8 +200,7 @@ def test_the_newest_run_is_no_read() -> None:
     assert warm.chains.reads == before
 
 
-def test_a_lane_whose_chain_is_older_than_the_note_that_it_has_begun_gets_that_once() -> None:
-    warm = Warm()
+def test_a_lane_whose_chain_is_older_than_the_note_that_it_has_begun_gets_that_once(warm: Warm) -> None:
     warm.chains.prepare([run(0, 10, (0, 0, 10))])
     warm.load(LANE, OTHER)
 

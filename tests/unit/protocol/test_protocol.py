@@ -1077,7 +1077,7 @@ def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invar
 
     Lanes of one slice, of several, or of two topics: some batches share all lanes, some have none in common.
     """
-    chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
+    chance = random.Random(seed)
     partitions = [sorted(chance.sample(range(60), chance.randint(1, 40))) for _ in range(chance.randint(1, 4))]
     there = world(*partitions)
 
@@ -1094,7 +1094,7 @@ def test_any_schedule_of_environments_by_batches_beside_those_by_records_keeps_t
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of the deliveries are by whole batches, some of which compaction has thinned or the target does not take."""
-    chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
+    chance = random.Random(seed)
     counts = Counter[str]()
     for limit in (None, None, 20):  # bytes of three records
         partitions = [sorted(chance.sample(range(90), chance.randint(40, 85))) for _ in range(chance.randint(1, 3))]
@@ -1184,7 +1184,7 @@ def rivals(there: World, chance: random.Random, monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize("seed", range(tries(16, many=40)))
 def test_any_schedule_of_jobs_that_take_leases_beside_forwarders_keeps_the_invariants(seed: int) -> None:  # noqa: C901, PLR0915  one schedule, in order
     """Two tries of two jobs beside two environments; jobs die with their leases, and forwarders read of them late."""
-    chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
+    chance = random.Random(seed)
     partitions = [sorted(chance.sample(range(60), chance.randint(1, 40))) for _ in range(chance.randint(1, 2))]
     there = world(*partitions)
     there.history_first = chance.random() < 0.5

@@ -62,7 +62,7 @@ class Grown:
 
 
 def grown(seed: int) -> Grown:
-    chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed
+    chance = random.Random(seed)
     chain = Grown(chance)
     for _ in range(chance.randint(0, 25)):
         chain.grow()

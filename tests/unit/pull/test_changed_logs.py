@@ -24,7 +24,7 @@ def world(*partitions: int) -> World:
 
 
 def function(there: World, *, raw: bool, name: str = "environment") -> PullFunction:
-    pulling = PullFunction(there, random.Random(1), MemoryDocuments(), name, continuous=False)  # noqa: S311 -- no secret
+    pulling = PullFunction(there, random.Random(1), MemoryDocuments(), name, continuous=False)
     pulling.raw = raw
     return pulling
 
@@ -34,7 +34,7 @@ def run(pulling: PullFunction) -> list[str]:
     there = pulling.there
     there.now += 61_000
     if pulling.raw:
-        there.batches = {p: in_batches(found, random.Random(2), thinned=0.0) for p, found in there.source.items()}  # noqa: S311 -- no secret
+        there.batches = {p: in_batches(found, random.Random(2), thinned=0.0) for p, found in there.source.items()}
     return pulling.run().troubles
 
 

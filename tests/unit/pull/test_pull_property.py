@@ -27,7 +27,7 @@ FATES: list[Callable[[], BaseException | None]] = [lambda: None] * 120 + [Killed
 # Of 30 the first 22 take every branch of protocol, lanes and pull that all of them take.
 @pytest.mark.parametrize("seed", range(tries(24, many=30)))
 def test_any_schedule_of_runs_of_a_shard_keeps_the_invariants(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
+    chance = random.Random(seed)
     monkeypatch.setattr("mirrorless.pull.gathering.BATCH_RECORDS", chance.choice([3, 1_000]))
     offsets = [sorted(chance.sample(range(0, 160, 2), chance.randint(1, 60))) for _ in range(chance.randint(1, 4))]
     there = World({partition: [] for partition in range(len(offsets))}, topics=chance.choice([1, 2]))
@@ -44,7 +44,7 @@ def test_any_schedule_of_runs_by_batches_beside_runs_by_records_keeps_the_invari
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most environments pull whole batches, some lanes' are opened, and the mapping beside them forwards records."""
-    chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
+    chance = random.Random(seed)
     counts = Counter[str]()
     for opened_record_us in (100, 100, 100, 8):
         monkeypatch.setattr("mirrorless.protocol.copy_choice.OPENED_RECORD_US", opened_record_us)

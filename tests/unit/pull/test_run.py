@@ -35,7 +35,7 @@ from tests.support.pulled import MemoryLog, NoGroups, PullFunction
 
 
 def function(there: World, *, continuous: bool = False) -> PullFunction:
-    return PullFunction(there, random.Random(1), MemoryDocuments(), "environment", continuous)  # noqa: S311 -- no secret
+    return PullFunction(there, random.Random(1), MemoryDocuments(), "environment", continuous)
 
 
 def world(*partitions: list[int]) -> World:

@@ -52,11 +52,11 @@ class FakeLog:
     clock: float = 0.0
     reads: list[int] = field(default_factory=list)
 
-    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:  # noqa: ARG002  the port's
+    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:
         """See `LaneLog.bounds`."""
         return OffsetRange(min(self.offsets), max(self.offsets) + 1)
 
-    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:
         """See `LaneLog.read`."""
         self.reads.append(wanted.first)
         for first in range(wanted.first, wanted.next, self.chunk):

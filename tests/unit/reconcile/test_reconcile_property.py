@@ -49,11 +49,11 @@ class MemoryLog:
 
     cluster: MemoryCluster
 
-    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:  # noqa: ARG002  the port's
+    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:
         """See `LaneLog.bounds`."""
         return OffsetRange(0, stable_offset(self.cluster.topics[topic][partition]))
 
-    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:
         """See `LaneLog.read`; chunks are small."""
         records = [each for each in self.records(topic) if wanted.first <= each.offset < wanted.next]
         for first in range(0, len(records), 3):
@@ -82,7 +82,7 @@ class MemoryBatches:
 
     log: MemoryLog
 
-    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[BatchChunk]:  # noqa: ARG002  the port's
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[BatchChunk]:
         """See `BatchLog.read`; chunks are small."""
         at = wanted.first
         some = [each for each in self.log.batches(topic) if at < each.next and each.base_offset < wanted.next]

@@ -103,7 +103,7 @@ def test_a_standby_waits_for_the_lease_of_a_home_that_still_runs() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_starts_are_missed_each_minute_has_one_worker_at_most_and_no_gap_is_long(seed: int) -> None:
-    chance, regions = random.Random(seed), TwoRegions()  # noqa: S311 -- no secret
+    chance, regions = random.Random(seed), TwoRegions()
     regions.home()
     alive = True
     for minute in range(1, 240):

@@ -122,7 +122,7 @@ class TopicIds:
 
     ids: dict[str, str] = field(default_factory=dict)
 
-    def topic_ids(self, names: Iterable[str], deadline: Deadline) -> dict[str, str]:  # noqa: ARG002 -- the port's
+    def topic_ids(self, names: Iterable[str], deadline: Deadline) -> dict[str, str]:
         """See `SourceTopics.topic_ids`."""
         return {name: self.ids[name] for name in names if name in self.ids}
 

@@ -56,7 +56,7 @@ class Account:
         }
         self.tags_of[topic] = owner_tags(flow) if tags is None else tags
 
-    def list(self, deadline: Deadline) -> list[Request]:  # noqa: ARG002 -- the port's
+    def list(self, deadline: Deadline) -> list[Request]:
         """See `Mappings.list`."""
         if self.failures:
             self.failures -= 1
@@ -76,7 +76,7 @@ class Account:
         """Never called."""
         raise AssertionError(uuid, fields, deadline)
 
-    def delete(self, uuid: str, deadline: Deadline) -> MappingOutcome:  # noqa: ARG002 -- the port's
+    def delete(self, uuid: str, deadline: Deadline) -> MappingOutcome:
         """See `Mappings.delete`."""
         if uuid == self.refused:
             raise MappingRefused("no")
@@ -86,7 +86,7 @@ class Account:
         self.mappings[uuid] |= {"State": "Deleting", "looks": self.looks_until_gone}
         return "done"
 
-    def tags(self, arn: str, deadline: Deadline) -> dict[str, str]:  # noqa: ARG002 -- the port's
+    def tags(self, arn: str, deadline: Deadline) -> dict[str, str]:
         """See `Mappings.tags`."""
         self.tags_asked += 1
         return self.tags_of[arn]

@@ -50,7 +50,7 @@ class MemoryMappings:
     problem: str = ""
     """An address that pollers do not reach."""
 
-    def list(self, deadline: Deadline) -> list[Request]:  # noqa: ARG002 -- the port's
+    def list(self, deadline: Deadline) -> list[Request]:
         """See `Mappings.list`."""
         return [
             {
@@ -65,12 +65,12 @@ class MemoryMappings:
             for topic, request in self.mappings.items()
         ]
 
-    def tags(self, arn: str, deadline: Deadline) -> dict[str, str]:  # noqa: ARG002 -- the port's
+    def tags(self, arn: str, deadline: Deadline) -> dict[str, str]:
         """See `Mappings.tags`."""
         tags: dict[str, str] = self.mappings[arn]["Tags"]
         return tags
 
-    def create(self, request: Request, deadline: Deadline) -> MappingOutcome:  # noqa: ARG002 -- the port's
+    def create(self, request: Request, deadline: Deadline) -> MappingOutcome:
         """See `Mappings.create`."""
         (topic,) = request["Topics"]
         self.attempts += 1
@@ -81,14 +81,14 @@ class MemoryMappings:
         self.mappings[topic] = request
         return "done"
 
-    def update(self, uuid: str, fields: Request, deadline: Deadline) -> MappingOutcome:  # noqa: ARG002 -- the port's
+    def update(self, uuid: str, fields: Request, deadline: Deadline) -> MappingOutcome:
         """See `Mappings.update`."""
         self.updates += 1
         if self.keeps_updates:
             self.mappings[uuid] |= fields
         return "done"
 
-    def delete(self, uuid: str, deadline: Deadline) -> MappingOutcome:  # noqa: ARG002 -- the port's
+    def delete(self, uuid: str, deadline: Deadline) -> MappingOutcome:
         """See `Mappings.delete`."""
         del self.mappings[uuid]
         return "done"
@@ -101,23 +101,21 @@ class MemoryGroups:
     offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
     active: bool = False
 
-    def names(self, deadline: Deadline) -> list[str]:  # noqa: ARG002 -- the port's
+    def names(self, deadline: Deadline) -> list[str]:
         """See `Groups.names`."""
         return sorted(self.offsets)
 
-    def states(self, groups: Iterable[str], deadline: Deadline) -> dict[str, GroupState]:  # noqa: ARG002 -- the port's
+    def states(self, groups: Iterable[str], deadline: Deadline) -> dict[str, GroupState]:
         """See `Groups.states`."""
         return dict.fromkeys(groups, "active" if self.active else "empty")
 
     def committed(
-        self,
-        groups: Iterable[str],
-        deadline: Deadline,  # noqa: ARG002 -- the port's
+        self, groups: Iterable[str], deadline: Deadline
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
         """See `Groups.committed`."""
         return {group: dict(self.offsets.get(group, {})) for group in groups}
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:  # noqa: ARG002 -- the port's
+    def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
         """See `Groups.commit`."""
         if self.active:
             raise GroupIsActive("it reads")
@@ -131,7 +129,7 @@ class MemorySource:
     log_starts: dict[TopicPartition, int] = field(default_factory=dict)
     leaderless: frozenset[int] = frozenset()
 
-    def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:  # noqa: ARG002 -- the port's
+    def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `SourceTopics.starts`."""
         return {place: self.log_starts.get(place, 0) for place in places if place[1] not in self.leaderless}
 

@@ -26,7 +26,7 @@ class Account:
     now: int = 1_000_000
     updates: list[tuple[str, bool]] = field(default_factory=list)
 
-    def update(self, uuid: str, fields: Request, deadline: Deadline) -> MappingOutcome:  # noqa: ARG002 -- the port's
+    def update(self, uuid: str, fields: Request, deadline: Deadline) -> MappingOutcome:
         """See `Mappings.update`."""
         if len(self.updates) >= self.answers:
             raise Retriable("throttled")

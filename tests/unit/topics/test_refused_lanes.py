@@ -117,8 +117,13 @@ class Stage:
         return set(self.states.stopped(FLOW))
 
 
-def test_a_lane_goes_on_when_the_sync_has_made_its_record_fit() -> None:
-    stage = Stage()
+@pytest.fixture
+def stage() -> Stage:
+    """No round has been."""
+    return Stage()
+
+
+def test_a_lane_goes_on_when_the_sync_has_made_its_record_fit(stage: Stage) -> None:
     assert stage.sync() == 0
     stage.source.own["orders"]["max.message.bytes"] = "3000"
     stage.stop()
@@ -130,8 +135,7 @@ def test_a_lane_goes_on_when_the_sync_has_made_its_record_fit() -> None:
     assert not stage.stopped()
 
 
-def test_a_lane_of_a_new_topic_goes_on_too_where_the_sync_is_the_first_to_look() -> None:
-    stage = Stage()
+def test_a_lane_of_a_new_topic_goes_on_too_where_the_sync_is_the_first_to_look(stage: Stage) -> None:
     stage.source.own["orders"]["cleanup.policy"] = "compact"
     stage.stop()
     stage.sync()
@@ -139,8 +143,7 @@ def test_a_lane_of_a_new_topic_goes_on_too_where_the_sync_is_the_first_to_look()
     assert stage.minute() == 1
 
 
-def test_a_lane_goes_on_when_the_operator_has_mended_its_topic_and_the_sync_leaves_that_alone() -> None:
-    stage = Stage()
+def test_a_lane_goes_on_when_the_operator_has_mended_its_topic_and_the_sync_leaves_that_alone(stage: Stage) -> None:
     stage.sync()
     stopped = {stage.stop(partition) for partition in (0, 2)}
     assert stage.minute() == 0
@@ -151,9 +154,8 @@ def test_a_lane_goes_on_when_the_operator_has_mended_its_topic_and_the_sync_leav
     assert not stage.stopped() & stopped
 
 
-def test_what_was_mended_before_anybody_looked_counts() -> None:
+def test_what_was_mended_before_anybody_looked_counts(stage: Stage) -> None:
     """The configs were seen in an earlier round of the sync; the stop and its remedy lie between two rounds."""
-    stage = Stage()
     stage.sync()
     stage.stop()
     stage.target.own["us-east.orders"]["max.message.bytes"] = "5000"
@@ -161,8 +163,7 @@ def test_what_was_mended_before_anybody_looked_counts() -> None:
     assert stage.minute() == 1
 
 
-def test_a_record_that_is_refused_again_waits_for_the_next_change() -> None:
-    stage = Stage()
+def test_a_record_that_is_refused_again_waits_for_the_next_change(stage: Stage) -> None:
     stage.sync()
     stage.stop()
     stage.target.own["us-east.orders"]["max.message.bytes"] = "2000"
@@ -177,8 +178,7 @@ def test_a_record_that_is_refused_again_waits_for_the_next_change() -> None:
     assert stage.minute() == 1
 
 
-def test_a_stop_by_a_clock_that_is_ahead_is_before_the_change_all_the_same() -> None:
-    stage = Stage()
+def test_a_stop_by_a_clock_that_is_ahead_is_before_the_change_all_the_same(stage: Stage) -> None:
     stage.sync()
     stage.target.own["us-east.orders"]["max.message.bytes"] = "5000"
     stage.now += MINUTE + 5_000
@@ -188,8 +188,7 @@ def test_a_stop_by_a_clock_that_is_ahead_is_before_the_change_all_the_same() -> 
     assert stage.minute() == 1
 
 
-def test_a_deployment_with_other_producers_lets_lanes_try_again() -> None:
-    stage = Stage()
+def test_a_deployment_with_other_producers_lets_lanes_try_again(stage: Stage) -> None:
     stage.sync()
     stage.stop()
     assert stage.minute() == 0
@@ -201,8 +200,7 @@ def test_a_deployment_with_other_producers_lets_lanes_try_again() -> None:
 
 
 @pytest.mark.parametrize("reason", ["broken", "recreated", "truncated", "held", "contradiction", "backfilled"])
-def test_other_stops_and_other_topics_wait(reason: str) -> None:
-    stage = Stage()
+def test_other_stops_and_other_topics_wait(stage: Stage, reason: str) -> None:
     stage.sync()
     others = {stage.stop(0, reason=reason), stage.stop(1, "bills")}
     stage.target.own["us-east.orders"]["max.message.bytes"] = "5000"
@@ -212,8 +210,7 @@ def test_other_stops_and_other_topics_wait(reason: str) -> None:
     assert stage.stopped() == others
 
 
-def test_a_stop_of_a_moment_ago_is_another_and_orders_of_the_operator_stay() -> None:
-    stage = Stage()
+def test_a_stop_of_a_moment_ago_is_another_and_orders_of_the_operator_stay(stage: Stage) -> None:
     stage.sync()
     lane = stage.stop()
     state = stage.states.states[lane]

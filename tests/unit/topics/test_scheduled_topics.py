@@ -36,7 +36,7 @@ class Starts:
     committed: list[str] = field(default_factory=list)
     failing: dict[str, Exception] = field(default_factory=dict)
 
-    def commit_start(self, state: TopicState, deadline: Deadline) -> None:  # noqa: ARG002 -- the real one's
+    def commit_start(self, state: TopicState, deadline: Deadline) -> None:
         """See `GroupStart.commit_start`."""
         if state.topic in self.failing:
             raise self.failing[state.topic]
