@@ -18,6 +18,7 @@ from mirrorless.groups.ownership import claim_of, plan_move_back
 from mirrorless.groups.round import SLICES_PER_SECOND
 from mirrorless.mm2.internal_records import COMPACTED
 from mirrorless.ports.kafka import GroupState, OffsetAndMetadata, TopicPartition
+from mirrorless.protocol.translate import TranslationState
 from mirrorless.scheduled.runner import RoundReport
 from tests.support.chains import FLOW, reset, run
 from tests.support.documents import MemoryDocuments
@@ -377,13 +378,18 @@ def test_a_group_of_the_target_returns_to_exactly_where_it_is() -> None:
     assert world.document("shop", "reverse").offsets == {"orders": {0: GroupOffset(8, 9, "exact", "by hand")}}
 
 
-def test_a_consumer_behind_the_last_marker_is_exactly_at_the_end() -> None:
-    world = mirrored(5)
+@pytest.mark.parametrize(
+    ("delivery", "state"), [("exactly_once", "exact"), ("at_least_once", "ahead_of_replication")], ids=str
+)
+def test_a_consumer_behind_the_last_marker_is_exactly_at_the_end_of_what_comes_in_transactions(
+    delivery: str, state: TranslationState
+) -> None:
+    world = mirrored(5, delivery=delivery)
     world.target.put("shop", REMOTE, 6)
 
     world.act()
 
-    assert world.document("shop", "reverse").offsets["orders"][0] == GroupOffset(5, 6, "exact")
+    assert world.document("shop", "reverse").offsets["orders"][0] == GroupOffset(5, 6, state)
 
 
 def test_after_a_run_in_doubt_no_offset_is_exact() -> None:
@@ -399,15 +405,6 @@ def test_after_a_run_in_doubt_no_offset_is_exact() -> None:
     world.chains.confirm([link for link in world.chains.of(world.lane()) if link.position == 5])  # type: ignore[misc]  # a run
     world.act()
     assert world.document("shop", "reverse").offsets["orders"][0] == GroupOffset(10, 12, "exact")
-
-
-def test_without_transactions_the_stable_end_proves_nothing() -> None:
-    world = mirrored(5, delivery="at_least_once")
-    world.target.put("shop", REMOTE, 6)
-
-    world.act()
-
-    assert world.document("shop", "reverse").offsets["orders"][0] == GroupOffset(5, 6, "ahead_of_replication")
 
 
 def test_nothing_is_written_to_the_source_unless_switched_on_and_then_what_was_due() -> None:

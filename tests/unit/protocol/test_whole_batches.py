@@ -12,7 +12,6 @@ from mirrorless.chain.run import Run, Span
 from mirrorless.errors import ChainBroken
 from mirrorless.protocol.digest import fingerprint
 from mirrorless.protocol.event import Batch
-from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.outgoing import following_offset, of_batches, opened_to_records, records_in
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.replay_check import contradiction
@@ -292,33 +291,6 @@ def world(*batches: RecordBatch, others: tuple[int, ...] = ()) -> World:
 
 def runs_of(there: World) -> list[Run]:
     return [link for link in there.chains.of(lane()) if isinstance(link, Run)]
-
-
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("successor", ["batches", "records"])
-def test_a_crash_after_any_step_is_settled_by_either_engine(step: Step, successor: str) -> None:
-    there = world(FIRST, SECOND, THIRD, others=(0, 1))
-    there.crash(step, there.raw(there.whole()))
-    again = there.raw(there.whole()) if successor == "batches" else there.whole()
-
-    there.deliver(again)
-    there.cluster.time_transactions_out()
-
-    assert (there.visible(0), there.visible(1)) == ([*range(8)], [0, 1])
-    there.assert_invariants()
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_zombie_by_batches_changes_nothing_behind_a_successor_by_records(step: Step) -> None:
-    there = world(FIRST, SECOND)
-    zombie = there.attempt(there.raw(there.whole()))
-    zombie.until(step)
-
-    there.deliver()
-    zombie.finish()
-
-    assert there.visible() == [0, 1, 2, 3, 4]
-    there.assert_invariants()
 
 
 def test_lanes_where_engines_alternate_inside_batches_have_an_exact_map() -> None:

@@ -211,7 +211,4 @@ def test_the_run_ends_before_its_deadline_and_the_next_one_goes_on(account: Acco
     assert account.now < began + 60_000
     account.remove()
     assert account.mappings == {}
-
-
-def test_nothing_to_remove_is_fine() -> None:
-    assert Account().remove() == Removal()
+    assert account.remove() == Removal(), "nothing is left"

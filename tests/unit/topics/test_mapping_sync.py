@@ -285,17 +285,6 @@ def test_where_the_flow_begins_is_committed_before_the_mapping_can_read(stage: S
     assert "ta" in stage.mappings.mappings
 
 
-def test_what_the_group_has_committed_itself_stays(stage: Stage) -> None:
-    stage.groups.offsets["mirrorless.us-east.eu-west.ta"] = {("ta", 0): OffsetAndMetadata(2)}
-
-    stage.round(topic("ta", 5, 7))
-
-    assert stage.groups.offsets["mirrorless.us-east.eu-west.ta"] == {
-        ("ta", 0): OffsetAndMetadata(2),
-        ("ta", 1): OffsetAndMetadata(7),
-    }
-
-
 def test_a_topic_whose_group_has_members_is_not_mapped_and_reported(stage: Stage) -> None:
     stage.groups.active = True
 
