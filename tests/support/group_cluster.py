@@ -47,7 +47,7 @@ ORDERS, REMOTE = ("orders", 0), (f"{FLOW.source}.orders", 0)
 
 @dataclass
 class MemoryGroups:
-    """Implements `mirrorless.ports.kafka.Groups`. A test may replace its methods, for an event in between."""
+    """Implements `mirrorless.ports.kafka.Groups`; something may happen just before or after its calls."""
 
     offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)
@@ -58,6 +58,9 @@ class MemoryGroups:
     silent: bool = False
     commits: list[tuple[str, TopicPartition, int | None, int]] = field(default_factory=list)
     """What was committed for others: group, topic-partition, the offset before, and after."""
+    before_states: Callable[[], object] = lambda: None
+    before_commit: Callable[[str, Deadline], object] = lambda _group, _deadline: None
+    after_commit: Callable[[], object] = lambda: None
 
     def names(self, deadline: Deadline) -> list[str]:
         """See `Groups.names`."""
@@ -67,6 +70,7 @@ class MemoryGroups:
     def states(self, groups: Iterable[str], deadline: Deadline) -> dict[str, GroupState]:
         """See `Groups.states`."""
         self._answer()
+        self.before_states()
         return {
             name: "active" if name in self.members else "empty" if name in self.offsets else "absent" for name in groups
         }
@@ -81,6 +85,7 @@ class MemoryGroups:
     def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
         """See `Groups.commit`."""
         self._answer()
+        self.before_commit(group, deadline)
         if group in self.members:
             raise GroupIsActive("only its members may commit", where=group)
         known = self.offsets.setdefault(group, {})
@@ -88,6 +93,7 @@ class MemoryGroups:
             before = known[place].offset if place in known else None
             self.commits.append((group, place, before, offset.offset))
             known[place] = offset
+        self.after_commit()
 
     def put(self, group: str, place: TopicPartition, offset: int, metadata: str = "") -> None:
         """Commit as the group itself, or its operator."""

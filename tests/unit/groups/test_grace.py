@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from mirrorless.clock import Deadline
 from mirrorless.config import load
 from mirrorless.groups.checkpoints import Direction
 from mirrorless.groups.ownership import members_stopped
-from mirrorless.ports.kafka import GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.kafka import GroupIsActive, TopicPartition
 from mirrorless.scheduled.settings import GROUP_GRACE_SECONDS, control_settings
 from tests.support.chains import FLOW
 from tests.support.group_cluster import ORDERS, REMOTE, MemoryGroups, TwoClusters, mirrored
@@ -120,11 +118,10 @@ def test_a_group_whose_members_come_between_two_looks_of_a_round_waits_when_they
     world.source.put("shop", ORDERS, 10)
     looks: list[set[str]] = [set(), {"shop"}]
 
-    def states(groups: Iterable[str], deadline: Deadline) -> dict[str, GroupState]:
+    def look() -> None:
         world.target.members = looks.pop(0) if looks else set()
-        return MemoryGroups.states(world.target, groups, deadline)
 
-    world.target.states = states  # type: ignore[method-assign]
+    world.target.before_states = look
     rounds(world, GRACE_MS)
     assert offset(world.target, REMOTE) == 6
 
@@ -134,12 +131,11 @@ def test_a_group_whose_members_come_just_before_the_commit_waits_when_they_go(wo
     world.source.put("shop", ORDERS, 10)
     refusals = [GroupIsActive("only its members may commit")]
 
-    def commit(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
+    def refuse(*_: object) -> None:
         if refusals:
             raise refusals.pop()
-        MemoryGroups.commit(world.target, group, offsets, deadline)
 
-    world.target.commit = commit  # type: ignore[method-assign]
+    world.target.before_commit = refuse
     rounds(world, GRACE_MS)
     assert offset(world.target, REMOTE) == 6
 

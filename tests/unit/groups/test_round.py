@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 import pytest
 
 from mirrorless.chain.lane_state import Stop, StopReason
-from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.flow.policy import DefaultPolicy
 from mirrorless.groups.checkpoints import GroupOffset, document_key
 from mirrorless.groups.ownership import claim_of, plan_move_back
 from mirrorless.groups.round import SLICES_PER_SECOND
 from mirrorless.mm2.internal_records import COMPACTED
-from mirrorless.ports.kafka import GroupState, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.protocol.translate import TranslationState
 from mirrorless.scheduled.runner import RoundReport
 from tests.support.chains import FLOW, reset, run
@@ -290,13 +288,7 @@ def test_a_group_that_read_on_in_between_is_not_moved_back() -> None:
     world = mirrored(5, 5, sync=3)
     world.commit_and_act(2)
     world.source.put("shop", ORDERS, 5)
-    states = world.target.states
-
-    def late(groups: object, deadline: object) -> object:
-        world.target.put("shop", REMOTE, 9)
-        return states(groups, deadline)  # type: ignore[arg-type]  # passed through
-
-    world.target.states = late  # type: ignore[method-assign, assignment]  # something happens in between
+    world.target.before_states = lambda: world.target.put("shop", REMOTE, 9)
     world.act()
 
     assert world.target.commits == [("shop", REMOTE, None, 2)]
@@ -346,16 +338,15 @@ def test_a_rewind_survives_a_crash_right_after_the_commit() -> None:
     """A commit is marked before it is made, so a successor does not take it for the group's own commit."""
     world = mirrored(5, 5, sync=3, reverse=True)
     world.source.put("shop", ORDERS, 7)
-    commit = world.target.commit
+    crashes = [KeyboardInterrupt()]
 
-    def crash(*arguments: object) -> None:
-        commit(*arguments)  # type: ignore[arg-type]  # passed through
-        raise KeyboardInterrupt
+    def crash() -> None:
+        if crashes:
+            raise crashes.pop()
 
-    world.target.commit = crash  # type: ignore[method-assign, assignment]  # the environment dies
+    world.target.after_commit = crash
     with pytest.raises(KeyboardInterrupt):
         world.act()
-    world.target.commit = commit  # type: ignore[method-assign]  # its successor lives
     world.source.put("shop", ORDERS, 2)
     world.restart()
     world.act()
@@ -1058,11 +1049,7 @@ def test_groups_that_a_round_had_no_time_for_come_first_in_the_next_one(seconds:
     names = [f"group-{number:02}" for number in range(20)]
     tried: list[str] = []
 
-    def commit(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
-        tried.append(group)
-        MemoryGroups.commit(world.target, group, offsets, deadline)
-
-    world.target.commit = commit  # type: ignore[method-assign]
+    world.target.before_commit = lambda group, _: tried.append(group)
     for offset in (3, 6):
         for name in names:
             world.source.put(name, ORDERS, offset)
@@ -1087,11 +1074,7 @@ def test_a_commit_ends_when_half_of_the_lease_is_left_at_the_latest(left: float,
     world.source.put("shop", ORDERS, 5)
     limits: list[float] = []
 
-    def commit(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
-        limits.append(deadline())
-        MemoryGroups.commit(world.target, group, offsets, deadline)
-
-    world.target.commit = commit  # type: ignore[method-assign]
+    world.target.before_commit = lambda _, deadline: limits.append(deadline())
     report = RoundReport()
     world.round.act(report, lambda: left)
 
@@ -1104,17 +1087,13 @@ def test_a_source_that_reads_slowly_gets_the_commits_of_the_way_back_all_the_sam
     world = mirrored(5, sync=1, reverse=True)
     world.commit_and_act(2)
     world.target.put("shop", REMOTE, 5)
-    states, left, limits = world.source.states, [40.0], list[float]()
+    left, limits = [40.0], list[float]()
 
-    def slow(groups: Iterable[str], deadline: Deadline) -> dict[str, GroupState]:
+    def slow() -> None:
         left[0] -= 3
-        return states(groups, deadline)
 
-    def commit(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
-        limits.append(deadline())
-        MemoryGroups.commit(world.source, group, offsets, deadline)
-
-    world.source.states, world.source.commit = slow, commit  # type: ignore[method-assign]
+    world.source.before_states = slow
+    world.source.before_commit = lambda _, deadline: limits.append(deadline())
     world.now += 3_000
     world.round.act(RoundReport(), lambda: left[0])
 
