@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 
@@ -137,6 +137,10 @@ class World:
         """Where a lane of the first topic stands."""
         return self.chains.heads([lane(partition)])[lane(partition)]
 
+    def runs(self, partition: int = 0) -> list[Run]:
+        """Of a lane, in order."""
+        return [link for link in self.chains.of(self.lane(partition)) if isinstance(link, Run)]
+
     def epochs_of(self, partition: int) -> list[tuple[int, int]]:
         """Of its log, with their first upstream offsets."""
         return self.epochs.get(partition, [(0, 0)])
@@ -201,7 +205,7 @@ class World:
         """A, C, D, F and G, and that the map is right, once nothing is open or in doubt."""
         self.assert_journals()
         for partition, stored in self.source.items():
-            runs = [link for link in self.chains.of(self.lane(partition)) if isinstance(link, Run)]
+            runs = self.runs(partition)
             pairs = [(s.upstream + i, s.downstream + i) for run in runs for s in run.spans for i in range(s.length)]
             visible = self._visible(partition)
             position = runs[-1].next if runs else 0
@@ -244,11 +248,14 @@ class World:
     def _assert_e(self, writer: str, places: list[tuple[int, int]]) -> None:
         for partition, downstream in places:
             assert any(
-                isinstance(link, Run)
-                and link.writer == writer
-                and any(s.downstream <= downstream < s.downstream + s.length for s in link.spans)
-                for link in self.chains.of(self.lane(partition))
+                run.writer == writer and any(s.downstream <= downstream < s.downstream + s.length for s in run.spans)
+                for run in self.runs(partition)
             ), f"{writer} commits {partition} @ {downstream}, which stands in no run of its own"
+
+
+def world(*partitions: Iterable[int]) -> World:
+    """A source with records at these upstream offsets of each partition."""
+    return World({partition: records(*offsets) for partition, offsets in enumerate(partitions)})
 
 
 def _content(record: Record) -> tuple[int, bytes | None, bytes | None, Headers]:

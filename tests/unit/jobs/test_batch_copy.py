@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from msgspec.structs import replace as appended
 
 from mirrorless.chain.lane_state import LaneState, LeftOut
-from mirrorless.chain.run import NO_EPOCH, Run
+from mirrorless.chain.run import NO_EPOCH
 from mirrorless.clock import Deadline
 from mirrorless.errors import ChainBroken, Retriable
 from mirrorless.jobs.batch_copy import (
@@ -169,10 +169,6 @@ def tens(first: int, following: int) -> World:
     return a_world(*batches, offsets=list(range(first, following)))
 
 
-def runs_of(there: World) -> list[Run]:
-    return [link for link in there.chains.of(lane()) if isinstance(link, Run) and link.records]
-
-
 # Of 40 the first 24 take every branch of jobs, protocol and lanes that all of them take.
 @pytest.mark.parametrize("seed", range(tries(24, many=40)))
 def test_any_schedule_of_tries_and_a_mapping_behind_keeps_the_invariants(seed: int) -> None:
@@ -237,7 +233,7 @@ def test_what_passes_what_is_packed_anew_and_both_ends_of_a_range_are_exact() ->
     assert (result.state, result.records, result.position) == ("done", 5 + 5 + 10 + 3, 33)
     assert there.visible() == [each for each in offsets if 5 <= each < 33]
     assert result.passed_bytes == len(batches[2].payload) < result.bytes
-    assert [run.digest_of for run in runs_of(there)][-1] == "records", "of the batch in which the range ends"
+    assert there.runs()[-1].digest_of == "records", "of the batch in which the range ends"
     there.assert_invariants()
 
 
@@ -289,7 +285,7 @@ def test_an_engine_that_is_tried_in_between_leaves_one_chain() -> None:
 
     assert (result.state, result.records) == ("done", 90)
     assert min(taken.values()) > 2, taken
-    assert {run.digest_of for run in runs_of(there)} == {"records", "batches"}
+    assert {run.digest_of for run in there.runs() if run.records} == {"records", "batches"}
     assert result.races == 0
     there.assert_invariants()
 

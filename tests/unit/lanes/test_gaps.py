@@ -213,15 +213,9 @@ def test_only_what_is_missing_on_the_target_is_a_loss() -> None:
     assert {"retention", "truncation", "oversize", "unexplained"} == LOSSES
 
 
-def test_a_run_without_gaps_needs_nothing() -> None:
-    whole = run(10, 20, (10, 5, 10))
+def test_a_run_without_gaps_and_what_a_job_has_examined_need_no_other_explanation() -> None:
+    whole, with_gap = run(10, 20, (10, 5, 10)), run(10, 20, (12, 0, 3))
 
-    assert gaps_of(whole, 0) == []
-    assert gaps_of(replace(whole, generation=3), 15) == []
-
-
-def test_what_a_job_has_examined_needs_no_other_explanation() -> None:
-    with_gap = run(10, 20, (12, 0, 3))
-
+    assert gaps_of(whole, 0) == gaps_of(replace(whole, generation=3), 15) == []
     assert gaps_of(with_gap, 0) != []
     assert gaps_of(replace(with_gap, examined=True), 0) == []

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from mirrorless.chain.lane_state import RUNNING, LeftOut, Stop
-from mirrorless.chain.run import Run
 from mirrorless.errors import Retriable
 from mirrorless.lanes.gaps import gaps_of
 from mirrorless.protocol.event import Batch
@@ -152,7 +151,7 @@ def test_any_schedule_copies_records_that_no_event_can_carry_in_order_and_once( 
     for partition, found in kinds.items():
         expected = [offset for offset, kind in enumerate(found) if kind in {"record", "oversize"}]
         assert there.visible(partition) == expected
-        runs = [link for link in there.chains.of(lane(partition)) if isinstance(link, Run)]
+        runs = there.runs(partition)
         # What the check of gaps still has to explain is no record.
         for first, following in (gap for run in runs for gap in gaps_of(run, 0)):
             assert not {"record", "oversize"} & set(found[first:following])

@@ -38,14 +38,9 @@ from mirrorless.records.record import Record, size_of
 from tests.support.batches import in_batches
 from tests.support.chains import MemoryChains, MemoryLaneStates, reset
 from tests.support.clusters import MemoryTarget, MemoryWriter
-from tests.support.protocol_world import REMOTE, TOPIC, T, World, lane, records, replicate
+from tests.support.protocol_world import REMOTE, TOPIC, T, World, lane, records, replicate, world
 from tests.support.schedule import Attempt, Killed, lost_answer
 from tests.support.tries import tries
-
-
-def world(*partitions: list[int]) -> World:
-    return World({partition: records(*offsets) for partition, offsets in enumerate(partitions)})
-
 
 # One batch
 
@@ -1106,15 +1101,11 @@ def test_any_schedule_of_environments_by_batches_beside_those_by_records_keeps_t
 
         for partition, offsets in enumerate(partitions):
             assert there.visible(partition) == offsets
-            kinds = [
-                link.digest_of
-                for link in there.chains.of(there.lane(partition))
-                if isinstance(link, Run) and link.records
-            ]
+            kinds = [run.digest_of for run in there.runs(partition) if run.records]
             counts.update(kinds)
             counts["engine changed"] += len({*kinds}) - 1
         there.assert_invariants()
-        runs = [link for p in there.source for link in there.chains.of(there.lane(p)) if isinstance(link, Run)]
+        runs = [run for p in there.source for run in there.runs(p)]
         counts["passed"] += sum(run.passed_bytes > 0 for run in runs)
         counts["packed anew"] += sum(run.passed_bytes < run.bytes for run in runs if run.digest_of == "batches")
     assert min(counts[each] for each in ("records", "batches", "engine changed", "passed", "packed anew")) > 0, counts

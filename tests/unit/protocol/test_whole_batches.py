@@ -289,10 +289,6 @@ def world(*batches: RecordBatch, others: tuple[int, ...] = ()) -> World:
     return there
 
 
-def runs_of(there: World) -> list[Run]:
-    return [link for link in there.chains.of(lane()) if isinstance(link, Run)]
-
-
 def test_lanes_where_engines_alternate_inside_batches_have_an_exact_map() -> None:
     there = world(FIRST, SECOND, THIRD)
     by_records, by_batches = there.environment(), there.environment()
@@ -302,7 +298,7 @@ def test_lanes_where_engines_alternate_inside_batches_have_an_exact_map() -> Non
     replicate(by_records, there.batch(p0=[3, 4, 5]))
     replicate(by_batches, there.raw(there.batch(p0=[3, 7])))
 
-    assert [(run.digest_of, run.position, run.passed_bytes > 0) for run in runs_of(there)] == [
+    assert [(run.digest_of, run.position, run.passed_bytes > 0) for run in there.runs()] == [
         ("records", 0, False),
         ("batches", 1, False),
         ("records", 3, False),
@@ -324,7 +320,7 @@ def test_a_refused_record_inside_a_batch_stops_its_lane_at_the_record(refused: i
     }
     assert (there.visible(0), there.visible(1)) == ([*range(refused)], [0, 1])
     there.assert_invariants()
-    passed = [run for run in runs_of(there) if run.passed_bytes]
+    passed = [run for run in there.runs() if run.passed_bytes]
     assert bool(passed) == (refused > 2), "what lies before the refused batch passes"
 
     there.states.quarantine(lane(), *LeftOut.each(refused))
@@ -365,7 +361,7 @@ def test_a_lane_with_several_refused_batches_has_every_run_in_its_outcome() -> N
 
     outcome = replicate(there.environment(), there.raw(there.whole()))
 
-    runs = runs_of(there)
+    runs = there.runs()
     assert [*outcome.runs] == runs
     assert all(run.position < run.next for run in runs)
     passed = [(run.position, run.next) for run in runs if run.passed_bytes]

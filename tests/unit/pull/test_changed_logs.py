@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from mirrorless.chain.lane_state import Stop
-from mirrorless.chain.run import NO_EPOCH, Run
+from mirrorless.chain.run import NO_EPOCH
 from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.pull.followed_lanes import PullReport
 from tests.support.batches import in_batches
@@ -280,7 +280,7 @@ def test_a_part_of_what_was_read_has_not_the_epoch_of_its_end(*, raw: bool) -> N
     pulling = function(there, raw=raw)
     run(pulling)
     assert stop_of(there).reason == "refused"
-    assert {link.epoch for link in there.chains.of(lane()) if isinstance(link, Run)} <= {NO_EPOCH, 0}
+    assert {each.epoch for each in there.runs()} <= {NO_EPOCH, 0}
 
     there.cut_off(0, 8, *others(8, 9, 10))
     there.cluster.refuses = lambda *_: False

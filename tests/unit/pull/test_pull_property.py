@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import pytest
 
-from mirrorless.chain.run import Run
 from mirrorless.errors import Retriable
 from mirrorless.records.record import Record
 from tests.support.batches import in_batches
@@ -57,7 +56,7 @@ def test_any_schedule_of_runs_by_batches_beside_runs_by_records_keeps_the_invari
 
         for partition, found in enumerate(offsets):
             assert there.visible(partition) == found
-            runs = [link for link in there.chains.of(there.lane(partition)) if isinstance(link, Run) and link.records]
+            runs = [each for each in there.runs(partition) if each.records]
             counts.update(run.digest_of for run in runs)
             counts["engine changed"] += len({run.digest_of for run in runs}) - 1
             counts["passed"] += sum(run.passed_bytes > 0 for run in runs)
