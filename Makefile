@@ -54,7 +54,7 @@ CHECKS := contracts unit types lint imports
 SERVERS := $(addprefix integration-,1 2 3 4 0) sample
 # By the CPU that they take, most of it first (a step says that at its end): a step is one process or a little more, and
 # the last ones share two cores.
-LONGEST := contracts unit $(addprefix integration-,1 3 2 4) sample $(addprefix integration-,0) types
+LONGEST := contracts unit $(addprefix integration-,1 2 0 3 4) sample types
 EVERYTHING := $(LONGEST) $(filter-out $(LONGEST),$(SERVERS) $(CHECKS))
 # The parts keep one journal of the calls of AWS; at their end it shows which recorded call nothing made.
 JOURNAL := MIRRORLESS_TEST_CALLS=$(CURDIR)/.lab/aws-calls

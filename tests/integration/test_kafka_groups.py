@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -23,8 +23,6 @@ from tests.support.topics import create_topic
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
-
-_T = TypeVar("_T")
 
 both_kinds = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
@@ -258,21 +256,6 @@ def test_one_refused_place_is_named_and_the_others_are_committed(groups: KafkaGr
 # A cluster that goes away
 
 
-def test_a_warm_client_reads_the_same_after_its_broker_was_killed_and_came_back(
-    cluster: KafkaCluster, groups: KafkaGroups, group: str, topic: str
-) -> None:
-    groups.commit(group, {(topic, 0): OffsetAndMetadata(3)}, within(10))
-    assert groups.committed([group], within(10)) == {group: {(topic, 0): OffsetAndMetadata(3)}}
-
-    cluster.kill()
-    cluster.start()
-
-    assert _soon(lambda: groups.committed([group], within(20))) == {group: {(topic, 0): OffsetAndMetadata(3)}}
-    assert _soon(lambda: groups.states([group], within(20))) == {group: "empty"}
-    groups.commit(group, {(topic, 0): OffsetAndMetadata(4)}, within(20))
-    assert groups.committed([group], within(20)) == {group: {(topic, 0): OffsetAndMetadata(4)}}
-
-
 def test_groups_are_listed_once_a_broker_has_loaded_them(
     groups: KafkaGroups, group: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,16 +275,6 @@ def test_groups_are_listed_once_a_broker_has_loaded_them(
 
     assert groups.states([group], within(20)) == {group: "empty"}
     assert loading == []
-
-
-def _soon(read: Callable[[], _T]) -> _T:
-    """What a later round reads: a busy broker's coordinator comes back later than one round waits for it."""
-    deadline = within(60)
-    while True:
-        try:
-            return read()
-        except Retriable:
-            assert deadline() > 0
 
 
 def test_a_silent_cluster_is_an_error_and_no_empty_answer() -> None:

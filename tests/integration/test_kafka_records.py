@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -14,13 +15,16 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ListOffsetsResult
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.admin import Call, WarmAdmin
+from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.flow.settings import ClusterSettings
+from mirrorless.ports.kafka import OffsetAndMetadata
 from tests.support.readback import read_topic
 from tests.support.topics import create_topic
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -151,10 +155,27 @@ def test_a_write_to_a_topic_that_is_not_there_fails_in_time_and_names_it(records
         records.write([(topic, b"k", b"v", 1)], within(3))
 
 
-def test_warm_clients_write_and_read_ends_after_their_broker_was_killed_and_came_back(
+def test_warm_clients_write_commit_and_read_after_their_broker_was_killed_and_came_back(
     cluster: KafkaCluster, records: KafkaRecords, topic: str
 ) -> None:
+    """A busy broker's coordinator comes back later than one round waits for it: the next round reads."""
     ensure(records, topic)
+    groups = KafkaGroups(ClusterSettings(alias="eu-west", bootstrap=cluster.bootstrap), flow="us-east->eu-west")
+    place, group = (topic, 0), f"shop-{topic}"
+
+    def stands(offset: int) -> bool:
+        with suppress(Retriable):
+            states = groups.states([group], within(20))
+            found = groups.committed([group], within(20))
+            return (states, found) == ({group: "empty"}, {group: {place: OffsetAndMetadata(offset)}})
+        return False
+
+    def commits(offset: int) -> bool:
+        with suppress(Retriable):
+            groups.commit(group, {place: OffsetAndMetadata(offset)}, within(20))
+        return stands(offset)
+
+    eventually(lambda: commits(3), "a new cluster has its coordinators")
     records.write([(topic, b"k1", b"v1", 1)], within(20))
     assert records.ends([(topic, 0)], within(10)) == {(topic, 0): (0, 1, 1)}
 
@@ -168,6 +189,8 @@ def test_warm_clients_write_and_read_ends_after_their_broker_was_killed_and_came
     # The failed write may have been done after all.
     assert (found[0], set(found[1:])) == ((b"k1", b"v1"), {(b"k2", b"v2")})
     assert records.ends([(topic, 0)], within(20)) == {(topic, 0): (0, len(found), len(found))}
+    eventually(lambda: stands(3), "the coordinator is back")
+    assert commits(4)
 
 
 # Ends

@@ -56,6 +56,9 @@ def test_a_group_that_leaves_and_comes_back_reads_each_record_once(
     assert application.topics(bootstrap) == {topic}
 
 
+@pytest.mark.soak(
+    "tests/integration/test_lab_demo.py::test_the_demonstration_breaks_two_things_moves_a_group_and_finds_nothing_missing_or_read_twice"
+)
 def test_a_broker_killed_under_it_makes_it_read_nothing_twice_and_miss_nothing(
     clusters: tuple[KafkaCluster, KafkaCluster], topic: str
 ) -> None:

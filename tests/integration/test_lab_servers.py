@@ -73,11 +73,12 @@ def runs(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def test_a_committed_record_survives_kill_and_start_at_the_same_address(
+def test_a_killed_cluster_keeps_address_and_records_and_is_ready_for_every_partition_at_once(
     clusters: tuple[KafkaCluster, KafkaCluster],
 ) -> None:
+    """Ready is a promise to the caller's first produce, with no retries to hide behind."""
     cluster, other = clusters
-    topic = new_topic(cluster)
+    topic, wide = new_topic(cluster), new_topic(cluster, 24)
     produce_in_a_transaction(cluster, topic, [b"before", b"the", b"kill"])
     address, first_pid, others_pid = cluster.bootstrap, cluster.pid, other.pid
     assert first_pid is not None
@@ -91,33 +92,17 @@ def test_a_committed_record_survives_kill_and_start_at_the_same_address(
 
     cluster.start()
 
+    outcomes: list[KafkaError | None] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "retries": 0, **QUIET})
+    for partition in range(24):
+        producer.produce(wide, b"x", partition=partition, on_delivery=lambda error, _: outcomes.append(error))
+    assert producer.flush(20) == 0
+    assert outcomes == [None] * 24
     assert cluster.bootstrap == address
     assert cluster.pid not in (None, first_pid)
     produce_in_a_transaction(cluster, topic, [b"after"])
     # The offset between is the first transaction's marker; it is skipped, and costs no record.
     assert committed_values(cluster, topic, 4) == [b"before", b"the", b"kill", b"after"]
-
-
-def test_a_cluster_that_is_ready_takes_records_for_every_partition_at_once(
-    clusters: tuple[KafkaCluster, KafkaCluster],
-) -> None:
-    """Ready is a promise to the caller's first produce, with no retries to hide behind; also after a restart."""
-    cluster = clusters[1]
-    topic = new_topic(cluster, partitions=24)
-
-    cluster.kill()
-    cluster.start()
-
-    outcomes: list[KafkaError | None] = []
-
-    def note(error: KafkaError | None, _: object) -> None:
-        outcomes.append(error)
-
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "retries": 0, **QUIET})
-    for partition in range(24):
-        producer.produce(topic, b"x", partition=partition, on_delivery=note)
-    assert producer.flush(20) == 0
-    assert outcomes == [None] * 24
 
 
 def test_a_record_of_eight_megabytes_is_taken(clusters: tuple[KafkaCluster, KafkaCluster]) -> None:
@@ -183,15 +168,13 @@ def test_every_server_listens_on_loopback_alone(
         assert addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}, server.title
 
 
-def test_stop_leaves_no_process_and_a_later_start_finds_the_data(tmp_path: Path) -> None:
-    cluster = KafkaCluster(alias="passing", folder=tmp_path, version=VERSION)
+def test_stop_leaves_no_process_and_a_later_start_finds_the_data(clusters: tuple[KafkaCluster, KafkaCluster]) -> None:
+    cluster = clusters[1]
+    topic = new_topic(cluster)
+    produce_in_a_transaction(cluster, topic, [b"kept"])
+    pid = cluster.pid
+    assert pid is not None
     try:
-        cluster.start()
-        topic = new_topic(cluster)
-        produce_in_a_transaction(cluster, topic, [b"kept"])
-        pid = cluster.pid
-        assert pid is not None
-
         cluster.stop()
 
         assert not cluster.alive
@@ -200,9 +183,13 @@ def test_stop_leaves_no_process_and_a_later_start_finds_the_data(tmp_path: Path)
         cluster.restart()
         assert committed_values(cluster, topic, 1) == [b"kept"]
     finally:
-        cluster.kill()
+        cluster.start()
 
 
+@pytest.mark.soak(
+    "tests/integration/test_raw_copy.py::test_leaders_that_move_cost_no_batch_and_double_none",
+    "tests/integration/test_links.py::test_a_cut_link_keeps_clients_away_from_a_cluster_that_works",
+)
 def test_a_cluster_of_three_brokers_behind_a_link_takes_records_while_one_of_them_is_dead(tmp_path: Path) -> None:
     """Clients have the link's addresses of all brokers; topics and transactions have three replicas, and need two."""
     cluster = KafkaCluster(alias="three", folder=tmp_path, version=VERSION, heap_mb=256, linked=True, brokers=3)

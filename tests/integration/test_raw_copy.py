@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog
@@ -41,7 +41,7 @@ from tests.support.batch_writers import COMPACTED, write_by_aiokafka, write_by_l
 from tests.support.chains import run
 from tests.support.java_client import Given, read_by_java, write_by_java
 from tests.support.readback import Content, await_settled, read_topic
-from tests.support.topics import create_topic
+from tests.support.topics import admin_of, create_topic
 from tests.support.tries import some_of
 
 pytestmark = pytest.mark.integration
@@ -585,7 +585,10 @@ def test_leaders_that_move_cost_no_batch_and_double_none(  # noqa: PLR0915 -- wh
     A transaction that a failure spoils is written again, as the protocol does: no part of it may be seen twice.
     """
     copy.source = copy.target = trio
-    create_topic(trio.bootstrap, copy.topic, 6, 3, min_insync_replicas="2")
+    create_topic(trio.bootstrap, copy.topic, 6, -1)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, copy.topic)
+    described = admin_of(trio.bootstrap).describe_configs([resource])[resource].result(20)
+    assert described["min.insync.replicas"].value == "2"
     places = [(copy.topic, partition) for partition in range(6)]
     done, spoilt, stop = 0, 0, threading.Event()
 
@@ -619,6 +622,9 @@ def test_leaders_that_move_cost_no_batch_and_double_none(  # noqa: PLR0915 -- wh
         thread.join()
         writer.close()
 
+    for topic in (copy.topic, "__transaction_state"):
+        shown = admin_of(trio.bootstrap).list_topics(topic, timeout=20).topics[topic].partitions.values()
+        assert {tuple(sorted(each.replicas)) for each in shown} == {(1, 2, 3)}
     # A reader that goes through all leaders sees each batch once, in order.
     await_settled(trio.bootstrap, copy.topic)
     log = KafkaRawLog(settings_of(trio), flow="a->b")
