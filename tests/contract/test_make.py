@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from functools import cache
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 
@@ -224,50 +221,3 @@ def test_make_runs_every_part() -> None:
 
     assert started is not None
     assert sorted(map(int, started[1].split())) == list(range(len(PARTS)))
-
-
-def test_what_only_the_soak_runs_is_held_by_tests_of_make_test() -> None:
-    marked = [path for path in FILES if "mark.soak" in (FOLDER / path).read_text()]
-    left = {f"tests/integration/{path}::{test}" for path in marked for test in _left_to_the_soak(FOLDER / path)}
-    marks = [(path, mark) for path in marked for mark in _marks(ast.parse((FOLDER / path).read_text()))]
-
-    assert left
-    for path, mark in marks:
-        assert mark.args, f"{path}: a mark names no test that holds its claim in `make test`"
-        for holder in map(ast.literal_eval, mark.args):
-            file, _, name = holder.partition("::")
-            assert name in _functions(ROOT / file), f"{path}: there is no {holder}"
-            assert holder not in left, f"{path}: {holder} is left to `make soak` too"
-
-
-def _left_to_the_soak(file: Path) -> Iterator[str]:
-    """The tests of a file that are left whatever their parameters are; a mark may have a name in its file."""
-    body = ast.parse(file.read_text()).body
-    named = {
-        ast.unparse(target)
-        for node in body
-        if isinstance(node, ast.Assign) and any(node.value is mark for mark in _marks(node))
-        for target in node.targets
-    }
-    whole = any(
-        ast.unparse(node.targets[0]) == "pytestmark"
-        for node in body
-        if isinstance(node, ast.Assign)
-        if any(_marks(node))
-    )
-    for name, function in _functions(file).items():
-        decorators = function.decorator_list
-        if whole or any(
-            ast.unparse(each) in named or any(mark is each for mark in _marks(each)) for each in decorators
-        ):
-            yield name
-
-
-def _marks(tree: ast.AST) -> Iterator[ast.Call]:
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return (call for call in calls if ast.unparse(call.func) == "pytest.mark.soak")
-
-
-@cache
-def _functions(file: Path) -> dict[str, ast.FunctionDef]:
-    return {node.name: node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)}

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.integration
 
 FAILOVER = pytest.mark.soak(
     "tests/unit/topics/test_acl_sync.py::test_a_failover_needs_no_source_and_is_left_alone_by_the_schedule",
-    "tests/unit/topics/test_acl_sync.py::test_a_revocation_deletes_what_a_failover_created_and_nothing_that_was_there_before",
+    "tests/unit/topics/test_acl_sync.py::test_a_revocation_deletes_once_what_a_failover_created_and_nothing_that_was_there_before",
     "tests/integration/test_acl_sync.py::test_producers_write_to_the_remote_topic_from_a_failover_until_its_revocation_and_fence_nobody",
 )
 

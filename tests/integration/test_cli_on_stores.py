@@ -907,7 +907,7 @@ def test_a_record_is_shown_as_it_is_and_its_value_is_written(
 
 
 @pytest.mark.soak(
-    "tests/unit/lanes/test_operator_actions.py::test_a_reset_forward_notes_what_it_skips",
+    "tests/unit/lanes/test_operator_actions.py::test_a_reset_notes_what_it_skips_and_says_what_may_be_repeated",
     "tests/unit/cli/test_lane_orders.py::test_a_loss_names_its_offsets_and_its_cause",
 )
 def test_what_a_reset_skips_is_in_the_loss_ledger(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
