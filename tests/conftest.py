@@ -26,9 +26,12 @@ from lab.servers.kafka import KafkaCluster
 from mirrorless.flow.settings import Tables
 from mirrorless.flow.tables import definitions
 from tests.support.running_servers import running_clusters, running_dynamodb
+from tests.support.tries import tries
 
 # Both limits are in seconds of the clock, and would fail a test for a machine that is busy.
-settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any-machine", deadline=None, max_examples=tries(30, many=100), suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("any-machine")
 
 # Every session of boto3 reads the models of its services anew, 50 ms of CPU; tests make hundreds of sessions.

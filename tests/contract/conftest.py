@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from botocore.credentials import Credentials
@@ -13,11 +14,33 @@ from mirrorless.adapters.dynamodb.direct import direct_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders, DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.flow.settings import Tables
+from mirrorless.flow.tables import definitions
 from mirrorless.ports.stores import Chains, LaneStates, LossLedger
 from tests.support.chains import NOW, MemoryChains, MemoryLaneStates, MemoryLossLedger
 
 STORES = ["memory", pytest.param("dynamodb", marks=pytest.mark.integration)]
 WAYS = [*STORES, pytest.param("dynamodb, called directly", marks=pytest.mark.integration)]
+
+
+class TablesWhenNamed:
+    """Tables of one test, each made when its name is asked for first: most tests want one of the five."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._suffix = uuid4().hex[:8]
+
+    def __getattr__(self, kind: str) -> str:
+        (wanted,) = (
+            each for each in definitions(Tables(**{kind: f"{kind}-{self._suffix}"})) if self._suffix in each.name
+        )
+        self._client.create_table(**wanted.create_request())
+        setattr(self, kind, wanted.name)
+        return wanted.name
+
+
+@pytest.fixture
+def tables(dynamodb: DynamoDbLocal) -> Any:
+    return TablesWhenNamed(dynamodb.client())
 
 
 @pytest.fixture(params=WAYS)

@@ -177,22 +177,14 @@ def dollars(units: float) -> float:
     return units * PART * HOURS * 60 * PRICES.dynamodb_read_unit
 
 
-def test_the_rounds_of_a_flow_in_which_nothing_moves_read_for_ten_dollars_a_month_at_most(
-    dynamodb: DynamoDbLocal, tables: Tables
-) -> None:
-    region = Region(MeteredClient(dynamodb.client()), tables)
-    region.minute()
-
-    assert dollars(region.minute()) <= 10
-
-
-def test_a_cold_environment_reads_for_as_much_as_twenty_idle_minutes_at_most(
+def test_idle_rounds_read_for_ten_dollars_a_month_and_a_cold_one_for_twenty_times_as_much_at_most(
     dynamodb: DynamoDbLocal, tables: Tables
 ) -> None:
     region = Region(MeteredClient(dynamodb.client()), tables)
 
     cold, warm = region.minute(), region.minute()
 
+    assert dollars(warm) <= 10
     assert warm < cold <= 20 * warm
 
 
@@ -214,7 +206,7 @@ def test_the_stops_of_five_thousand_lanes_are_looked_up_for_a_dollar_and_a_half_
     states = DynamoDbLaneStates(client, tables.lanes)
     states.stopped(FLOW)
     before = client.read_units  # of what other tests have noted
-    part = 5
+    part = 20
     for partition in range(5_000 // part):
         states.begin(Lane(FLOW, "topic-of-an-average-name", partition), 0)
     client.read_units = 0

@@ -7,6 +7,7 @@ Whoever holds the schedule may resume it, leave it (a zombie), kill it there, or
 from __future__ import annotations
 
 import threading
+from _thread import allocate_lock, get_ident, start_new_thread
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -34,10 +35,11 @@ class Attempt:
         self.point = "start"
         self._work = work
         self._order: BaseException | None = None
-        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        _attempts[self._thread] = self
-        self._thread.start()
+        # Bare locks and a bare thread: there are tens of thousands of attempts, and hundreds of thousands of points.
+        self._go, self._back = allocate_lock(), allocate_lock()
+        self._go.acquire()
+        self._back.acquire()
+        start_new_thread(self._run, ())
 
     @property
     def running(self) -> bool:
@@ -73,6 +75,7 @@ class Attempt:
             raise self._order
 
     def _run(self) -> None:
+        _attempts[get_ident()] = self
         self._go.acquire()
         try:
             if self._order is None:
@@ -82,11 +85,12 @@ class Attempt:
         except BaseException as exc:  # noqa: BLE001  whatever ends it, even a kill, is the attempt's result
             self.error = exc
         self.point = "end"
-        del _attempts[self._thread]
+        del _attempts[get_ident()]
         self._back.release()
 
 
-_attempts: dict[threading.Thread, Attempt] = {}
+_attempts: dict[int, Attempt] = {}
+"""By the thread that carries each."""
 
 effects = threading.RLock()
 """Held for each effect of a thread that is no attempt: what is in memory is changed by one at a time."""
@@ -94,7 +98,7 @@ effects = threading.RLock()
 
 def at(point: str) -> None:
     """An attempt stops here until it is resumed; everybody else passes."""
-    attempt = _attempts.get(threading.current_thread())
+    attempt = _attempts.get(get_ident())
     if attempt is not None:
         attempt.pause(point)
 
@@ -116,7 +120,7 @@ class Watched:
         def call(*args: Any, **kwargs: Any) -> Any:
             at(f"before {self._name}.{method}")
             # An attempt stands still within the calls that this one makes, and runs alone anyway.
-            with nullcontext() if threading.current_thread() in _attempts else effects:
+            with nullcontext() if get_ident() in _attempts else effects:
                 result = attribute(*args, **kwargs)
                 self._check()
             at(f"after {self._name}.{method}")

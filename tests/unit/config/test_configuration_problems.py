@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mirrorless.config import InvalidConfiguration, Problem, load
@@ -567,7 +567,6 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_whatever_stands_in_the_place_of_a_value_the_answer_is_a_configuration_or_its_problems(
     data: st.DataObject,

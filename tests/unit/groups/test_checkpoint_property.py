@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mirrorless.chain.lane import Lane
 from tests.support.group_cluster import MARKER, TwoClusters
 from tests.support.group_cluster import settings as flow_settings
+from tests.support.tries import tries
 
 SOURCE, TARGET = ("orders", 0), ("us-east.orders", 0)
 
@@ -47,7 +48,7 @@ def records(log: list[int], first: int, end: int | None = None) -> list[int]:
     return [record for record in log[first:end] if record != MARKER]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(50, many=150), deadline=None)
 @given(history=histories, where=st.floats(0, 1), stands=st.floats(0, 1))
 def test_a_group_that_moves_over_skips_nothing_and_rereads_as_counted(
     history: History, where: float, stands: float
@@ -78,7 +79,7 @@ def test_a_group_that_moves_over_skips_nothing_and_rereads_as_counted(
         assert not skipped
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(50, many=150), deadline=None)
 @given(history=histories, where=st.floats(0, 1), stands=st.floats(0, 1))
 def test_a_group_that_moves_back_skips_nothing_and_rereads_as_counted(
     history: History, where: float, stands: float

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
+from tests.support.tries import tries
 from tests.support.two_way_groups import PLACE, TwoWayGroups
 from tests.support.two_way_world import TwoWayWorld
 
@@ -40,7 +41,7 @@ def live(groups: TwoWayGroups, actions: list[tuple[str, int, int, bool]]) -> Non
             groups.act(flow)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=tries(20, many=50), deadline=None)
 @given(st.sampled_from(REVERSES), st.lists(ACTIONS, max_size=30))
 def test_a_group_that_moves_at_any_time_skips_nothing_and_is_never_moved_back(
     reverse: frozenset[FlowName], actions: list[tuple[str, int, int, bool]]
@@ -59,7 +60,7 @@ def test_a_group_that_moves_at_any_time_skips_nothing_and_is_never_moved_back(
         assert all(before is None or before < after for _, _, before, after in groups.groups[alias].commits)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=tries(12, many=30), deadline=None)
 @given(st.lists(ACTIONS, max_size=20), st.lists(st.integers(0, 1), min_size=1, max_size=4))
 def test_a_group_that_moves_when_everything_has_arrived_reads_each_record_once(
     actions: list[tuple[str, int, int, bool]], moves: list[int]

@@ -12,6 +12,7 @@ from mirrorless.protocol.plan import plan_lane
 from mirrorless.records.origin import ORIGIN_HEADER, OriginRule
 from mirrorless.records.record import Headers, Record
 from tests.support.chains import LANE
+from tests.support.tries import tries
 from tests.support.two_way_world import TOPIC, T, TwoWayWorld
 
 THERE, BACK = FlowName("us-east", "eu-west"), FlowName("eu-west", "us-east")
@@ -99,7 +100,7 @@ def happened(flows: list[FlowName], actions: list[tuple[str, int, int, int, bool
     return world
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=tries(30, many=80), deadline=None)
 @given(st.sampled_from([[THERE, BACK], RING]), st.lists(ACTIONS, max_size=25))
 def test_every_record_is_on_each_cluster_once_whatever_dies_and_is_delivered_again(
     flows: list[FlowName], actions: list[tuple[str, int, int, int, bool]]
@@ -111,7 +112,7 @@ def test_every_record_is_on_each_cluster_once_whatever_dies_and_is_delivered_aga
     world.assert_exactly_once()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(30, many=100), deadline=None)
 @given(st.lists(ACTIONS, max_size=25), st.integers(0, 60))
 @example(
     [*[("produce", 0, 1, 0, False)] * 5, ("produce", 1, 1, 0, False), *[("deliver", i, 1, 0, False) for i in (0, 1)]], 1
@@ -133,7 +134,7 @@ def test_a_group_that_moves_skips_nothing_and_reads_again_what_is_counted(
         assert len(again) == place.reread, again
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(30, many=100), deadline=None)
 @given(st.lists(ACTIONS, min_size=1, max_size=25))
 def test_where_nothing_is_on_its_way_a_group_that_has_read_all_reads_nothing_again(
     actions: list[tuple[str, int, int, int, bool]],

@@ -197,7 +197,7 @@ def happened(history: list[Generation]) -> History:
     return lane
 
 
-@settings(max_examples=tries(150, many=600), deadline=None)
+@settings(max_examples=tries(60, many=600), deadline=None)
 @given(HISTORIES, st.sampled_from([0, 1, 2, 5, 10]))
 def test_every_offset_translates_both_ways_to_the_record_at_it_or_the_next_and_never_behind_mm2s(
     history: list[Generation], lag_max: int

@@ -37,6 +37,7 @@ from tests.support.batches import LARGEST, batch_of
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger
 from tests.support.clusters import Entry, MemoryCluster, MemorySource, MemoryTarget, stable_offset
 from tests.support.flows import make_flow
+from tests.support.tries import tries
 
 HERE, THERE = LANE.topic, f"us-east.{LANE.topic}"
 T = 1_763_686_800_000
@@ -218,7 +219,7 @@ kinds = st.lists(st.booleans(), max_size=12)
     crash=st.sampled_from(["", "copied", "looked"]),
     raw=st.booleans(),
 )
-@settings(max_examples=200)
+@settings(max_examples=tries(60, many=200))
 def test_after_a_join_every_record_is_accounted_for_and_translates_both_ways(
     before: list[bool],
     orphans: list[bool],
@@ -264,7 +265,7 @@ def test_after_a_join_every_record_is_accounted_for_and_translates_both_ways(
 
 
 @given(before=kinds, new=kinds, late=kinds, raw=st.booleans())
-@settings(max_examples=100)
+@settings(max_examples=tries(40, many=100))
 def test_what_the_forwarder_brought_over_late_keeps_its_place_and_what_it_cannot_be_ordered_with_is_left_unmapped(
     before: list[bool], new: list[bool], late: list[bool], *, raw: bool
 ) -> None:

@@ -15,6 +15,7 @@ from mirrorless.jobs.request import Bound
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.slices import LEAST_BYTES, SLICE_BYTES, slice_bytes
 from tests.support.chains import LANE
+from tests.support.tries import tries
 from tests.support.verified_lane import VerifiedLane, numbered
 
 OPTIONS = st.fixed_dictionaries(
@@ -96,7 +97,7 @@ def content(verdict: LaneVerdict) -> object:
     return verdict.counts, findings, sorted(verdict.notes), verdict.segments, verdict.generation, verdict.position
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(80, many=300))
 @given(lane=lanes(), options=OPTIONS, data=st.data())
 def test_wherever_a_lane_is_cut_its_verdict_is_that_on_the_whole(
     lane: VerifiedLane, options: dict[str, Any], data: st.DataObject
