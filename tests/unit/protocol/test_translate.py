@@ -13,8 +13,9 @@ from mirrorless.ports.stores import Chains
 from mirrorless.protocol.map_reads import MapReads, StopMemory
 from mirrorless.protocol.translate import OffsetMap, Side, Translation
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
+from tests.support.tries import tries
 
-SEEDS = range(150)
+SEEDS = range(tries(60, many=150))
 
 
 @dataclass
