@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from mirrorless.chain.lane import Lane
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
 from mirrorless.ports.topics import SourceTopics
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
@@ -25,6 +25,7 @@ from mirrorless.topics.topic_state import Recreated, TopicState
 from tests.support.chains import FLOW, MemoryChains, reset, run
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_flow
+from tests.support.group_cluster import MemoryGroups
 
 SETTINGS = ControlSettings(
     flow=make_flow(),
@@ -95,34 +96,6 @@ class MemoryMappings:
 
 
 @dataclass(slots=True)
-class MemoryGroups:
-    """The part of `mirrorless.ports.kafka.Groups` that is used here."""
-
-    offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
-    active: bool = False
-
-    def names(self, deadline: Deadline) -> list[str]:
-        """See `Groups.names`."""
-        return sorted(self.offsets)
-
-    def states(self, groups: Iterable[str], deadline: Deadline) -> dict[str, GroupState]:
-        """See `Groups.states`."""
-        return dict.fromkeys(groups, "active" if self.active else "empty")
-
-    def committed(
-        self, groups: Iterable[str], deadline: Deadline
-    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
-        """See `Groups.committed`."""
-        return {group: dict(self.offsets.get(group, {})) for group in groups}
-
-    def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
-        """See `Groups.commit`."""
-        if self.active:
-            raise GroupIsActive("it reads")
-        self.offsets.setdefault(group, {}).update(offsets)
-
-
-@dataclass(slots=True)
 class MemorySource:
     """The part of `mirrorless.ports.topics.SourceTopics` that is used here: where logs begin."""
 
@@ -178,6 +151,9 @@ class Stage:
         """The stored states."""
         texts = self.documents.read(FLOW, "topic/").values()
         return {state.topic: state for state in (msgspec.json.decode(text, type=TopicState) for text in texts)}
+
+
+GROUP = "mirrorless.us-east.eu-west.ta"
 
 
 def topic(name: str, *start: int) -> TopicState:
@@ -275,23 +251,22 @@ def test_where_the_flow_begins_is_committed_before_the_mapping_can_read(stage: S
 
     stage.round(topic("ta", 5, 7))
 
-    group = "mirrorless.us-east.eu-west.ta"
-    assert stage.groups.offsets == {group: {("ta", 0): OffsetAndMetadata(5), ("ta", 1): OffsetAndMetadata(7)}}
+    assert stage.groups.offsets == {GROUP: {("ta", 0): OffsetAndMetadata(5), ("ta", 1): OffsetAndMetadata(7)}}
     # The round died before the mapping stood, and the group went on meanwhile: nothing is committed twice.
-    stage.groups.offsets[group]["ta", 0] = OffsetAndMetadata(6)
+    stage.groups.offsets[GROUP]["ta", 0] = OffsetAndMetadata(6)
     stage.mappings.silent_after = 1000
     stage.round(topic("ta", 5, 7))
-    assert stage.groups.offsets[group]["ta", 0] == OffsetAndMetadata(6)
+    assert stage.groups.offsets[GROUP]["ta", 0] == OffsetAndMetadata(6)
     assert "ta" in stage.mappings.mappings
 
 
 def test_a_topic_whose_group_has_members_is_not_mapped_and_reported(stage: Stage) -> None:
-    stage.groups.active = True
+    stage.groups.members.add(GROUP)
 
     report = stage.round(topic("ta", 5), topic("tb"))
 
     assert sorted(stage.mappings.mappings) == ["tb"]
-    assert "it reads" in report.troubles[0]
+    assert "only its members may commit" in report.troubles[0]
 
 
 def test_a_mapping_of_the_flow_with_other_tags_is_neither_changed_nor_deleted(stage: Stage) -> None:
@@ -353,9 +328,6 @@ def test_an_update_that_does_not_take_is_not_repeated_every_minute(stage: Stage)
 # A topic that was scheduled: its mapping goes on where the chains are
 
 
-GROUP = "mirrorless.us-east.eu-west.ta"
-
-
 def test_the_group_of_a_returning_topic_is_set_to_the_positions_over_whatever_it_has(stage: Stage) -> None:
     """An old offset would deliver weeks again; a newer one would leave records out."""
     lanes = [Lane(FLOW, "ta", partition) for partition in range(4)]
@@ -410,7 +382,7 @@ def test_a_returning_lane_that_has_not_begun_begins_where_the_flow_does(stage: S
 def test_a_returning_topic_is_not_mapped_before_its_group_can_be_set(stage: Stage, why: str) -> None:
     lane = Lane(FLOW, "ta", 0)
     stage.chains.prepare([run(0, 40, (0, 0, 40), lane=lane)])
-    stage.groups.active = why == "members"
+    stage.groups.members = {GROUP} if why == "members" else set()
     stage.source.leaderless = frozenset({0} if why == "leader" else ())
     anew = Recreated(topic_id="other", waiting={0: 0})
     state = replace(
@@ -481,9 +453,9 @@ def test_a_mapping_that_is_made_anew_goes_on_where_its_chains_stand(stage: Stage
     stage.round(topic("ta"))
     assert stage.mappings.mappings == {}
     stage.groups.offsets = {}  # expired, or another cluster has none
-    stage.groups.active = True
+    stage.groups.members.add(GROUP)
     assert "was not created" in stage.round(topic("ta")).troubles[0], "the pollers of the old one have not left"
-    stage.groups.active = False
+    stage.groups.members.clear()
 
     stage.round(topic("ta"))
 
