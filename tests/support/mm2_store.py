@@ -1,9 +1,8 @@
 """MirrorMaker 2's offset translation in Python, for comparison only.
 
-Three parts, each as MM2 4.x has it, without Kafka between them:
+Two parts, each as MM2 4.x has it, without Kafka between them, nor the queue of syncs in flight:
 
 `SyncWriter`   which acknowledged records become an offset sync, (upstream, downstream) of one record
-`SyncSender`   the maps in which syncs wait to be sent
 `SyncStore`    64 slots per partition, and the translation that they allow
 
     slots   0     1     2     3     4          63
@@ -12,7 +11,6 @@ Three parts, each as MM2 4.x has it, without Kafka between them:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -51,49 +49,6 @@ class SyncWriter:
         if due:
             self._last_sync = downstream
         return due
-
-
-@dataclass(slots=True, kw_only=True)
-class SyncSender:
-    """Syncs in flight: those that are due go at once while few are in flight; the others wait.
-
-    Per partition only the newest waits: what is sent late is sent for all before it.
-    """
-
-    lag_max: int
-    send: Callable[[str, Sync], None]
-    in_flight_max: int = 10
-    pending: dict[str, Sync] = field(default_factory=dict)
-    """Due, by partition."""
-    delayed: dict[str, Sync] = field(default_factory=dict)
-    """Not due, by partition: sent with the task's next commit of its source offsets."""
-    in_flight: int = 0
-    _writers: dict[str, SyncWriter] = field(default_factory=dict)
-
-    def acknowledged(self, partition: str, upstream: int, downstream: int) -> None:
-        """A record was written."""
-        writer = self._writers.setdefault(partition, SyncWriter(lag_max=self.lag_max))
-        if writer.is_due(upstream, downstream):
-            self.delayed.pop(partition, None)
-            self.pending[partition] = Sync(upstream, downstream)
-        else:
-            self.delayed[partition] = Sync(upstream, downstream)
-
-    def fire(self) -> None:
-        """Send what is pending, as far as there is room."""
-        while self.pending and self.in_flight < self.in_flight_max:
-            partition = next(iter(self.pending))
-            self.in_flight += 1
-            self.send(partition, self.pending.pop(partition))
-
-    def sent(self) -> None:
-        """One send is over."""
-        self.in_flight -= 1
-
-    def commit(self) -> None:
-        """The task committed its source offsets: what was delayed is pending now."""
-        self.pending |= self.delayed
-        self.delayed.clear()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.support.mm2_store import SLOTS, Sync, SyncSender, SyncStore, SyncWriter
+from tests.support.mm2_store import SLOTS, Sync, SyncStore, SyncWriter
 
 LAG_50 = (
     (0, 100, True),
@@ -35,10 +35,6 @@ def store_of(*syncs: tuple[int, int]) -> SyncStore:
     return store
 
 
-def sender(sent: list[tuple[str, Sync]], *, lag_max: int = 50) -> SyncSender:
-    return SyncSender(lag_max=lag_max, send=lambda partition, sync: sent.append((partition, sync)))
-
-
 def upstream_of(syncs: Iterable[Sync]) -> list[int]:
     return sorted(sync.upstream for sync in syncs)
 
@@ -63,46 +59,6 @@ def test_without_gaps_a_sync_is_due_after_every_lag_and_one(lag_max: int, count:
     writer = SyncWriter(lag_max=lag_max)
 
     assert sum(writer.is_due(offset, offset) for offset in range(1_000)) == count
-
-
-def test_the_first_record_is_pending_and_its_followers_within_the_lag_are_delayed() -> None:
-    syncs = sender([])
-
-    syncs.acknowledged("t-0", 0, 100)
-    syncs.acknowledged("t-0", 1, 101)
-    syncs.acknowledged("t-0", 2, 102)
-
-    assert syncs.pending == {"t-0": Sync(0, 100)}
-    assert syncs.delayed == {"t-0": Sync(2, 102)}
-
-
-def test_no_more_than_ten_sends_are_in_flight_and_what_waits_is_replaced_by_newer_syncs() -> None:
-    sent: list[tuple[str, Sync]] = []
-    syncs = sender(sent)
-    for partition in range(12):
-        syncs.acknowledged(f"t-{partition}", 0, 0)
-
-    syncs.fire()
-    assert len(sent) == 10
-    assert len(syncs.pending) == 2
-
-    syncs.acknowledged("t-11", 5, 5)
-    syncs.sent()
-    syncs.sent()
-    syncs.fire()
-    assert sent[10:] == [("t-10", Sync(0, 0)), ("t-11", Sync(5, 5))]
-    assert not syncs.pending
-
-
-def test_a_commit_of_the_task_makes_what_was_delayed_pending_and_the_newest_wins() -> None:
-    syncs = sender([])
-    syncs.acknowledged("t-0", 0, 100)
-    syncs.acknowledged("t-0", 1, 101)
-
-    syncs.commit()
-
-    assert syncs.pending == {"t-0": Sync(1, 101)}
-    assert not syncs.delayed
 
 
 # The store
