@@ -532,8 +532,7 @@ def test_a_stable_offset_that_moves_is_not_stuck() -> None:
 # Renewal
 
 
-def test_the_head_of_an_idle_lane_is_renewed_before_half_the_retention_is_left() -> None:
-    stage = Stage()
+def test_the_head_of_an_idle_lane_is_renewed_before_half_the_retention_is_left(stage: Stage) -> None:
     head = replace(run(10, 20, (10, 11, 10)), settled_at=T)
     stage.committed(replace(run(0, 10, (0, 0, 10)), settled_at=T), head)
 
@@ -552,8 +551,7 @@ def test_the_head_of_an_idle_lane_is_renewed_before_half_the_retention_is_left()
     assert stage.chains.expiries[LANE, 0, 10] == expiry // 1000
 
 
-def test_a_head_without_records_is_renewed_together_with_the_last_run_that_has_some() -> None:
-    stage = Stage()
+def test_a_head_without_records_is_renewed_together_with_the_last_run_that_has_some(stage: Stage) -> None:
     stage.committed(run(0, 10, (0, 0, 10)), run(10, 11, quarantined=(10,)), run(11, 12, quarantined=(11,)))
     stage.now = run(0, 10).settled_at + 20 * DAY
 
@@ -562,8 +560,7 @@ def test_a_head_without_records_is_renewed_together_with_the_last_run_that_has_s
     assert set(stage.chains.expiries) == {(LANE, 0, 11), (LANE, 0, 0)}
 
 
-def test_a_run_that_wrote_nothing_is_seen_when_heads_are_renewed() -> None:
-    stage = Stage()
+def test_a_run_that_wrote_nothing_is_seen_when_heads_are_renewed(stage: Stage) -> None:
     stage.committed(run(0, 10, (0, 0, 10)))
     stage.round()
     stage.chains.prepare([run(10, 15, quarantined=(14,))])
@@ -579,8 +576,7 @@ def test_a_run_that_wrote_nothing_is_seen_when_heads_are_renewed() -> None:
 # Notes
 
 
-def test_notes_are_small_and_read_back() -> None:
-    stage = Stage()
+def test_notes_are_small_and_read_back(stage: Stage) -> None:
     stage.committed(run(0, 10, (0, 0, 10)))
     stage.round()
 
@@ -636,16 +632,10 @@ def stop_of(stage: Stage) -> Stop | None:
     return None if state is None else state.stop
 
 
-def test_as_long_as_no_leader_changes_no_log_is_compared(stage: Stage) -> None:
+def test_no_log_is_compared_until_its_leader_changes_and_one_that_has_what_was_copied_is_noted(stage: Stage) -> None:
     copied(stage)
-
     stage.round()
-
     assert (stage.logs.asked, stage.notes().epoch) == (0, 4)
-
-
-def test_a_new_leader_that_has_what_was_copied_is_noted(stage: Stage) -> None:
-    copied(stage)
     stage.logs.elect(ended_at=6, record=SAME)
 
     report = stage.round()
@@ -911,8 +901,7 @@ def test_where_others_are_to_write_nothing_is_looked_for(why: str) -> None:
         assert len(said(stage.round())) == 1
 
 
-def test_a_target_that_does_not_answer_is_looked_at_in_the_next_round() -> None:
-    stage = Stage()
+def test_a_target_that_does_not_answer_is_looked_at_in_the_next_round(stage: Stage) -> None:
     foreign(stage)
     ran(stage, 0, 8)
     stage.target_silent = True
@@ -955,8 +944,7 @@ def test_a_producer_that_goes_on_is_looked_at_twice_an_hour_and_one_that_stopped
     assert (reports[-1].figures["lanes-foreign"], len(said(reports[-1]))) == (0, 1)
 
 
-def test_a_reset_ends_what_was_said_and_the_next_generation_may_begin_anywhere() -> None:
-    stage = Stage()
+def test_a_reset_ends_what_was_said_and_the_next_generation_may_begin_anywhere(stage: Stage) -> None:
     foreign(stage)
     ran(stage, 0, 8)
     assert len(said(stage.round())) == 1
@@ -972,8 +960,7 @@ def test_a_reset_ends_what_was_said_and_the_next_generation_may_begin_anywhere()
     assert len(said(stage.round())) == 1
 
 
-def test_records_of_links_that_have_expired_are_not_foreign() -> None:
-    stage = Stage()
+def test_records_of_links_that_have_expired_are_not_foreign(stage: Stage) -> None:
     ran(stage, 0, 10)
     stage.round()
     for position in range(10, 50, 10):
@@ -986,8 +973,7 @@ def test_records_of_links_that_have_expired_are_not_foreign() -> None:
     assert stage.target_looks == []
 
 
-def test_what_stands_behind_an_end_of_the_map_that_may_have_expired_may_be_the_flows() -> None:
-    stage = Stage()
+def test_what_stands_behind_an_end_of_the_map_that_may_have_expired_may_be_the_flows(stage: Stage) -> None:
     ran(stage, 0, 10)
 
     class Expired(MemoryChains):
