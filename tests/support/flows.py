@@ -6,6 +6,7 @@ from typing import Any
 
 from mirrorless.chain.lane import FlowName
 from mirrorless.flow.settings import ClusterSettings, FlowSettings
+from mirrorless.scheduled.settings import ControlSettings
 
 
 def make_flow(
@@ -24,3 +25,9 @@ def make_flow(
         target=ClusterSettings(alias=target_alias, bootstrap=target, region=region),
         **settings,
     )
+
+
+def make_control(*topics: str, flow: FlowSettings | None = None, **settings: Any) -> ControlSettings:
+    """What the scheduled functions of a flow get. Args: topics: that it takes. flow: the usual one, if None."""
+    flow = flow or make_flow()
+    return ControlSettings(flow=flow, aliases=(flow.source.alias, flow.target.alias), topics=topics, **settings)

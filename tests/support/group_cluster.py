@@ -34,7 +34,7 @@ from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings
 from tests.support.chains import FLOW, MemoryChains, MemoryLaneStates, run
 from tests.support.documents import MemoryDocuments
-from tests.support.flows import make_flow
+from tests.support.flows import make_control, make_flow
 
 MARKER = -1
 """In a log: an offset without a record that a read_committed reader could see."""
@@ -384,11 +384,10 @@ def settings(
     grace: float = 0,
 ) -> ControlSettings:
     """The schedule's input of the flow. Args: grace: seconds; groups come and go at once in most tests."""
-    return ControlSettings(
+    return make_control(
+        *topics,
         flow=make_flow(delivery=delivery),
-        aliases=(FLOW.source, FLOW.target),
         start=start,
-        topics=topics,
         groups=groups,
         sync_group_offsets_seconds=sync,
         sync_group_offsets_reverse=reverse,

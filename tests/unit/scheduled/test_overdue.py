@@ -6,10 +6,9 @@ import pytest
 
 from mirrorless.scheduled.functions import overdue_tasks, task_intervals
 from mirrorless.scheduled.runner import TaskReport
-from mirrorless.scheduled.settings import ControlSettings
-from tests.support.flows import make_flow
+from tests.support.flows import make_control
 
-SETTINGS = ControlSettings(flow=make_flow())
+SETTINGS = make_control()
 NOW = 1_000_000_000
 
 
@@ -52,6 +51,6 @@ def test_a_task_whose_function_never_came_to_its_end_counts_from_the_flow_s_firs
 
 
 def test_a_task_that_is_switched_off_is_not_missed() -> None:
-    off = ControlSettings(flow=SETTINGS.flow, sync_topic_acls_seconds=None)
+    off = make_control(sync_topic_acls_seconds=None)
 
     assert overdue_tasks(off, reports(acls=1), NOW) == {}

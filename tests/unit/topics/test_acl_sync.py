@@ -10,13 +10,12 @@ import pytest
 
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics import acls
 from mirrorless.topics.acl_sync import AclDocument, AclFailover, AclOutcome, AclSync, Disabled, Revocation, stored
 from mirrorless.topics.acls import Acl
 from tests.support.acls import MemoryAcls
 from tests.support.documents import MemoryDocuments
-from tests.support.flows import make_flow
+from tests.support.flows import make_control
 
 
 @dataclass(slots=True)
@@ -57,7 +56,7 @@ class Stage:
         return set(known.created) if known is not None else set()
 
 
-SETTINGS = ControlSettings(flow=make_flow(), aliases=("us-east", "eu-west"), topics=("orders", "payments", "later"))
+SETTINGS = make_control("orders", "payments", "later")
 
 
 def ten_seconds() -> float:

@@ -17,16 +17,15 @@ from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.ports.topics import SourceTopics, TargetTopics
 from mirrorless.records.record import Record
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.change_detection import ChangeDetector, RemoteChangeDetector, SourceSnapshot
 from mirrorless.topics.topic_state import Recreated, StoredTopics, TopicState
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
 from tests.support.documents import MemoryDocuments
-from tests.support.flows import make_flow
+from tests.support.flows import make_control
 from tests.support.protocol_world import T, World, lane, records
 from tests.support.pulled import MemoryEpochs
 
-SETTINGS = ControlSettings(flow=make_flow(), aliases=("us-east", "eu-west"))
+SETTINGS = make_control()
 
 
 @dataclass

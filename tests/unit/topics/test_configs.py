@@ -12,14 +12,13 @@ from msgspec.structs import replace as changed
 from mirrorless.clock import Deadline
 from mirrorless.ports.topics import ConfigChange, ConfigEntry, NewRemoteTopic, TargetTopics
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.configs import Creation, configs_to_copy, create_topics, drift, rewriting_configs
 from mirrorless.topics.refresh import RemoteTopicSync
-from tests.support.flows import make_flow
+from tests.support.flows import make_control
 
 NOTHING = ConfigChange()
 LIMIT = "max.message.bytes"
-SETTINGS = ControlSettings(flow=make_flow(), aliases=("us-east", "eu-west"), topics=("orders",))
+SETTINGS = make_control("orders")
 
 
 def own(name: str, value: str | None = "1", **more: bool) -> ConfigEntry:

@@ -24,12 +24,11 @@ from mirrorless.topics.mapping_sync import MappingRefusals, MappingSync
 from mirrorless.topics.topic_state import Recreated, TopicState
 from tests.support.chains import FLOW, MemoryChains, reset, run
 from tests.support.documents import MemoryDocuments
-from tests.support.flows import make_flow
+from tests.support.flows import make_control
 from tests.support.group_cluster import MemoryGroups
 
-SETTINGS = ControlSettings(
-    flow=make_flow(),
-    topics=("t.*",),
+SETTINGS = make_control(
+    "t.*",
     function_name="forward",
     mapping={"Enabled": True, "BatchSize": 100, "SelfManagedKafkaEventSourceConfig": {}},
 )

@@ -19,14 +19,10 @@ from mirrorless.topics.refresh import RemoteTopicSync
 from mirrorless.topics.refused_lanes import DOCUMENT, RefusedLanes
 from tests.support.chains import FLOW, MemoryLaneStates
 from tests.support.documents import MemoryDocuments
-from tests.support.flows import make_flow
+from tests.support.flows import make_control
 
 MINUTE = 60_000
-SETTINGS = ControlSettings(
-    flow=make_flow(),
-    aliases=("us-east", "eu-west"),
-    topics=("orders", "bills"),
-)
+SETTINGS = make_control("orders", "bills")
 
 
 def seconds() -> float:

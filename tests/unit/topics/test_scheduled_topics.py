@@ -12,7 +12,6 @@ from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.flow.triggers import Trigger
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import discover
 from mirrorless.topics.group_start import GroupStart
 from mirrorless.topics.scheduled_topics import (
@@ -24,9 +23,7 @@ from mirrorless.topics.scheduled_topics import (
 from mirrorless.topics.topic_state import TopicState
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
-from tests.support.flows import make_flow
-
-FLOW_SETTINGS = make_flow()
+from tests.support.flows import make_control
 
 
 @dataclass(slots=True)
@@ -62,7 +59,7 @@ class Stage:
     ) -> ScheduledTopics:
         """One round. Args: ready: the topics with a remote topic; left out, all."""
         on_source = topics or {"orders": 3, "logs": 2}
-        settings = ControlSettings(flow=FLOW_SETTINGS, topics=(".*",), trigger_overrides=overrides)
+        settings = make_control(".*", trigger_overrides=overrides)
         self.report = RoundReport()
         return ScheduledTopicSync(flow=FLOW, documents=self.documents, start=cast("GroupStart", self.start)).sync(
             discover(on_source, settings),
