@@ -49,6 +49,14 @@ def stopped_for_good(world: TwoClusters, direction: Direction) -> None:
     world.documents.write(FLOW, {claim.key: msgspec.json.encode(claim)})
 
 
+def at_work_on_both_sides(world: TwoClusters) -> None:
+    """The flow has moved the group to 5, where it has members on the target; on the source it is at 10."""
+    world.commit_and_act(5)
+    world.target.members.add("shop")
+    world.act()
+    world.source.put("shop", ORDERS, 10)
+
+
 # On the target
 
 
@@ -65,11 +73,8 @@ def test_an_application_that_has_committed_nothing_yet_is_not_moved_while_it_res
 
 
 def test_an_application_that_stands_where_the_flow_moved_it_is_not_moved_while_it_restarts(world: TwoClusters) -> None:
-    world.commit_and_act(5)
+    at_work_on_both_sides(world)
     assert offset(world.target, REMOTE) == 6
-    world.target.members.add("shop")
-    world.act()
-    world.source.put("shop", ORDERS, 10)
     world.target.members.clear()
 
     rounds(world, GRACE_MS)
@@ -79,10 +84,7 @@ def test_an_application_that_stands_where_the_flow_moved_it_is_not_moved_while_i
 
 
 def test_once_its_members_have_been_gone_for_the_grace_period_a_group_is_followed_again(world: TwoClusters) -> None:
-    world.commit_and_act(5)
-    world.target.members.add("shop")
-    world.act()
-    world.source.put("shop", ORDERS, 10)
+    at_work_on_both_sides(world)
     world.target.members.clear()
 
     rounds(world, GRACE_MS + ROUND_MS)
@@ -165,10 +167,7 @@ def test_a_group_that_stays_as_it_is_costs_no_write(world: TwoClusters) -> None:
 
 
 def test_a_group_whose_members_are_stopped_for_good_is_moved_in_the_next_round(world: TwoClusters) -> None:
-    world.commit_and_act(5)
-    world.target.members.add("shop")
-    world.act()
-    world.source.put("shop", ORDERS, 10)
+    at_work_on_both_sides(world)
     world.target.members.clear()
     world.act()
 
@@ -181,10 +180,7 @@ def test_a_group_whose_members_are_stopped_for_good_is_moved_in_the_next_round(w
 
 
 def test_an_operators_word_moves_no_group_that_has_members(world: TwoClusters) -> None:
-    world.commit_and_act(5)
-    world.target.members.add("shop")
-    world.act()
-    world.source.put("shop", ORDERS, 10)
+    at_work_on_both_sides(world)
     stopped_for_good(world, "forward")
     rounds(world, 90_000)
     assert not world.documents.read(FLOW, "claim/")

@@ -742,39 +742,28 @@ def test_after_a_reset_that_went_back_nothing_below_it_is_taken_for_replicated()
     assert replicate(there.environment(), there.batch(p0=[4, 5, 6])).stopped[TOPIC, 0].upstream_offset == 4
 
 
-@pytest.mark.parametrize("batches", [[[0, 1, 2], [3, 4, 5]], [[0, 1, 2, 3, 4, 5]], [[1, 2], [3, 4, 5]]])
+@pytest.mark.parametrize("refused", [(), (5,)])
+@pytest.mark.parametrize(
+    "batches", [[[0, 1, 2], [3, 4, 5]], [[0, 1, 2, 3, 4, 5]], [[1, 2], [3, 4, 5]], [[3, 4, 5]]], ids=str
+)
 def test_an_environment_that_was_warm_before_a_reset_takes_nothing_of_the_old_generation_for_replicated(
-    batches: list[list[int]],
+    batches: list[list[int]], refused: tuple[int, ...]
 ) -> None:
-    """The remote topic was created again: what the old chain has is gone, and the reset has it copied again."""
+    """The remote topic was created again: what the old chain has is gone, and the reset has it copied again.
+
+    Its memory has a newest record beyond the new topic's end; the lane's newest generation has none.
+    """
     there = world([*range(6)])
     warm = there.environment()
     replicate(warm, there.batch(p0=[0, 1, 2]))
     there.cluster.topics[REMOTE][0].clear()
     there.chains.reset(reset(3, batches[0][0], lane=lane()))
-
-    outcomes = [replicate(warm, there.batch(p0=batch)) for batch in batches]
-
-    assert [outcome.stopped for outcome in outcomes] == [{}] * len(batches)
-    assert there.visible() == [offset for batch in batches for offset in batch]
-
-
-@pytest.mark.parametrize("refused", [(), (5,)])
-def test_an_environment_that_was_warm_before_a_reset_to_its_position_does_not_stop_the_lane_again(
-    refused: tuple[int, ...],
-) -> None:
-    """Its memory has a newest record beyond the new topic's end; the lane's newest generation has none."""
-    there = world([*range(6)])
-    warm = there.environment()
-    replicate(warm, there.batch(p0=[0, 1, 2]))
-    there.cluster.topics[REMOTE][0].clear()
-    there.chains.reset(reset(3, 3, lane=lane()))
     refuse(there, *refused)
 
-    outcome = replicate(warm, there.batch(p0=[3, 4, 5]))
+    stops = [stop.reason for batch in batches for stop in replicate(warm, there.batch(p0=batch)).stopped.values()]
 
-    assert [stop.reason for stop in outcome.stopped.values()] == ["refused"] * len(refused)
-    assert there.visible() == [3, 4, 5][: 3 - len(refused)]
+    assert stops == ["refused"] * len(refused)
+    assert there.visible() == [offset for batch in batches for offset in batch if offset not in refused]
 
 
 @pytest.mark.parametrize("step", ["planned", "produced", "settled"])
