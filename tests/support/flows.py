@@ -6,6 +6,7 @@ from typing import Any
 
 from mirrorless.chain.lane import FlowName
 from mirrorless.flow.settings import ClusterSettings, FlowSettings
+from mirrorless.jobs.copy_task import CopyTask, OffsetRange
 from mirrorless.scheduled.settings import ControlSettings
 
 
@@ -31,3 +32,16 @@ def make_control(*topics: str, flow: FlowSettings | None = None, **settings: Any
     """What the scheduled functions of a flow get. Args: topics: that it takes. flow: the usual one, if None."""
     flow = flow or make_flow()
     return ControlSettings(flow=flow, aliases=(flow.source.alias, flow.target.alias), topics=topics, **settings)
+
+
+def make_copy_task(partition: int = 0, *ranges: tuple[int, int], topic: str = "orders", **more: Any) -> CopyTask:
+    """The copy of a lane in a job. Args: ranges: of upstream offsets. more: in the place of what is usual."""
+    usual = {
+        "settings": make_flow(),
+        "lane_topic": topic,
+        "read_topic": topic,
+        "write_topic": f"us-east.{topic}",
+        "run_id": "backfill-1",
+    }
+    offsets = tuple(OffsetRange(*each) for each in ranges)
+    return CopyTask(partition=partition, ranges=offsets, **(usual | more))

@@ -31,7 +31,7 @@ from spark.jobs.lane_tasks import TaskAttempt
 from tests.support.batches import in_batches
 from tests.support.clusters import MemoryWriter
 from tests.support.documents import MemoryDocuments
-from tests.support.flows import make_flow
+from tests.support.flows import make_copy_task, make_flow
 from tests.support.protocol_world import World, records
 from tests.support.pulled import RUN_SECONDS, PullFunction
 from tests.unit.jobs.test_batch_copy import MemoryLogs, copy_of
@@ -271,17 +271,7 @@ class RunFolder:
 def test_the_last_lanes_take_over_the_share_of_tasks_that_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """With nearly all bytes in one of 60 lanes, a share that stood still made hours to days."""
     clock = Clock()
-    task = CopyTask(
-        settings=make_flow("a->b"),
-        lane_topic="orders",
-        read_topic="orders",
-        write_topic="a.orders",
-        partition=0,
-        ranges=(),
-        run_id="backfill-1",
-        max_bytes_per_second=1000.0,
-        job_bytes_per_second=10_000.0,
-    )
+    task = make_copy_task(max_bytes_per_second=1000.0, job_bytes_per_second=10_000.0)
     unused, folder = cast("Any", None), RunFolder(clock)
     limit = ByteRateLimit(1000.0, sleep=clock.sleep, clock=clock)
     copy = LaneCopy(

@@ -34,7 +34,7 @@ from mirrorless.jobs.batch_copy import (
     BatchCopy,
     EngineChoice,
 )
-from mirrorless.jobs.copy_task import BatchAt, BatchChunk, Chunk, CopyResult, CopyTask, LaneLog, OffsetRange
+from mirrorless.jobs.copy_task import BatchAt, BatchChunk, Chunk, CopyResult, LaneLog, OffsetRange
 from mirrorless.jobs.lane_copy import LaneCopy
 from mirrorless.jobs.shared_transactions import SharedTransactions
 from mirrorless.lanes.operator_actions import plan_reset
@@ -44,13 +44,12 @@ from mirrorless.protocol.hooks import Step
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import BatchUnreadable, PassTerms, RecordBatch
 from tests.support.batches import LARGEST, batch_of, in_batches
-from tests.support.flows import make_flow
-from tests.support.protocol_world import REMOTE, TOPIC, World, lane, others, records
+from tests.support.flows import make_copy_task
+from tests.support.protocol_world import World, lane, others, records
 from tests.support.pulled import MemoryEpochs
 from tests.support.schedule import Attempt, Killed, effects, lost_answer
 from tests.support.tries import tries
 
-SETTINGS = make_flow()
 TERMS = PassTerms(max_message_bytes=LARGEST)
 FATES: list[Callable[[], BaseException | None]] = [lambda: None] * 60 + [Killed, lost_answer, lost_answer]
 
@@ -129,17 +128,8 @@ def copy_of(
         terms=lambda: TERMS,
         choice=choice or EngineChoice(budget=logs.chance.choice([1, 3, 64]) * REQUEST_BYTES),
     )
-    task = CopyTask(
-        settings=SETTINGS,
-        lane_topic=TOPIC,
-        read_topic=TOPIC,
-        write_topic=REMOTE,
-        partition=partition,
-        ranges=tuple(OffsetRange(*each) for each in ranges),
-        run_id="backfill-1",
-    )
     return LaneCopy(
-        task=task,
+        task=make_copy_task(partition, *ranges),
         replicator=there.environment(job="backfill-1"),
         log=cast("LaneLog", logs),
         epochs=MemoryEpochs(there),

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.flow.settings import FlowSettings
-from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
+from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.progress import LaneProgress, write_progress
 from mirrorless.jobs.shared_transactions import SharedTransactions
 from spark.jobs import lane_copies
@@ -31,22 +31,14 @@ from spark.jobs.lane_tasks import (
     result_of,
     run_lanes,
 )
-from tests.support.flows import make_flow
+from tests.support.flows import make_copy_task, make_flow
 
 SETTINGS = make_flow()
 BACK = replace(SETTINGS, source=SETTINGS.target, target=SETTINGS.source)
 
 
-def task_of(partition: int, *, settings: FlowSettings = SETTINGS, topic: str = "orders") -> CopyTask:
-    return CopyTask(
-        settings=settings,
-        lane_topic=f"{topic}#history",
-        read_topic=topic,
-        write_topic=f"us-east.{topic}",
-        partition=partition,
-        ranges=(OffsetRange(0, 10),),
-        run_id="run-1",
-    )
+def task_of(partition: int, *, settings: FlowSettings = SETTINGS) -> CopyTask:
+    return make_copy_task(partition, (0, 10), settings=settings, lane_topic="orders#history")
 
 
 def test_every_lane_has_one_task_and_no_slot_is_idle_while_a_task_has_several() -> None:

@@ -12,13 +12,12 @@ from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import LaneState, Lease, Stop
 from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseHeld, Retriable
-from mirrorless.jobs.copy_task import CopyTask
 from mirrorless.jobs.lane_copy import LaneCopy
 from spark.jobs.lane_copies import finished
 from spark.jobs.lane_tasks import TaskAttempt
 from spark.jobs.leases import AT_ONCE, HeldLanes, KeptLeases
 from tests.support.chains import MemoryLaneStates
-from tests.support.flows import make_flow
+from tests.support.flows import make_copy_task
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -134,25 +133,12 @@ def test_a_lease_that_was_ended_is_not_taken_again(states: MemoryLaneStates, *, 
         assert holder(states, LANES[1]) == "run-1"
 
 
-SETTINGS = make_flow()
-
-
 def test_a_task_renews_its_lease_although_the_clock_was_set_back(states: MemoryLaneStates) -> None:
     """By an hour, no renewal came for an hour, and the lane was another's long before."""
     now, seconds = [NOW], [0.0]
     written: list[int] = []
     states_of = WatchedLeases(states.states, until=written)
-    task = CopyTask(
-        settings=SETTINGS,
-        lane_topic="orders",
-        read_topic="orders",
-        write_topic="us-east.orders",
-        partition=0,
-        ranges=(),
-        run_id="run-1",
-        holder="run-1",
-        lease_seconds=300,
-    )
+    task = make_copy_task(run_id="run-1", holder="run-1", lease_seconds=300)
     copy = LaneCopy(
         task=task,
         replicator=cast("Replicator", None),
