@@ -36,15 +36,16 @@ from mirrorless.config.loading import load
 from mirrorless.flow.settings import FlowSettings, Tables, decode_settings
 from mirrorless.flow.tables import definitions
 from mirrorless.jobs import batch_copy
-from mirrorless.jobs.copy_task import CHUNK_RECORDS, CopyResult, CopyTask, OffsetRange
+from mirrorless.jobs.copy_task import CHUNK_RECORDS, CopyResult, CopyTask
 from mirrorless.jobs.request import REPORT, BackfillOptions, JobRequest, encode_request
 from spark.jobs.context import spark_context
 from spark.jobs.lane_copies import copy_all, copy_together
 from spark.jobs.lane_tasks import TaskAttempt, Work
 from tests.benchmarks.beside_mm2.records import fill, shape
 from tests.benchmarks.beside_mm2.sides import Backfill
-from tests.benchmarks.ground import REPOSITORY, Ground, Written, grounded, produce, variables
+from tests.benchmarks.ground import REPOSITORY, Ground, Written, copy_task, grounded, produce, reader, variables
 from tests.benchmarks.harness import Outcome
+from tests.support.commands import replication_yaml
 from tests.support.kill_rounds import kill_round
 from tests.support.lane_stage import LaneStage
 from tests.support.spark_cluster import DAEMON, children, command, descendants
@@ -83,17 +84,11 @@ def small(*, records: int = 300_000, batch: int = 256_000) -> Outcome:
 
 # One beside a live mapping
 
-CONFIGURATION = f"""
-clusters:
-  us-east: {{bootstrap.servers: us-east.example.com:9092, region: us-east-1}}
-  eu-west: {{bootstrap.servers: eu-west.example.com:9092, region: eu-west-1}}
-flows:
-  us-east->eu-west:
+FLOW = f"""us-east->eu-west:
     topics: [{TOPIC}]
     start: backfill
     replication.factor: 1
-    mapping: {{batch.size: 500, maximum.batching.window.seconds: 0}}
-"""
+    mapping: {{batch.size: 500, maximum.batching.window.seconds: 0}}"""
 
 
 def live(*, records: int = 2_000_000, partitions: int = 12, kills: int = 0) -> Outcome:
@@ -104,7 +99,7 @@ def live(*, records: int = 2_000_000, partitions: int = 12, kills: int = 0) -> O
     """
     with TemporaryDirectory(prefix="backfill-live-") as name:
         folder = Path(name)
-        lab = Lab(configuration=load(CONFIGURATION), folder=folder / "lab", control=False, say=lambda _: None)
+        lab = Lab(configuration=load(replication_yaml(FLOW)), folder=folder / "lab", control=False, say=lambda _: None)
         try:
             lab.start_servers()
             (flow,) = lab.flows
@@ -268,18 +263,7 @@ def bare_clients(source: str, settings: bytes) -> tuple[Consumer, Producer]:
     config = producer_config(msgspec.json.decode(settings, type=FlowSettings))
     producer = Producer(config | {"transactional.id": uuid4().hex})
     producer.init_transactions(30)
-    consumer = Consumer(
-        {
-            "bootstrap.servers": source,
-            "group.id": "bare",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 20,
-            "fetch.queue.backoff.ms": 5,
-        }
-    )
-    return consumer, producer
+    return reader(source, enable_partition_eof=True, fetch_wait_max_ms=20, fetch_queue_backoff_ms=5), producer
 
 
 def bare_copies(task: bytes, _: TaskAttempt) -> bytes:
@@ -396,18 +380,8 @@ def _copied(  # noqa: PLR0917 -- one copy's
     """One copy of the whole topic, into a topic that is deleted afterwards: records a second, a CPU-second, and MB."""
     copy, lanes = f"copy-{name}", ground.partitions[topic]
     ground.create_remote({copy: lanes})
-    tasks = [
-        CopyTask(
-            settings=settings,
-            lane_topic=f"{topic}#{name}",
-            read_topic=topic,
-            write_topic=copy,
-            partition=partition,
-            ranges=(OffsetRange(0, per_lane),),
-            run_id=name,
-        )
-        for partition in range(lanes)
-    ]
+    places = {"lane_topic": f"{topic}#{name}", "write_topic": copy, "run_id": name}
+    tasks = [copy_task(settings, topic, partition, per_lane, **places) for partition in range(lanes)]
     began = time.perf_counter()
     results = copy_all(spark, tasks, work=partial(_with_peak, work))
     seconds = time.perf_counter() - began

@@ -36,13 +36,12 @@ from lab.audit.translations import count_mistranslated
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Stop
-from mirrorless.jobs.copy_task import CopyTask, OffsetRange
 from mirrorless.jobs.request import JobRequest, Options, ReconcileOptions, VerifyOptions, encode_request
 from mirrorless.verify.comparison import RecordAt, compare
 from spark.jobs.lane_copies import finished, wire_copy
 from spark.jobs.lane_tasks import TaskAttempt
 from tests.benchmarks.backfill import new_stage
-from tests.benchmarks.ground import grounded
+from tests.benchmarks.ground import copy_task, grounded
 from tests.benchmarks.harness import Outcome
 from tests.support.kill_rounds import await_work, fill_lanes, killed
 from tests.support.lane_stage import LaneStage
@@ -146,16 +145,7 @@ class KilledFailback:
     def _copied(self, topic: str, partition: int, until: int, fault: Tamper | None = None) -> None:
         """Copy a lane up to an offset. Args: fault: of the last records."""
         settings = self.stage.changed(copy="records" if fault else "auto")  # what passes cannot be tampered with
-        task = CopyTask(
-            settings=settings,
-            lane_topic=topic,
-            read_topic=topic,
-            write_topic=settings.remote_topic(topic),
-            partition=partition,
-            ranges=(OffsetRange(0, until),),
-            run_id="before",
-        )
-        copy = wire_copy(task, ONLY)
+        copy = wire_copy(copy_task(settings, topic, partition, until), ONLY)
         if fault:
             tampered_with(copy.replicator, {partition: fault})
         result = finished(copy, ONLY)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from lab.servers.dynamodb import DynamoDbLocal
@@ -20,6 +20,7 @@ from lab.servers.kafka_broker import KafkaBroker
 from mirrorless.flow.naming import SPARK_MASTER_VARIABLE
 from mirrorless.flow.settings import ClusterSettings, FlowSettings, Tables
 from mirrorless.flow.tables import definitions
+from mirrorless.jobs.copy_task import CopyTask, OffsetRange
 
 REPOSITORY = Path(__file__).parents[2]
 PYTHONPATH = os.pathsep.join((str(REPOSITORY / "shared"), str(REPOSITORY)))
@@ -184,6 +185,18 @@ class Ground:
                     future.result(ANSWER_S)
 
 
+def copy_task(settings: FlowSettings, topic: str, partition: int, until: int, **more: Any) -> CopyTask:
+    """The copy of a lane from its first record to an offset. Args: more: instead of what is usual, by name."""
+    usual: dict[str, Any] = {
+        "lane_topic": topic,
+        "read_topic": topic,
+        "write_topic": settings.remote_topic(topic),
+        "ranges": (OffsetRange(0, until),),
+        "run_id": "backfill-1",
+    }
+    return CopyTask(settings=settings, partition=partition, **usual | more)
+
+
 @contextmanager
 def grounded(**options: Any) -> Iterator[Ground]:
     """A ground in a folder that is thrown away, whose Java starts quickly; this process gets its variables."""
@@ -193,6 +206,13 @@ def grounded(**options: Any) -> Iterator[Ground]:
     ):
         os.environ |= ground.variables()
         yield ground
+
+
+def reader(bootstrap: str, **options: Any) -> Consumer:
+    """A consumer of what is committed, which commits nothing. Underscores in options are dots."""
+    config: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False}
+    config |= {"isolation.level": "read_committed", "log_level": 0}
+    return Consumer(config | {name.replace("_", "."): value for name, value in options.items()})
 
 
 def produce(bootstrap: str, topic: str, records: Iterable[Written], **options: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 import msgspec
 import psutil
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from pyspark import SparkContext
 
 from lab.audit.topic_reader import stable_ends
@@ -27,10 +27,10 @@ from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import Head
-from mirrorless.chain.run import Run, Span
+from mirrorless.chain.run import Run
 from mirrorless.clock import now_ms
 from mirrorless.flow.settings import FlowSettings
-from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
+from mirrorless.jobs.copy_task import CopyResult, OffsetRange
 from mirrorless.jobs.request import JobRequest, ReconcileOptions
 from mirrorless.reconcile.copy_tasks import ReconciledLane, back_tasks
 from mirrorless.reconcile.difference import claims_of, seen_in
@@ -43,8 +43,9 @@ from spark.jobs.lane_copies import copy_all, copy_lane
 from spark.jobs.lane_tasks import run_lanes
 from spark.reconcile import Reconciliation
 from tests.benchmarks.beside_mm2.records import fill, shape
-from tests.benchmarks.ground import Written, grounded, produce
+from tests.benchmarks.ground import Written, copy_task, grounded, produce, reader
 from tests.benchmarks.harness import Outcome
+from tests.support.chains import run
 
 TOPIC: Final = "orders"
 PARTITIONS: Final = 12
@@ -184,9 +185,7 @@ class Executor:
 
 def _read(bootstrap: str, topic: str, partition: int, first: int, end: int) -> Iterator[tuple[int, int, Pair]]:
     """Offset, timestamp and content of every visible record of a partition from an offset on, in order."""
-    config = {"bootstrap.servers": bootstrap, "group.id": "audit", "enable.auto.commit": False, "log_level": 0}
-    config |= {"isolation.level": "read_committed", "enable.partition.eof": True, "fetch.message.max.bytes": 8 << 20}
-    consumer = Consumer(config)
+    consumer = reader(bootstrap, enable_partition_eof=True, fetch_message_max_bytes=8 << 20)
     try:
         consumer.assign([TopicPartition(topic, partition, first)])
         at, silent = first, time.monotonic() + SILENT_SECONDS
@@ -267,18 +266,8 @@ class Measurement:
 
     def _copy(self, run_id: str) -> list[CopyResult]:
         """Everything that the source has, by the jobs' engine."""
-        tasks = [
-            CopyTask(
-                settings=self.settings,
-                lane_topic=TOPIC,
-                read_topic=TOPIC,
-                write_topic=self._remote,
-                partition=partition,
-                ranges=(OffsetRange(0, end),),
-                run_id=run_id,
-            )
-            for partition, end in stable_ends(self.settings.source.bootstrap, TOPIC).items()
-        ]
+        ends = stable_ends(self.settings.source.bootstrap, TOPIC)
+        tasks = [copy_task(self.settings, TOPIC, partition, end, run_id=run_id) for partition, end in ends.items()]
         found = run_lanes(self.spark, copy_lane, [msgspec.json.encode(task) for task in tasks])
         return [msgspec.json.decode(each, type=CopyResult) for each in found]
 
@@ -429,24 +418,7 @@ LANE = Lane(FlowName(*ALIASES), TOPIC, 0)
 
 def _runs(count: int) -> Iterator[Run]:
     """Runs of ten records, each with a marker behind it on both sides."""
-    for number in range(count):
-        at = number * 11
-        yield Run(
-            lane=LANE,
-            generation=0,
-            position=at,
-            next=at + 11,
-            spans=(Span(at, at, 10),),
-            state="committed",
-            writer="writer",
-            attempt=f"{number}",
-            fingerprint=b"12345678",
-            digest=b"d" * 32,
-            oldest_timestamp=1,
-            newest_timestamp=1,
-            records=10,
-            bytes=1_000,
-        )
+    return (run(at, at + 11, (at, at, 10), lane=LANE, attempt=f"{at}") for at in range(0, count * 11, 11))
 
 
 def memory(*, runs: int = 2_592_000) -> Outcome:

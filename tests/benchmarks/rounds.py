@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, Final
@@ -18,7 +18,7 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.chain.lane import Lane
-from mirrorless.chain.run import Run, Span
+from mirrorless.chain.run import Run
 from mirrorless.clock import now_ms
 from mirrorless.cost.assumptions import Assumptions
 from mirrorless.flow.settings import FlowSettings
@@ -28,6 +28,7 @@ from mirrorless.scheduled.runner import LEASE_MS, RENEW_AFTER_MS, RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from tests.benchmarks.ground import REPOSITORY, Ground, Written, grounded, produce
 from tests.benchmarks.harness import Outcome
+from tests.support.chains import run
 
 PARTITIONS: Final = 10
 RECORDS: Final = 5
@@ -90,9 +91,8 @@ def measure(*, topics: int = 500, rounds: int = 3) -> Outcome:
             worker.start()
             theirs.close()  # or its end would not be noticed
             ours.recv()
-            print(
-                f"at most {CPU_SECONDS:.1f} CPU-s a round\n| round | seconds | CPU-s | resident, MB | offsets wrong |"
-            )
+            print(f"at most {CPU_SECONDS:.1f} CPU-s a round")
+            print("| round | seconds | CPU-s | resident, MB | offsets wrong |")
             print("| --- | --- | --- | --- | --- |")
             for number in range(rounds + 1):
                 _move(ground, flow, names, number * RECORDS)
@@ -125,7 +125,7 @@ def _move(ground: Ground, flow: FlowSettings, topics: list[str], first: int) -> 
         produce(ground.target.bootstrap, flow.remote_topic(topic), some, linger_ms=0)
         attempt, at = uuid4().hex, now_ms()
         lanes = [Lane(flow.name, topic, partition) for partition in range(PARTITIONS)]
-        chains.prepare([_run(lane, first, attempt, at) for lane in lanes])
+        chains.prepare([_moved(lane, first, attempt, at) for lane in lanes])
         commits = {(topic, lane.partition): OffsetAndMetadata(first + RECORDS - 1, "") for lane in lanes}
         groups.commit(f"group-of-{topic}", commits, lambda: 30.0)
 
@@ -141,25 +141,9 @@ def _wrong(flow: FlowSettings, topics: list[str], right: int) -> int:
     return len({(flow.remote_topic(topic), partition) for topic in topics for partition in range(PARTITIONS)} - found)
 
 
-def _run(lane: Lane, first: int, attempt: str, at: int) -> Run:
-    return Run(
-        lane=lane,
-        generation=0,
-        position=first,
-        next=first + RECORDS,
-        spans=(Span(first, first, RECORDS),),
-        state="committed",
-        writer="benchmark",
-        attempt=attempt,
-        fingerprint=b"12345678",
-        digest=os.urandom(32),
-        oldest_timestamp=at,
-        newest_timestamp=at,
-        records=RECORDS,
-        bytes=RECORDS,
-        request=attempt,
-        settled_at=at,
-    )
+def _moved(lane: Lane, first: int, attempt: str, at: int) -> Run:
+    moved = run(first, first + RECORDS, (first, first, RECORDS), lane=lane, attempt=attempt)
+    return replace(moved, digest=os.urandom(32), oldest_timestamp=at, newest_timestamp=at, settled_at=at)
 
 
 def _ordered(orders: Any, task: str) -> Took:

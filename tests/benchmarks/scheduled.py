@@ -9,11 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import cycle, islice
 from statistics import median
 from typing import Any
-
-from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from lab.functions.function import LambdaFunction
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
@@ -28,17 +25,8 @@ from tests.benchmarks.beside_mm2.records import fill, shape
 from tests.benchmarks.beside_mm2.stand_in import pull_function
 from tests.benchmarks.ground import Ground, Written, grounded, produce
 from tests.benchmarks.harness import Outcome
+from tests.support.commands import replication_yaml
 
-CONFIGURATION = """
-clusters:
-  source: {bootstrap.servers: source.example.com:9092, region: us-east-1}
-  target: {bootstrap.servers: target.example.com:9092, region: us-east-1}
-flows:
-  source->target:
-    topics: [unused]
-    trigger: schedule
-    replication.factor: 1
-"""
 SAMPLE_S = 0.05
 
 CPU_SECONDS = 20.0
@@ -49,8 +37,6 @@ BATCHES = (256_000, 16_000)
 MOST_MB = 256
 """Half of what the function has."""
 
-RATE, SETTLED_S, TRICKLE_S = 1_000, 15.0, 30.0
-"""Records a second of a continuous run, and when and for how long it is measured."""
 TIMEOUT_S = 95.0
 """Of a run: it begins nothing in its last 35 s."""
 ONE = {"one": 6}
@@ -162,10 +148,12 @@ class PullStage:
 def pull_stage(*, timeout_seconds: float = PULL_TIMEOUT_SECONDS, memory_mb: int | None = None) -> Iterator[PullStage]:
     """Clusters, tables and the function, started, and stopped at the end."""
     with grounded(quick_start=False) as ground:
-        path = ground.folder / "replication.yaml"
-        path.write_text(CONFIGURATION + (f"    schedule: {{memory.mb: {memory_mb}}}\n" if memory_mb else ""))
+        memory = f", schedule: {{memory.mb: {memory_mb}}}" if memory_mb else ""
+        text = replication_yaml(
+            f"source->target: {{topics: [unused], trigger: schedule, replication.factor: 1{memory}}}"
+        )
         addresses = {"source": ground.source.bootstrap, "target": ground.target.bootstrap}
-        (flow,) = load(path).with_clusters_at(addresses).enabled_flows
+        (flow,) = load(text).with_clusters_at(addresses).enabled_flows
         endpoint = ground.dynamodb.endpoint
         function = pull_function(flow, ground.folder, dynamodb=endpoint, timeout_seconds=timeout_seconds)
         try:
@@ -222,7 +210,7 @@ def whole_batches(*, topics: int = 100, records: int = 1_000_000) -> Outcome:
     return Outcome(took.figures | {"megabytes": round(report["bytes"] / 1e6)}, wrong)
 
 
-def parts(*, only: tuple[str, ...] = ("bulk", "lanes", "continuous", "silent"), silent: int = 1_000) -> Outcome:
+def parts(*, only: tuple[str, ...] = ("bulk", "lanes", "silent"), silent: int = 1_000) -> Outcome:
     """What a run takes, by part: the figures that the cost model has. Args: silent: topics that have no record."""
     with pull_stage(timeout_seconds=TIMEOUT_S, memory_mb=1024) as stage:
         stage.schedule(ONE)
@@ -245,14 +233,6 @@ def parts(*, only: tuple[str, ...] = ("bulk", "lanes", "continuous", "silent"), 
             of_all = f"{sum(topics.values())} lanes, {entries} entries, {took.report['transactions']} transactions"
             spent = (took.cpu_seconds - nothing.cpu_seconds) * 1000
             _say("a record in each lane", took, f"{of_all}: {spent:.0f} ms of CPU beside a run that finds nothing")
-        if "continuous" in only:
-            # Stamped where they arrive: what a busy producer keeps back is not late.
-            stamped = {f"stamped-{name}": count for name, count in SPREAD.items()}
-            stage.schedule(stamped, message_timestamp_type="LogAppendTime")
-            stage.fill(stamped, 1, 100)
-            stage.run()
-            for window in (0.4, 4.5):
-                _say_continuous(stage, stamped, window)
         if "silent" in only:
             stage.schedule({f"many-{number}": 6 for number in range(silent)})
             _say(f"{6 * silent} lanes, first seen", stage.run())
@@ -264,54 +244,3 @@ def parts(*, only: tuple[str, ...] = ("bulk", "lanes", "continuous", "silent"), 
 
 def _say(what: str, took: Took, more: str = "") -> None:
     print(f"{what}: {took.figures}{'; ' + more if more else ''}", flush=True)
-
-
-def _say_continuous(stage: PullStage, topics: Mapping[str, int], window: float) -> None:
-    """CPU of a continuous run while a thousand records of 1 KB a second come, evenly in all topics; and how late."""
-    over, measuring, late = threading.Event(), threading.Event(), list[float]()
-    run = stage.begin_run(window_seconds=window)
-    others = [
-        threading.Thread(target=_trickle, args=(stage, topics, over), daemon=True),
-        threading.Thread(target=_read, args=(stage, topics, over, measuring, late), daemon=True),
-    ]
-    for thread in others:
-        thread.start()
-    time.sleep(SETTLED_S)
-    measuring.set()
-    spent = stage.cpu_of_a_core(TRICKLE_S)
-    measuring.clear()
-    over.set()
-    for thread in (*others, run):
-        thread.join()
-    late.sort()
-    waits = ", ".join(f"{late[int(len(late) * part)]:.2f}" for part in (0.5, 0.99, 0.9999))
-    what = f"{RATE} records/s in {len(topics)} topics, window {window} s"
-    print(f"{what}: {spent * 100:.1f} % of a core; {waits} s late (p50, p99, p99.99)", flush=True)
-
-
-def _read(
-    stage: PullStage, topics: Mapping[str, int], over: threading.Event, measuring: threading.Event, late: list[float]
-) -> None:
-    """Seconds from each record's arrival on the source to that at a reader of what is committed on the target."""
-    config = {"bootstrap.servers": stage.ground.target.bootstrap, "group.id": "reader", "log_level": 0}
-    reader = Consumer(config | {"isolation.level": "read_committed"})
-    remote = {f"{stage.flow.name.source}.{name}": count for name, count in topics.items()}
-    reader.assign([TopicPartition(name, part, OFFSET_END) for name, count in remote.items() for part in range(count)])
-    while not over.is_set():
-        arrived = [message for message in reader.consume(1_000, timeout=0.05) if message.error() is None]
-        if measuring.is_set():
-            late.extend(time.time() - message.timestamp()[1] / 1000 for message in arrived)
-    reader.close()
-
-
-def _trickle(stage: PullStage, topics: Mapping[str, int], over: threading.Event) -> None:
-    producer = Producer({"bootstrap.servers": stage.ground.source.bootstrap, "linger.ms": 5, "log_level": 0})
-    places = cycle((name, partition) for name, count in topics.items() for partition in range(count))
-    began, written = time.monotonic(), 0
-    while not over.wait(0.01):
-        due = int((time.monotonic() - began) * RATE)
-        for name, partition in islice(places, max(0, due - written)):
-            producer.produce(name, bytes(1_000), b"key-00000000", partition)
-        producer.poll(0)
-        written = max(written, due)
-    producer.flush(30)

@@ -17,18 +17,11 @@ from lab.drills.workload import Workload
 from lab.kafka_upgrade import features, raise_features, roll
 from mirrorless.config.loading import load
 from tests.benchmarks.harness import Outcome
+from tests.support.commands import replication_yaml
 
-CONFIGURATION = """
-clusters:
-  us-east: {bootstrap.servers: us-east.example.com:9092, region: us-east-1}
-  eu-west: {bootstrap.servers: eu-west.example.com:9092, region: eu-west-1}
-flows:
-  us-east->eu-west:
-    topics: [orders, payments, customers]
-    mapping: {maximum.batching.window.seconds: 0}
-"""
 OLD, NEW, RELEASE = "3.9.1", "4.1.1", "4.1"
 TOPICS = ("orders", "payments", "customers")
+FLOW = f"us-east->eu-west: {{topics: [{', '.join(TOPICS)}], mapping: {{maximum.batching.window.seconds: 0}}}}"
 REPLICATED_WITHIN_S = 120.0
 
 
@@ -40,7 +33,7 @@ def measure(*, records: int = 200_000) -> Outcome:
         print(f"{time.monotonic() - began:6.1f} s  {text}", flush=True)
 
     folder = Path(tempfile.mkdtemp(prefix="upgrade-"))  # its logs are kept
-    lab = Lab(configuration=load(CONFIGURATION), folder=folder, kafka_version=OLD, brokers=3, say=say)
+    lab = Lab(configuration=load(replication_yaml(FLOW)), folder=folder, kafka_version=OLD, brokers=3, say=say)
     try:
         found = _run(lab, records)
     finally:

@@ -15,7 +15,7 @@ from lab.audit.topic_reader import stable_ends
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.clock import now_ms
 from mirrorless.flow.settings import FlowSettings
-from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
+from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.request import Bound, JobRequest, VerifyOptions
 from mirrorless.verify.findings import KINDS
 from spark.jobs.context import spark_context
@@ -23,7 +23,7 @@ from spark.jobs.driver import JobOutcome, JobRun
 from spark.jobs.lane_copies import copy_lane, finished, wire_copy
 from spark.jobs.lane_tasks import TaskAttempt, run_lanes
 from spark.verify import verify
-from tests.benchmarks.ground import Ground, Headers, Written, grounded, produce
+from tests.benchmarks.ground import Ground, Headers, Written, copy_task, grounded, produce
 from tests.benchmarks.harness import Outcome
 from tests.support.tampering import changed, tampered_with
 
@@ -82,16 +82,10 @@ def measure(
         found = _found(_verified(settings, spark, ground.folder / "verify-fault", against_source=against_source))
         spark.stop()
     one, two = ([sum(each) / len(each) for each in zip(*took[slots], strict=True)] for slots in (1, 2))
-    figures = {
-        "records": records,
-        "lanes": partitions,
-        "one_slot_seconds": round(one[0], 2),
-        "two_slots_seconds": round(two[0], 2),
-        "wall_ratio": round(two[0] / one[0], 3),
-        "one_slot_cpu_seconds": round(one[1], 2),
-        "two_slots_cpu_seconds": round(two[1], 2),
-        "cpu_ratio": round(two[1] / one[1], 3),
-    }
+    figures: dict[str, float] = {"records": records, "lanes": partitions}
+    for name, ratio, by_one, by_two in zip(("seconds", "cpu_seconds"), ("wall", "cpu"), one, two, strict=True):
+        figures |= {f"one_slot_{name}": round(by_one, 2), f"two_slots_{name}": round(by_two, 2)}
+        figures[f"{ratio}_ratio"] = round(by_two / by_one, 3)
     wrong = [] if copied == records else [f"{copied} of {records} records were copied"]
     return Outcome(figures, wrong + [f"planted one fault, found {found}"] * (found != {"different": 1}))
 
@@ -107,30 +101,15 @@ def _values(records: int, partitions: int) -> Iterator[Written]:
 
 def _tasks(settings: FlowSettings) -> list[CopyTask]:
     """Everything that the source has."""
-    return [
-        CopyTask(
-            settings=settings,
-            lane_topic=TOPIC,
-            read_topic=TOPIC,
-            write_topic=settings.remote_topic(TOPIC),
-            partition=partition,
-            ranges=(OffsetRange(0, end),),
-            run_id="backfill-1",
-        )
-        for partition, end in sorted(stable_ends(settings.source.bootstrap, TOPIC).items())
-    ]
+    ends = stable_ends(settings.source.bootstrap, TOPIC)
+    return [copy_task(settings, TOPIC, partition, end) for partition, end in sorted(ends.items())]
 
 
 def _verified(
-    settings: FlowSettings,
-    spark: SparkContext,
-    folder: Path,
-    *,
-    against_source: bool,
-    end: Bound = Bound("latest"),  # noqa: B008 -- frozen
+    settings: FlowSettings, spark: SparkContext, folder: Path, *, against_source: bool, end: Bound | None = None
 ) -> JobOutcome:
     """One run of the job."""
-    options = VerifyOptions(against_source=against_source, end=end)
+    options = VerifyOptions(against_source=against_source, end=end or Bound("latest"))
     request = JobRequest(run_id=folder.name, flow=settings, topics=(TOPIC,), options=options)
     run = JobRun(request, open_job_files(str(folder)), now_ms())
     run._context = spark

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from itertools import product
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from tests.benchmarks.beside_mm2.records import Shape
-from tests.benchmarks.ground import Ground
+from tests.benchmarks.ground import Ground, reader
 
 Place = tuple[str, int]
 """A topic of the target, and a partition."""
@@ -75,17 +75,7 @@ def await_arrival(
 
 def _last_numbers(ground: Ground, ends: Mapping[Place, int]) -> dict[Place, int]:
     """The number of the last visible record before each end; a partition without any is absent."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": ground.target.bootstrap,
-            "group.id": "arrival",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "log_level": 0,
-        }
-    )
+    consumer = reader(ground.target.bootstrap, enable_partition_eof=True, auto_offset_reset="earliest")
     found: dict[Place, int] = {}
     unread = set(ends)
     deadline = time.perf_counter() + READ_S
@@ -93,11 +83,8 @@ def _last_numbers(ground: Ground, ends: Mapping[Place, int]) -> dict[Place, int]
         consumer.assign([TopicPartition(*each, max(0, end - BEFORE_THE_END)) for each, end in ends.items()])
         while unread and time.perf_counter() < deadline:
             for message in consumer.consume(1000, timeout=0.05):
-                place, error, value = (
-                    (message.topic() or "", message.partition() or 0),
-                    message.error(),
-                    message.value(),
-                )
+                place = message.topic() or "", message.partition() or 0
+                error, value = message.error(), message.value()
                 if error is None and value is not None:
                     found[place] = int(value[:8], 16)
                 elif error is not None and error.code() == KafkaError._PARTITION_EOF:

@@ -17,7 +17,6 @@ from functools import partial
 
 from tests.benchmarks.beside_mm2.arrival import NotArrivedError, Place, await_arrival
 from tests.benchmarks.beside_mm2.mm2 import READY_TOPIC, MirrorMaker
-from tests.benchmarks.beside_mm2.pipe import pipe
 from tests.benchmarks.beside_mm2.profiles import Plan, Profile
 from tests.benchmarks.beside_mm2.records import Shape, figures, fill, shape
 from tests.benchmarks.beside_mm2.results import Figures, Results, WarmUp
@@ -201,14 +200,13 @@ def measure_pull(ground: Ground, results: Results, profile: Profile) -> None:
 
 
 def measure_pass_through(ground: Ground, results: Results, profile: Profile) -> None:
-    """Whole batches of a given size, by the same run, and by a pipe in C.
+    """Whole batches of a given size, by the same run.
 
     The same with three replicas has a target of its own, of three brokers: then a broker answers a batch once two
     others have it.
     """
     if profile.pass_through is not None:
         measure(ground, results, profile.pass_through, number=70, kind="pass-through", ours_of=Pulled)
-        pipe(ground, results, profile.pass_through.rounds, rounds=profile.pass_through_pipe, kind="pass-through pipe")
     plan, kind = profile.pass_through_replicated, "pass-through, three replicas"
     if plan is not None and plan.due(results, kind):
         with results.attempting(kind):
@@ -216,8 +214,3 @@ def measure_pass_through(ground: Ground, results: Results, profile: Profile) -> 
             other = Ground(ground.folder / "replicated", quick_start=profile.quick_start, replicas=3)
             with other.running():
                 measure(other, results, plan, number=80, kind=kind, ours_of=Pulled)
-
-
-def measure_pipe(ground: Ground, results: Results, profile: Profile) -> None:
-    """The lower bound of a copy."""
-    pipe(ground, results, profile.pipe_shapes, rounds=profile.pipe, kind="pipe")

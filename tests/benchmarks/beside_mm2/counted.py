@@ -1,8 +1,6 @@
-"""What is counted and not timed: records that lagging groups read again, and what an event writes to the offset map."""
+"""What is counted and not timed: what an event writes to the offset map."""
 
 from __future__ import annotations
-
-from functools import partial
 
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.cost.assumptions import Assumptions
@@ -11,21 +9,10 @@ from tests.benchmarks.beside_mm2.profiles import Profile
 from tests.benchmarks.beside_mm2.results import Figures, Results
 from tests.benchmarks.beside_mm2.sides import OURS
 from tests.benchmarks.ground import Ground
-from tests.benchmarks.translation import columns_of
 from tests.support.metered import MeteredClient
 from tests.support.write_units import replicated, stored_bytes
 
-LANES, EVENTS, SEED = 6, 10, 1
-
-
-def measure_translation(_: Ground, results: Results, profile: Profile) -> None:
-    """As `tests.benchmarks.translation` counts, for MM2 at each `offset.lag.max` and for ours, from a seed."""
-    for column in columns_of(profile.translation, SEED) if profile.translation else ():
-        side = column.title.replace("`", "")
-        for (first, last), band in column.bands.items():
-            found = {"reread_mean": band.mean, "reread_worst": float(band.worst), "skipped": float(band.skipped)}
-            figures = partial(dict[str, Figures], {side: found})
-            results.measure(figures, kind="translation", case=f"lag {first:,} to {last:,}", turn=1, sides={side: ("",)})
+LANES, EVENTS = 6, 10
 
 
 def measure_offset_map(ground: Ground, results: Results, _: Profile) -> None:

@@ -14,7 +14,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from tests.benchmarks.ground import reader
 
 HEAD = struct.Struct(">QQQ")
 TICK_S = 0.001
@@ -56,15 +58,8 @@ class Writer:
         self._thread.join()
 
     def _write(self) -> None:
-        producer = Producer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 1,
-                "compression.type": "lz4",
-                "log_level": 0,
-            }
-        )
+        options = {"enable.idempotence": True, "linger.ms": 1, "compression.type": "lz4", "log_level": 0}
+        producer = Producer({"bootstrap.servers": self.bootstrap, **options})
 
         def on_delivery(error: KafkaError | None, _: object) -> None:
             self.refused += error is not None
@@ -137,17 +132,12 @@ class Reader:
             self.failed = str(exc)
 
     def _read(self) -> None:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": "reader",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed" if self.committed else "read_uncommitted",
-                "auto.offset.reset": "error",
-                "reconnect.backoff.max.ms": 200,
-                "fetch.error.backoff.ms": 20,
-                "log_level": 0,  # a broker is killed on purpose
-            }
+        consumer = reader(
+            self.bootstrap,
+            isolation_level="read_committed" if self.committed else "read_uncommitted",
+            auto_offset_reset="error",
+            reconnect_backoff_max_ms=200,
+            fetch_error_backoff_ms=20,
         )
         try:
             # The end as it is now: what is written from here on is read.

@@ -27,21 +27,19 @@ POM = Path(__file__).parent / "mirror-maker-pom.xml"
 VERSION = DEFAULT_KAFKA
 READY_TOPIC = "ready"
 
+ON_THE_TARGET = (
+    "replication.factor",
+    *(f"{kind}.topic.replication.factor" for kind in ("checkpoints", "heartbeats")),
+    *(f"{kind}.storage.replication.factor" for kind in ("offset", "status", "config")),
+)
+"""Replication factors of topics on the target; offset syncs are on the source."""
+
 COMMON = {
     "tasks.max": "4",
-    "replication.factor": "1",
-    "checkpoints.topic.replication.factor": "1",
-    "heartbeats.topic.replication.factor": "1",
     "offset-syncs.topic.replication.factor": "1",
-    "offset.storage.replication.factor": "1",
-    "status.storage.replication.factor": "1",
-    "config.storage.replication.factor": "1",
     # Topics are there before it starts; this is for those that a measurement adds.
     "refresh.topics.interval.seconds": "5",
 }
-
-ON_THE_TARGET = tuple(name for name in COMMON if name.endswith("replication.factor") and "offset-syncs" not in name)
-"""Replication factors of topics on the target; offset syncs are on the source."""
 
 EXACTLY_ONCE = {
     "target.exactly.once.source.support": "enabled",

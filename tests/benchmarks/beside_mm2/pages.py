@@ -72,7 +72,7 @@ the tuned MM2; MM2's default writes without a codec.
   are from the fault until a reader has everything that was written up to one second before.
 
 The raw figures have more: other partitions, rates and modes of MM2, noise, catching up from a cold start, a killed
-replicator, a pipe in C as the limit, and each round's memory and CPU.
+replicator, and each round's memory and CPU.
 """
 
 

@@ -75,8 +75,6 @@ class Profile:
     catch_up_records: Shape = field(default_factory=lambda: shape(1_000, 6, 300_000))
     recovery: int = 0
     """Rounds of each fault."""
-    pipe: int = 0
-    """Rounds."""
     quick_start: bool = False
     """Whether Java is to start quickly instead of becoming fast: its figures are of no use."""
     pull: Plan | None = None
@@ -85,21 +83,12 @@ class Profile:
     """Rounds."""
     pass_through: Plan | None = None
     """Of whole batches."""
-    pass_through_pipe: int = 0
-    """Rounds of the same by a pipe in C."""
     pass_through_replicated: Plan | None = None
     """The same, of three replicas each."""
     backfill_gigabytes: float = 0.0
     """Of values in each backlog of the steady state of a backfill."""
     backfill_warm_up: float = 1.0
     """Part of its warm-up's records; with less than all of them they are copied once, warm or not."""
-    translation: int = 0
-    """Records of the partition on which groups lag; 0 for none."""
-
-    @property
-    def pipe_shapes(self) -> list[Shape]:
-        """Of the pipe; a run with a single round copies a fourth."""
-        return [shape(size, MAIN_PARTITIONS, about // (4 if self.pipe == 1 else 1)) for size, about in SIZES.items()]
 
 
 def _whole_batches(part: float = 1.0) -> dict[tuple[int, int], Shape]:
@@ -127,18 +116,14 @@ def _full() -> Profile:
         about="five or three alternating rounds of what is compared, one of the rest; 40 minutes on two idle cores",
         throughput=(
             Plan(mode=EXACTLY_ONCE_TUNED, rounds=everything),
-            Plan(mode=EXACTLY_ONCE_MODE, rounds=main),
-            Plan(mode=TUNED_MODE, rounds=main),
-            Plan(mode=DEFAULT, rounds=main),
+            *(Plan(mode=mode, rounds=main) for mode in (EXACTLY_ONCE_MODE, TUNED_MODE, DEFAULT)),
         ),
         latency={1_000: 5, 100: 1, 10_000: 1},
         catch_up=1,
         recovery=1,
-        pipe=3,
         pull=Plan(mode=EXACTLY_ONCE_TUNED, rounds=pulled),
         pull_latency=3,
         pass_through=Plan(mode=EXACTLY_ONCE_TUNED, rounds=dict.fromkeys(whole.values(), 3), warm_up_batch=256_000),
-        pass_through_pipe=1,
         pass_through_replicated=Plan(
             mode=EXACTLY_ONCE_TUNED,
             rounds={whole[each]: 3 for each in REPLICATED},
@@ -146,7 +131,6 @@ def _full() -> Profile:
             warm_up_batch=256_000,
         ),
         backfill_gigabytes=10.0,
-        translation=200_000,
     )
 
 
@@ -164,7 +148,6 @@ def _quick() -> Profile:
         catch_up=1,
         catch_up_records=shape(1_000, 6, 60_000),
         recovery=1,
-        pipe=1,
         pull=Plan(
             mode=EXACTLY_ONCE_TUNED,
             rounds={shape(1_000, 6, 30_000): 1, shape(1_000, 6, 30_000, topics=PULLED_TOPICS): 1},
@@ -174,7 +157,6 @@ def _quick() -> Profile:
         pass_through=Plan(
             mode=EXACTLY_ONCE_TUNED, rounds=dict.fromkeys(whole.values(), 1), warm_up=0.1, warm_up_batch=256_000
         ),
-        pass_through_pipe=1,
         pass_through_replicated=Plan(
             mode=EXACTLY_ONCE_TUNED,
             rounds={whole[REPLICATED[0]]: 1},
@@ -184,7 +166,6 @@ def _quick() -> Profile:
         ),
         backfill_gigabytes=0.2,
         backfill_warm_up=0.3,
-        translation=100_000,
     )
 
 

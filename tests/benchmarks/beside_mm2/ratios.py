@@ -17,23 +17,21 @@ from tests.benchmarks.beside_mm2.sides import OURS
 
 Better = Literal["more", "less"]
 
+_COPIED: tuple[tuple[str, Better], ...] = (
+    ("records_per_cpu_s", "more"),
+    ("records_per_s", "more"),
+    ("resident_mb", "less"),
+)
+_LATE: tuple[tuple[str, Better], ...] = (
+    ("p50_ms", "less"),
+    ("p99_ms", "less"),
+    ("p999_ms", "less"),
+    ("cpu_s_per_million", "less"),
+)
 COMPARED: Mapping[str, tuple[tuple[str, Better], ...]] = {
-    "throughput": (
-        ("records_per_cpu_s", "more"),
-        ("records_per_s", "more"),
-        ("cpu_s_per_million_with_poller", "less"),
-        ("resident_mb", "less"),
-    ),
-    "latency": (("p50_ms", "less"), ("p99_ms", "less"), ("p999_ms", "less"), ("cpu_s_per_million", "less")),
-    "pull": (("records_per_cpu_s", "more"), ("records_per_s", "more"), ("resident_mb", "less")),
-    "pass-through": (("records_per_cpu_s", "more"), ("records_per_s", "more"), ("resident_mb", "less")),
-    "pass-through, three replicas": (
-        ("records_per_cpu_s", "more"),
-        ("records_per_s", "more"),
-        ("resident_mb", "less"),
-    ),
-    "backfill": (("records_per_cpu_s", "more"), ("records_per_s", "more"), ("resident_mb", "less")),
-    "pull latency": (("p50_ms", "less"), ("p99_ms", "less"), ("p999_ms", "less"), ("cpu_s_per_million", "less")),
+    "throughput": (*_COPIED, ("cpu_s_per_million_with_poller", "less")),
+    **dict.fromkeys(("pull", "pass-through", "pass-through, three replicas", "backfill"), _COPIED),
+    **dict.fromkeys(("latency", "pull latency"), _LATE),
     "catch-up": (("seconds", "less"), ("cpu_s", "less")),
     "recovery": (("seconds", "less"),),
 }
@@ -41,40 +39,38 @@ COMPARED: Mapping[str, tuple[tuple[str, Better], ...]] = {
 
 EXACTLY_ONCE_TUNED, EXACTLY_ONCE = "MM2 exactly once, tuned", "MM2 exactly once"
 
-_PASSED_SIZES: Mapping[str, str] = {"100B": "100B", "1KB": "1000B", "10KB": "10000B"}
+_SIZES: Mapping[str, str] = {"100B": "100B", "1KB": "1000B", "10KB": "10000B"}
+_FIGURES: Mapping[str, str] = {"cpu": "records_per_cpu_s", "wall": "records_per_s"}
 _PASSED: Mapping[str, tuple[str, str, str, str]] = {
     f"passthrough_{ratio}_ratio_{name}_{batch}": ("pass-through", EXACTLY_ONCE_TUNED, f"{size}-x6-{batch}", figure)
-    for ratio, figure in (("cpu", "records_per_cpu_s"), ("wall", "records_per_s"))
+    for ratio, figure in _FIGURES.items()
     for batch in ("16KB", "256KB")
-    for name, size in _PASSED_SIZES.items()
+    for name, size in _SIZES.items()
 }
-_REPLICATED: Mapping[str, tuple[str, str, str, str]] = {
-    f"{name}_three_replicas": (f"{kind}, three replicas", other, case, figure)
-    for name, (kind, other, case, figure) in _PASSED.items()
-    if "_1KB_" in name
-}
-
 SUMMARY: Mapping[str, tuple[str, str, str, str]] = {
-    "cpu_ratio_100B": ("throughput", EXACTLY_ONCE_TUNED, "100B-x6", "records_per_cpu_s"),
-    "cpu_ratio_1KB": ("throughput", EXACTLY_ONCE_TUNED, "1000B-x6", "records_per_cpu_s"),
-    "cpu_ratio_10KB": ("throughput", EXACTLY_ONCE_TUNED, "10000B-x6", "records_per_cpu_s"),
-    "cpu_ratio_100B_default": ("throughput", EXACTLY_ONCE, "100B-x6", "records_per_cpu_s"),
-    "cpu_ratio_1KB_default": ("throughput", EXACTLY_ONCE, "1000B-x6", "records_per_cpu_s"),
+    **{
+        f"cpu_ratio_{name}{suffix}": ("throughput", against, f"{_SIZES[name]}-x6", "records_per_cpu_s")
+        for against, suffix, names in ((EXACTLY_ONCE_TUNED, "", _SIZES), (EXACTLY_ONCE, "_default", ("100B", "1KB")))
+        for name in names
+    },
     "p99_ratio_1000rps": ("latency", EXACTLY_ONCE_TUNED, "1000/s", "p99_ms"),
     "p99_ratio_1000rps_default": ("latency", EXACTLY_ONCE, "1000/s", "p99_ms"),
-    "pull_cpu_ratio_100B": ("pull", EXACTLY_ONCE_TUNED, "100B-x6", "records_per_cpu_s"),
-    "pull_cpu_ratio_1KB": ("pull", EXACTLY_ONCE_TUNED, "1000B-x6", "records_per_cpu_s"),
-    "pull_cpu_ratio_10KB": ("pull", EXACTLY_ONCE_TUNED, "10000B-x6", "records_per_cpu_s"),
-    "pull_wall_ratio_100B": ("pull", EXACTLY_ONCE_TUNED, "100B-x6", "records_per_s"),
-    "pull_wall_ratio_1KB": ("pull", EXACTLY_ONCE_TUNED, "1000B-x6", "records_per_s"),
-    "pull_wall_ratio_10KB": ("pull", EXACTLY_ONCE_TUNED, "10000B-x6", "records_per_s"),
+    **{
+        f"pull_{ratio}_ratio_{name}": ("pull", EXACTLY_ONCE_TUNED, f"{size}-x6", figure)
+        for ratio, figure in _FIGURES.items()
+        for name, size in _SIZES.items()
+    },
     "pull_p99_ratio_1000rps": ("pull latency", EXACTLY_ONCE_TUNED, "1000/s", "p99_ms"),
     "pull_memory_ratio": ("pull", EXACTLY_ONCE_TUNED, "1000B-100x6", "resident_mb"),
     **_PASSED,
-    **_REPLICATED,
+    **{
+        f"{name}_three_replicas": (f"{kind}, three replicas", other, case, figure)
+        for name, (kind, other, case, figure) in _PASSED.items()
+        if "_1KB_" in name
+    },
     **{
         f"backfill_{ratio}_ratio_{batch}": ("backfill", EXACTLY_ONCE_TUNED, f"1000B-x12-{batch}", figure)
-        for ratio, figure in (("cpu", "records_per_cpu_s"), ("wall", "records_per_s"))
+        for ratio, figure in _FIGURES.items()
         for batch in ("16KB", "256KB")
     },
     "recovery_ratio_target_broker": ("recovery", EXACTLY_ONCE_TUNED, "target broker killed", "seconds"),
@@ -128,20 +124,16 @@ def ratios(measurements: Iterable[Measurement]) -> list[Ratio]:
                 if ours.figures.get(figure) is not None and theirs.figures.get(figure):
                     ratio = ours.figures[figure] / theirs.figures[figure]
                     found[kind, name, against, case, figure, better].append(ratio)
+    names = ("kind", "side", "against", "case", "figure", "better")
     return [
         Ratio(
-            kind=kind,
-            side=side,
-            against=against,
-            case=case,
-            figure=figure,
-            better=better,
+            **dict(zip(names, place, strict=True)),  # type: ignore[arg-type]  # the last one is a literal
             per_round=tuple(each),
             median=median(each),
             low=min(each),
             high=max(each),
         )
-        for (kind, side, against, case, figure, better), each in found.items()
+        for place, each in found.items()
     ]
 
 

@@ -191,18 +191,9 @@ def _batches(records: Shape, *, seed: int) -> tuple[list[RecordBatch], list[Reco
 def _by_client(bootstrap: str, topics: Sequence[str], records: Shape, *, seed: int) -> None:
     """Write the records as batches that a client gathers, lz4 as many producers do."""
     tails = values(records, seed=seed)
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "enable.idempotence": True,
-            "compression.type": "lz4",
-            "linger.ms": 20,
-            "batch.size": 1_000_000,
-            "queue.buffering.max.messages": 1_000_000,
-            "message.max.bytes": 8_000_000,
-            "log_level": 0,
-        }
-    )
+    sizes = {"batch.size": 1_000_000, "queue.buffering.max.messages": 1_000_000, "message.max.bytes": 8_000_000}
+    options = {"enable.idempotence": True, "compression.type": "lz4", "linger.ms": 20, "log_level": 0}
+    producer = Producer({"bootstrap.servers": bootstrap, **sizes, **options})
     refused: list[str] = []
 
     def on_delivery(error: KafkaError | None, _: Message) -> None:

@@ -23,21 +23,8 @@ FORMAT = 1
 Figures = dict[str, float]
 Against = Sequence[str]
 """The other sides of a side's pairs; `("",)` where it stands alone."""
-SHOWN = (
-    "seconds",
-    "cpu_s",
-    "poller_cpu_s",
-    "records_per_s",
-    "records_per_cpu_s",
-    "p50_ms",
-    "p99_ms",
-    "p999_ms",
-    "duplicates",
-    "duplicates_uncommitted",
-    "lost",
-    "reread_mean",
-    "reread_worst",
-)
+TIMES = ("seconds", "cpu_s", "poller_cpu_s", "records_per_s", "records_per_cpu_s", "p50_ms", "p99_ms", "p999_ms")
+SHOWN = (*TIMES, "duplicates", "duplicates_uncommitted", "lost")
 """Of a measurement's figures, on the terminal."""
 SHORT = 100
 """Above this, a figure on the terminal has no decimals."""
@@ -158,19 +145,10 @@ class Results:
         except Exception as exc:  # noqa: BLE001 -- the next may succeed; this one is kept as failed
             failed = f"{type(exc).__name__}: {exc}"
         for side, against in sides.items():
+            figures = found.get(side, {})
+            place: dict[str, Any] = {"kind": kind, "case": case, "round": turn, "side": side}
             for other in against:
-                self.add(
-                    Measurement(
-                        kind=kind,
-                        against=other,
-                        case=case,
-                        round=turn,
-                        side=side,
-                        figures=found.get(side, {}),
-                        failed=failed,
-                        at=now(),
-                    )
-                )
+                self.add(Measurement(**place, against=other, figures=figures, failed=failed, at=now()))
         return not failed
 
     def warmed_up(self, warm_up: WarmUp) -> None:
