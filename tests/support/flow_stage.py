@@ -164,6 +164,7 @@ class Stage:
 
     def await_replicated(self, *, seconds: float = 180.0) -> None:
         """Wait until the mapping has committed everything: all of it was accepted by the function."""
+        await_settled(self.source, self.topic)  # a record is counted once the marker of its transaction is written
         wait_until_replicated(self.lab, [self.mapping], deadline=time.monotonic() + seconds)
 
     # What must hold

@@ -19,8 +19,14 @@ from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap, Translation
 from tests.support.waiting import LOOK_EVERY_SECONDS
 
-LEADER_MOVES = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
-"""What a broker answers while another one becomes a partition's leader."""
+LEADER_MOVES = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
+"""What a broker answers while another one becomes a partition's leader, and for a while after it has started."""
 TRANSLATED = 12
 """Records, ends of spans and gaps of a lane, each, that are translated. A look into the store takes 4 ms of CPU."""
 
