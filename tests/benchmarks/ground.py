@@ -20,7 +20,8 @@ from lab.servers.kafka_broker import KafkaBroker
 from mirrorless.flow.naming import SPARK_MASTER_VARIABLE
 from mirrorless.flow.settings import ClusterSettings, FlowSettings, Tables
 from mirrorless.flow.tables import definitions
-from mirrorless.jobs.copy_task import CopyTask, OffsetRange
+from mirrorless.jobs.copy_task import CopyTask
+from tests.support.flows import make_copy_task
 
 REPOSITORY = Path(__file__).parents[2]
 PYTHONPATH = os.pathsep.join((str(REPOSITORY / "shared"), str(REPOSITORY)))
@@ -187,14 +188,8 @@ class Ground:
 
 def copy_task(settings: FlowSettings, topic: str, partition: int, until: int, **more: Any) -> CopyTask:
     """The copy of a lane from its first record to an offset. Args: more: instead of what is usual, by name."""
-    usual: dict[str, Any] = {
-        "lane_topic": topic,
-        "read_topic": topic,
-        "write_topic": settings.remote_topic(topic),
-        "ranges": (OffsetRange(0, until),),
-        "run_id": "backfill-1",
-    }
-    return CopyTask(settings=settings, partition=partition, **usual | more)
+    usual: dict[str, Any] = {"settings": settings, "write_topic": settings.remote_topic(topic)}
+    return make_copy_task(partition, (0, until), topic=topic, **usual | more)
 
 
 @contextmanager

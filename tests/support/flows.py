@@ -36,7 +36,7 @@ def make_control(*topics: str, flow: FlowSettings | None = None, **settings: Any
 
 def make_copy_task(partition: int = 0, *ranges: tuple[int, int], topic: str = "orders", **more: Any) -> CopyTask:
     """The copy of a lane in a job. Args: ranges: of upstream offsets. more: in the place of what is usual."""
-    usual = {
+    usual: dict[str, Any] = {
         "settings": make_flow(),
         "lane_topic": topic,
         "read_topic": topic,

@@ -166,7 +166,9 @@ def _latency(ground: Ground, side: Side, topic: str, rate: int, seconds: float) 
         raise RuntimeError(f"{missing} of {writer.written} records did not arrive, {writer.refused} were refused")
     counted = sorted(nanoseconds / 1e6 for number, nanoseconds in reader.latencies if first <= number < last)
     found = {
-        "records": len(counted), "record_bytes": SIZE, "records_per_s": len(counted) / lasted,
+        "records": len(counted),
+        "record_bytes": SIZE,
+        "records_per_s": len(counted) / lasted,
         **{f"{name}_ms": quantile(counted, part) for name, part in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))},
         "longest_ms": counted[-1],
         "cpu_s": spent.replicator,
