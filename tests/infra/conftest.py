@@ -24,6 +24,12 @@ def assembled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Assem
     return of
 
 
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "testing")
+
+
 @pytest.fixture(scope="session")
 def assembled_here(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The assembly of `cross-account` for this machine."""

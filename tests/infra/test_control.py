@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from infra.constructs.schedules import scheduled_functions
-from infra.deployment import FlowDeployment, plan
+from infra.deployment import plan
 from infra.guard.templates import Resource
 from infra.schedule_inputs import schedule_input
 from mirrorless.config import load
@@ -19,25 +19,9 @@ from mirrorless.scheduled.functions import SCHEDULED
 from mirrorless.scheduled.settings import control_settings
 from tests.support.assembly import EXAMPLES, Assembly
 from tests.support.changed_examples import written
+from tests.support.planned_flows import planned
 
 Assembled = Callable[[str], Assembly]
-
-FLOW = """
-clusters:
-  a: {bootstrap.servers: a.example.com:9092, region: us-east-1, account: "111122223333"}
-  b: {bootstrap.servers: b.example.com:9092, region: eu-west-1, account: "111122223333"}
-flows:
-  a->b: FLOW
-"""
-
-
-TOPICS = "{topics: ['orders-[a-zé]+']}"
-
-
-def planned(flow: str) -> FlowDeployment:
-    """The deployment of a flow with these settings."""
-    (deployed,) = plan(load(FLOW.replace("FLOW", flow))).flows
-    return deployed
 
 
 def of_type(assembly: Assembly, type_: str) -> list[Resource]:
@@ -212,10 +196,10 @@ def test_the_functions_have_the_memory_and_the_time_that_they_have_in_the_lab(as
 
 
 def test_nothing_is_started_for_tasks_that_are_all_switched_off() -> None:
-    off = "topics: [orders], refresh.topics.enabled: false, sync.topic.configs.enabled: false, sync.topic.acls.enabled"
+    off = dict.fromkeys(("refresh.topics.enabled", "sync.topic.configs.enabled", "sync.topic.acls.enabled"), False)
 
-    assert [each.name for each in scheduled_functions(planned(f"{{{off}: false}}"))] == ["control"]
-    assert len(scheduled_functions(planned(f"{{{off}: true}}"))) == 2
+    assert [each.name for each in scheduled_functions(planned(off))] == ["control"]
+    assert len(scheduled_functions(planned(off | {"sync.topic.acls.enabled": True}))) == 2
 
 
 def test_flows_at_one_home_share_the_control_calls_of_its_account(assembled: Assembled) -> None:

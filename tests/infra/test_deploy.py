@@ -55,12 +55,6 @@ class There:
         self.destroyed.append(stack)
 
 
-@pytest.fixture
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        monkeypatch.setenv(name, "testing")
-
-
 @pytest.mark.usefixtures("credentials")
 def test_a_deployed_template_is_read_where_its_stack_is() -> None:
     with mock_aws():

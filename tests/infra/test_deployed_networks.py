@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import boto3
@@ -100,10 +101,11 @@ SCRAM_PORT = (9096, 9096)
 
 
 @pytest.fixture
-def region(monkeypatch: pytest.MonkeyPatch) -> Iterator[Region]:
-    """The region, sound."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        monkeypatch.setenv(name, "testing")
+def region(credentials: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Region]:  # noqa: ARG001 -- it sets them
+    """The region, sound. Its clients are made once: making one of EC2 takes longer than what a test asks it."""
+    lookups, client = Lookups(), Lookups.client
+    made_once = cache(lambda service, place: client(lookups, service, place))
+    monkeypatch.setattr(Lookups, "client", lambda _, service, place: made_once(service, place))
     with mock_aws():
         ec2 = boto3.client("ec2", region_name=REGION)
         vpc = ec2.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"]

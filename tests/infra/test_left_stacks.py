@@ -298,12 +298,6 @@ def test_nothing_has_left_where_nothing_changes(deploying: Deploying, capsys: py
 PLACE = Location("123456789012", "eu-west-1")
 
 
-@pytest.fixture
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        monkeypatch.setenv(name, "testing")
-
-
 @pytest.mark.usefixtures("credentials")
 def test_a_stack_is_listed_with_its_tags_and_deleted() -> None:
     place = PLACE

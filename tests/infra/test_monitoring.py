@@ -27,6 +27,7 @@ from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
 from mirrorless.scheduled.runner import TaskReport
 from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
+from tests.support.planned_flows import planned
 from tests.support.yaml_text import dump_yaml, load_yaml
 
 Assembled = Callable[[str], Assembly]
@@ -193,8 +194,8 @@ def test_an_alarm_of_a_flow_is_one_metric_without_a_query(assembled: Assembled) 
         assert "topic" not in {each["Name"] for each in properties["Dimensions"]}
 
 
-def test_a_flow_without_heartbeats_is_missed_by_its_tasks(tmp_path: Path) -> None:
-    flow = _planned(tmp_path, {"emit.heartbeats.enabled": False})
+def test_a_flow_without_heartbeats_is_missed_by_its_tasks() -> None:
+    flow = _planned({"emit.heartbeats.enabled": False})
 
     found = {each.id: each for each in alarms(flow, record_age_seconds=900)}
 
@@ -204,8 +205,8 @@ def test_a_flow_without_heartbeats_is_missed_by_its_tasks(tmp_path: Path) -> Non
     assert (silent.metric.name, silent.metric.stat, silent.missing) == ("task-errors", "SampleCount", "breaching")
 
 
-def test_failed_deliveries_ring_sooner_where_no_heartbeats_come_through(tmp_path: Path) -> None:
-    flow = _planned(tmp_path, {"emit.heartbeats.source.enabled": False})
+def test_failed_deliveries_ring_sooner_where_no_heartbeats_come_through() -> None:
+    flow = _planned({"emit.heartbeats.source.enabled": False})
 
     found = {each.id: each for each in alarms(flow, record_age_seconds=900)}
 
@@ -214,12 +215,8 @@ def test_failed_deliveries_ring_sooner_where_no_heartbeats_come_through(tmp_path
 
 
 @pytest.mark.parametrize("seconds", [1, 61, 3_599, 3_601, 86_400])
-def test_heartbeats_that_are_far_apart_are_given_time_within_what_cloudwatch_takes(
-    tmp_path: Path, seconds: int
-) -> None:
-    flow = _planned(
-        tmp_path, {"emit.heartbeats.interval.seconds": seconds, "mapping": {"maximum.batching.window.seconds": 300}}
-    )
+def test_heartbeats_that_are_far_apart_are_given_time_within_what_cloudwatch_takes(seconds: int) -> None:
+    flow = _planned({"emit.heartbeats.interval.seconds": seconds, "mapping": {"maximum.batching.window.seconds": 300}})
 
     for alarm in alarms(flow, record_age_seconds=900):
         if alarm.missing == "breaching":
@@ -228,9 +225,9 @@ def test_heartbeats_that_are_far_apart_are_given_time_within_what_cloudwatch_tak
             assert alarm.period * alarm.evaluation_periods <= (604_800 if alarm.period >= 3_600 else 86_400)
 
 
-def test_a_forwarder_that_may_take_long_is_looked_at_as_long(tmp_path: Path) -> None:
+def test_a_forwarder_that_may_take_long_is_looked_at_as_long() -> None:
     """A retry follows when the failed call has ended: a shorter period would be empty now and then."""
-    flow = _planned(tmp_path, {"function": {"timeout.seconds": 840}})
+    flow = _planned({"function": {"timeout.seconds": 840}})
 
     periods = {each.id: each.period for each in alarms(flow, record_age_seconds=900)}
 
@@ -238,8 +235,8 @@ def test_a_forwarder_that_may_take_long_is_looked_at_as_long(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("topics", [1, 600])
-def test_the_number_of_alarms_does_not_grow_with_topics(tmp_path: Path, topics: int) -> None:
-    flow = _planned(tmp_path, {"topics": [f"t-{number}" for number in range(topics)]})
+def test_the_number_of_alarms_does_not_grow_with_topics(topics: int) -> None:
+    flow = _planned({"topics": [f"t-{number}" for number in range(topics)]})
 
     found = [each.id for each in alarms(flow, record_age_seconds=900)]
 
@@ -247,16 +244,16 @@ def test_the_number_of_alarms_does_not_grow_with_topics(tmp_path: Path, topics: 
     assert set(found) == EXPECTED.keys()
 
 
-def test_only_alarms_of_tasks_that_run_are_made(tmp_path: Path) -> None:
-    flow = _planned(tmp_path, {"refresh.topics.enabled": False, "emit.checkpoints.enabled": False})
+def test_only_alarms_of_tasks_that_run_are_made() -> None:
+    flow = _planned({"refresh.topics.enabled": False, "emit.checkpoints.enabled": False})
 
     found = {each.id for each in alarms(flow, record_age_seconds=900)}
 
     assert EXPECTED.keys() - found == {"groups-not-ready", "mapping-fails", "mapping-refused", "nothing-arrives"}
 
 
-def test_mappings_are_looked_at_no_more_often_than_they_are_listed(tmp_path: Path) -> None:
-    flow = _planned(tmp_path, {"refresh.topics.interval.seconds": 3_600})
+def test_mappings_are_looked_at_no_more_often_than_they_are_listed() -> None:
+    flow = _planned({"refresh.topics.interval.seconds": 3_600})
 
     periods = {each.id: each.period for each in alarms(flow, record_age_seconds=900)}
 
@@ -284,8 +281,8 @@ def test_one_alarm_of_each_flow_is_raised_while_any_other_of_its_home_is(example
         assert "AlarmActions" not in whole.properties, "each alarm notifies by itself"
 
 
-def test_the_cost_model_counts_the_metrics_that_alarms_read(tmp_path: Path) -> None:
-    assert len(alarms(_planned(tmp_path, {}), record_age_seconds=900)) == Assumptions().alarms
+def test_the_cost_model_counts_the_metrics_that_alarms_read() -> None:
+    assert len(alarms(_planned({}), record_age_seconds=900)) == Assumptions().alarms
 
 
 # Scheduled topics
@@ -336,9 +333,9 @@ SCHEDULED = {"trigger": "schedule", "heartbeats.replication.enabled": True}
     ],
 )
 def test_three_intervals_without_a_run_of_each_shard_ring_within_what_cloudwatch_takes(
-    tmp_path: Path, schedule: dict[str, Any], silent: tuple[int, int, int], late: int
+    schedule: dict[str, Any], silent: tuple[int, int, int], late: int
 ) -> None:
-    flow = _planned(tmp_path, SCHEDULED | {"schedule": schedule})
+    flow = _planned(SCHEDULED | {"schedule": schedule})
 
     found = {each.id: each for each in pull_alarms(flow, record_age_seconds=900)}
 
@@ -349,8 +346,8 @@ def test_three_intervals_without_a_run_of_each_shard_ring_within_what_cloudwatch
         assert each.period * each.evaluation_periods <= (604_800 if each.period >= 3_600 else 86_400)
 
 
-def test_heartbeats_that_are_scheduled_are_missed_where_they_are_read(tmp_path: Path) -> None:
-    flow = _planned(tmp_path, SCHEDULED | {"schedule": {"interval.seconds": 3_600}})
+def test_heartbeats_that_are_scheduled_are_missed_where_they_are_read() -> None:
+    flow = _planned(SCHEDULED | {"schedule": {"interval.seconds": 3_600}})
 
     at_home = {each.id for each in alarms(flow, record_age_seconds=900)}
     there = {each.id: each for each in pull_alarms(flow, record_age_seconds=900)}
@@ -361,9 +358,9 @@ def test_heartbeats_that_are_scheduled_are_missed_where_they_are_read(tmp_path: 
     assert there["nothing-arrives"].metric.region == flow.place_of("pull").region
 
 
-def test_records_of_an_interval_are_not_late_before_it_is_over(tmp_path: Path) -> None:
+def test_records_of_an_interval_are_not_late_before_it_is_over() -> None:
     """Where both functions run in one region, one metric has the age of both."""
-    flow = _planned(tmp_path, SCHEDULED | {"schedule": {"interval.seconds": 3_600}})
+    flow = _planned(SCHEDULED | {"schedule": {"interval.seconds": 3_600}})
     assert flow.pull == flow.home
 
     (late,) = [each for each in alarms(flow, record_age_seconds=900) if each.id == "records-late"]
@@ -409,8 +406,8 @@ def test_every_link_of_the_dashboard_leads_to_a_section_of_the_runbook() -> None
     assert [each for each in RUNBOOK_SECTIONS.values() if each not in _sections()] == []
 
 
-def test_links_lead_to_the_operator_s_own_copy_where_there_is_one(tmp_path: Path) -> None:
-    alarm = alarms(_planned(tmp_path, {}), record_age_seconds=900)[0]
+def test_links_lead_to_the_operator_s_own_copy_where_there_is_one() -> None:
+    alarm = alarms(_planned({}), record_age_seconds=900)[0]
 
     assert alarm.description("https://wiki.example.com/mirrorless").endswith(
         " Runbook: https://wiki.example.com/mirrorless#alarm-lane-stopped"
@@ -529,9 +526,9 @@ def test_a_dashboard_begins_with_the_flow_s_alarms_and_fits_its_grid(example: st
         assert all(x < 24 for x, _ in taken)
 
 
-def test_a_dashboard_shows_lines_by_topic_only_where_topics_have_metrics(tmp_path: Path) -> None:
+def test_a_dashboard_shows_lines_by_topic_only_where_topics_have_metrics() -> None:
     for per_topic in (False, True):
-        body = json.loads(dashboard_body(_planned(tmp_path, {}), alarm_arns=(), runbook=None, per_topic=per_topic))
+        body = json.loads(dashboard_body(_planned({}), alarm_arns=(), runbook=None, per_topic=per_topic))
 
         titles = {str(each["properties"].get("title")) for each in body["widgets"]}
         by_topic = {title for title in titles if "by topic" in title}
@@ -581,13 +578,13 @@ def test_lag_is_msk_s_own_where_it_has_the_groups(assembled: Assembled) -> None:
 # Cost
 
 
-def test_the_cost_is_what_a_hand_computes(tmp_path: Path) -> None:
+def test_the_cost_is_what_a_hand_computes() -> None:
     """Five minutes: 3,000 calls of 40 ms at 1 GB on arm, 10 of 55 s at 256 MB; 6,000 writes, twice, and 9,000 reads.
 
     120 s x 1 GB + 550 s x 0.25 GB = 257.5 GB-s x $0.0000133334 + 3,010 calls x $0.0000002 = $0.00403535 in 5 minutes.
     12,000 x $0.000000625 + 9,000 x $0.000000125 = $0.008625 in 5 minutes.
     """
-    flow = replace(_planned(tmp_path, {}), replica_region="us-east-1")
+    flow = replace(_planned({}), replica_region="us-east-1")
     counted = {
         "calls_forward": 3_000.0,
         "ms_forward": 120_000.0,
@@ -604,8 +601,8 @@ def test_the_cost_is_what_a_hand_computes(tmp_path: Path) -> None:
     assert _worth(tables, flow, counted) == pytest.approx(12 * 0.008625, rel=1e-6)
 
 
-def test_x86_costs_what_x86_costs(tmp_path: Path) -> None:
-    flow = _planned(tmp_path, {"function": {"architecture": "x86_64", "memory.mb": 2048}})
+def test_x86_costs_what_x86_costs() -> None:
+    flow = _planned({"function": {"architecture": "x86_64", "memory.mb": 2048}})
 
     hour = _worth(dashboard.functions_per_hour(flow), flow, {"ms_forward": 1_000.0})
 
@@ -684,11 +681,6 @@ def _document(folder: Path, example: str, alarm_settings: Mapping[str, Any]) -> 
     return path
 
 
-def _planned(folder: Path, settings: Mapping[str, Any]) -> FlowDeployment:
+def _planned(settings: Mapping[str, Any]) -> FlowDeployment:
     """The plan of one flow of these settings, in one region and account."""
-    cluster = {"bootstrap.servers": ["b:9092"], "region": "eu-west-1", "account": "111122223333"}
-    path = folder / "one.yaml"
-    document = {"clusters": {"a": cluster, "b": cluster}, "flows": {"a->b": {"topics": ["orders"], **settings}}}
-    path.write_text(dump_yaml(document))
-    (flow,) = plan(load(path)).flows
-    return flow
+    return planned(settings, source={"region": "eu-west-1"}, target={"account": "111122223333"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,41 +12,18 @@ from aws_cdk import App
 from infra.constructs.endpoints import vpc_endpoints
 from infra.constructs.schedules import pull_starts
 from infra.constructs.tables import trusted
-from infra.deployment import Deployment, FlowDeployment, plan
+from infra.deployment import FlowDeployment
 from infra.guard.templates import Resource
 from infra.iam import kafka, network, secrets, tables
 from infra.iam.kafka_names import scheduled_topics
 from infra.stacks.function_stack import PullStack
-from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS
 from mirrorless.scheduled.settings import pull_settings
 from tests.support.assembly import CONTEXT, Assembly
-from tests.support.yaml_text import dump_yaml
+from tests.support.planned_flows import deployment, planned
 
 Assembled = Callable[[str], Assembly]
-
-
-def deployment(flow: Mapping[str, Any], *, source: Mapping[str, Any] | None = None, **more: Any) -> Deployment:
-    """The deployment of one flow from an account to another, with changes of its source and beside it."""
-    iam = {"authentication": {"type": "iam"}}
-    clusters = {
-        "a": {
-            "bootstrap.servers": ["a:9098"],
-            "region": "us-east-1",
-            "account": "111122223333",
-            **iam,
-            **(source or {}),
-        },
-        "b": {"bootstrap.servers": ["b:9098"], "region": "eu-west-1", "account": "444455556666", **iam},
-    }
-    return plan(load(dump_yaml({"clusters": clusters, "flows": {"a->b": {"topics": ["orders"], **flow}}, **more})))
-
-
-def planned(flow: Mapping[str, Any], **more: Any) -> FlowDeployment:
-    """The flow of `deployment`."""
-    (found,) = deployment(flow, **more).flows
-    return found
 
 
 def of_type(assembly: Assembly, type_: str) -> list[Resource]:

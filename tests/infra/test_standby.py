@@ -9,29 +9,19 @@ from typing import Any
 import pytest
 
 from infra.constructs.endpoints import vpc_endpoints
-from infra.deployment import FlowDeployment, plan
 from infra.iam import network, tables
 from infra.schedule_inputs import schedule_input
-from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.cost.replication import standby
 from mirrorless.scheduled.settings import control_settings
 from tests.support.assembly import Assembly
-from tests.support.yaml_text import dump_yaml
+from tests.support.planned_flows import planned
 
 Assembled = Callable[[str], Assembly]
 VPC = {"id": "vpc-0a", "subnets": ["subnet-0a"], "security.groups": ["sg-0a"], "endpoints": True}
 
 
-def planned(flow: dict[str, Any] | None = None, *, target: dict[str, Any] | None = None) -> FlowDeployment:
-    """A flow at home with its source, in another region and account than its target."""
-    clusters = {
-        "a": {"bootstrap.servers": ["a:9092"], "region": "us-east-1", "account": "111122223333"},
-        "b": {"bootstrap.servers": ["b:9092"], "region": "eu-west-1", "account": "444455556666"} | (target or {}),
-    }
-    settings = {"topics": ["orders"], "function": {"run.in": "source"}} | (flow or {})
-    (found,) = plan(load(dump_yaml({"clusters": clusters, "flows": {"a->b": settings}}))).flows
-    return found
+AT_SOURCE: dict[str, Any] = {"function": {"run.in": "source"}}
 
 
 def test_a_flow_at_home_in_another_region_has_control_once_more_beside_its_tables(assembled: Assembled) -> None:
@@ -53,7 +43,7 @@ def test_a_flow_at_home_in_another_region_has_control_once_more_beside_its_table
 
 
 def test_home_and_standby_do_the_same_tasks_with_the_same_settings() -> None:
-    flow = planned()
+    flow = planned(AT_SOURCE)
     home = control_settings(json.loads(json.dumps(schedule_input(flow))))
     there = control_settings(json.loads(json.dumps(flow.flow.standby_settings())))
 
@@ -67,7 +57,7 @@ def test_home_and_standby_do_the_same_tasks_with_the_same_settings() -> None:
 
 
 def test_the_standby_reaches_its_tables_and_its_targets_network_and_nothing_at_home() -> None:
-    flow = planned(target={"vpc": VPC})
+    flow = planned(AT_SOURCE, target={"vpc": VPC})
 
     granted = {
         arn for right in (*tables.rights("standby", flow), *network.rights("standby", flow)) for arn in right.resources
@@ -89,7 +79,7 @@ def test_the_standby_reaches_its_tables_and_its_targets_network_and_nothing_at_h
 def test_a_flow_whose_home_is_in_the_targets_region_and_one_that_wants_none_have_no_standby(
     flow: dict[str, Any], target: dict[str, Any]
 ) -> None:
-    found = planned(flow, target=target)
+    found = planned(AT_SOURCE | flow, target=target)
 
     assert not found.has("standby")
     assert schedule_input(found)["standby_region"] is None
@@ -100,14 +90,14 @@ def test_a_secret_of_the_target_that_is_lost_with_the_home_is_refused() -> None:
     proof = {"authentication": {"type": "scram", "secret": arn}}
 
     with pytest.raises(InvalidConfiguration, match="lost with its region"):
-        planned(target=proof)
+        planned(AT_SOURCE, target=proof)
     assert not planned({"function": {"run.in": "source", "standby.enabled": False}}, target=proof).has("standby")
     kept = {"type": "scram", "secret": arn.replace("us-east-1", "eu-west-1")}
-    assert planned(target={"authentication": kept}).has("standby")
+    assert planned(AT_SOURCE, target={"authentication": kept}).has("standby")
 
 
 def test_endpoints_of_a_network_that_only_a_standby_is_in_are_made_beside_it() -> None:
-    flow = planned(target={"vpc": VPC})
+    flow = planned(AT_SOURCE, target={"vpc": VPC})
     back = planned({"function": {"run.in": "target"}}, target={"vpc": VPC})
 
     (alone,) = vpc_endpoints([], [], [flow])

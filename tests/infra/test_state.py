@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -291,25 +290,6 @@ def may_assume(assembly: Assembly, role: Resource, flow: FlowDeployment) -> bool
         for statement in policy.properties["PolicyDocument"]["Statement"]
         if statement["Action"] == "sts:AssumeRole"
     )
-
-
-def listed(value: str | list[str]) -> list[str]:
-    """A list, which IAM writes without brackets when it has one member."""
-    return [value] if isinstance(value, str) else value
-
-
-def test_the_role_to_the_tables_reaches_this_flows_tables_and_no_others(assembled: Assembled) -> None:
-    assembly = assembled("cross-account")
-    (flow,) = assembly.deployment.flows
-    role = tables_role(assembly, flow)
-    (policy,) = role["Policies"]
-
-    statements = policy["PolicyDocument"]["Statement"]
-    assert {each["Resource"] for each in statements} <= {*flow.table_arns().values(), flow.tables_key}
-    actions = [action for each in statements for action in listed(each["Action"])]
-    assert actions
-    assert not [action for action in actions if re.search(r"\*|Delete(Table|Backup)|UpdateTable|:Create", action)]
-    assert "ManagedPolicyArns" not in role
 
 
 MAPPING = "AWS::Lambda::EventSourceMapping"
