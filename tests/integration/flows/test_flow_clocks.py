@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
-from tests.support.flow_stage import PARTITIONS, Stage
-from tests.support.readback import links
+from tests.support.flow_stage import Stage
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
-HOUR = 3600.0
-
 
 def test_a_wall_clock_that_steps_an_hour_within_a_batch_loses_and_duplicates_nothing(stage: Stage) -> None:
-    """Lambda's deadline is over at once; the clock stays as it is for the batches that follow."""
+    """Lambda's deadline is over at once; the clock stays as it is for the batches that this environment gets later."""
     order = stage.lab.faults.order("forward", "produced")
     stage.produce(60)
     stage.lab.faults.await_claimed(order, seconds=30)
@@ -25,8 +20,7 @@ def test_a_wall_clock_that_steps_an_hour_within_a_batch_loses_and_duplicates_not
     stage.await_replicated()
 
     stage.verify()
-    now = time.time()
-    assert any(abs(stamp / 1000 - now - HOUR) < HOUR / 4 for stamp in _stamps(stage)), "a run has that clock"
+    assert stage.lab.mappings.metrics(stage.uuid)["FailedInvoke"], "its deadline was over"
     stage.function.recycle()  # the next test begins with the machine's own clock
 
 
@@ -46,9 +40,3 @@ def test_hours_in_which_an_environment_was_frozen_within_a_batch_lose_and_duplic
     stage.await_replicated()
 
     stage.verify()
-
-
-def _stamps(stage: Stage) -> list[int]:
-    """When the runs of the topic's lanes were settled, ms since the epoch."""
-    chains = stage.chains
-    return [run.settled_at for partition in range(PARTITIONS) for run in links(stage.lane(partition), chains)]
