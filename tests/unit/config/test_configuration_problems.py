@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -65,7 +66,8 @@ NETWORK = "vpc: {subnets: [subnet-1], security.groups: [sg-1]}"
 AT_SOURCE = "topics: [orders], function: {run.in: source}"
 KEPT_IN_EUROPE = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:kafka-AbCdEf"
 
-PAIR = ("a->b: {topics: [orders]}", "b->a: {topics: [orders]}")
+PAIR = ("a->b: topics: [orders]", "b->a: topics: [orders]")
+NO_GROUPS = "emit.checkpoints.enabled: false"
 MARKED = "defaults: {replication.policy: identity, loop.prevention: header, "
 IN_CIRCLES = MARKED + "sync.topic.acls.enabled: false, sync.topic.configs.enabled: false}"
 
@@ -101,6 +103,28 @@ def deployment(keys: str, hint: str, at: str = "") -> Case:
     return document(rest=f"deployment: {{{keys}}}"), f"deployment.{at or last_key(keys)}", hint
 
 
+def flows(named: Sequence[str], where: str, hint: str, rest: str = "", clusters: str = CLUSTERS) -> Case:
+    """Of several flows, each as `a->b: keys`."""
+    text = document(
+        *(f"{name}: {{{keys}}}" for name, _, keys in (each.partition(": ") for each in named)),
+        clusters=clusters,
+        rest=rest,
+    )
+    return text, where, hint
+
+
+ORDERS = "topics: [orders]"
+IDENTICAL = f"{ORDERS}, replication.policy: identity"
+IDENTITY = "defaults: {replication.policy: identity}"
+MARK_THEM = "write `loop.prevention: header` in each of these flows"
+IN_ONE = "write `false` in all flows between these clusters but one"
+US_EAST = CLUSTERS.replace("  a:", "  us-east:")
+ACCOUNTS = """
+clusters:
+  a: {bootstrap.servers: "a1:9092", region: us-east-1, account: "111122223333"}
+  b: {bootstrap.servers: "b1:9092", region: eu-west-1, account: "444455556666"}
+"""
+
 CASES = {
     # unknown keys
     "a misspelt key": flow("emit.hearbeats.enabled: true", "did you mean `emit.heartbeats.enabled`?"),
@@ -125,11 +149,7 @@ CASES = {
         "oversize: copy, function: {timeout.seconds: 20}", "write 30 or more, or `oversize: ledger`"
     ),
     # the document
-    "a key written twice": (
-        document("a->b: {topics: [orders]}", "a->b: {topics: [payments]}"),
-        "flows.a->b",
-        "keep one of the two",
-    ),
+    "a key written twice": flows((PAIR[0], "a->b: topics: [payments]"), "flows.a->b", "keep one of the two"),
     "a merge key": defaults("<<: {delivery: at_least_once}", "remove it", "<<"),
     "a tag": flow("start: !!str latest", "quotes make text"),
     "sections in sections": (document(rest=f"defaults: {'{a: ' * 20}1{'}' * 20}"), "defaults" + ".a" * 11, "remove"),
@@ -150,15 +170,11 @@ CASES = {
     "no flows": (f"{CLUSTERS}\nflows: {{}}\n", "flows", "add a flow"),
     "an empty flow": (document("a->b:"), "flows.a->b", "write keys below it"),
     # names
-    "an alias with capitals": (
-        document("A->b: {topics: [orders]}", clusters=CLUSTERS.replace("  a:", "  A:")),
-        "clusters.A",
-        "use a-z, 0-9 and hyphen",
+    "an alias with capitals": flows(
+        (f"A->b: {ORDERS}",), "clusters.A", "use a-z, 0-9 and hyphen", clusters=CLUSTERS.replace("  a:", "  A:")
     ),
-    "a flow from an unknown cluster": (
-        document("us-aest->b: {topics: [orders]}", clusters=CLUSTERS.replace("  a:", "  us-east:")),
-        "flows.us-aest->b",
-        "did you mean `us-east`?",
+    "a flow from an unknown cluster": flows(
+        (f"us-aest->b: {ORDERS}",), "flows.us-aest->b", "did you mean `us-east`?", clusters=US_EAST
     ),
     "a flow to itself": (document("a->a: {topics: [orders]}"), "flows.a->a", "name two different clusters"),
     "no arrow": (document("a-b: {topics: [orders]}"), "flows.a-b", "for example `a->b`"),
@@ -257,14 +273,10 @@ CASES = {
         "authentication.type",
         flow=AT_SOURCE,
     ),
-    "an authority in another region than its reader": (
-        cluster(
-            f"bootstrap.servers: a1:1, region: us-east-1, {NETWORK}, "
-            f"authentication: {{type: tls, ca: '{KEPT_IN_EUROPE}'}}",
-            flow=AT_SOURCE,
-        ),
-        "clusters.a.authentication.ca",
+    "an authority in another region than its reader": source(
+        f"bootstrap.servers: a1:1, region: us-east-1, {NETWORK}, authentication: {{type: tls, ca: '{KEPT_IN_EUROPE}'}}",
         "replicate it to us-east-1",
+        flow=AT_SOURCE,
     ),
     "a secret for iam": source("region: us-east-1, authentication: {type: iam, secret: x}", "remove it"),
     "iam without a region": source("authentication: {type: iam}", "add `region: us-east-1`", "region"),
@@ -338,7 +350,7 @@ CASES = {
     "a secret in another region than its reader": source(
         f"bootstrap.servers: a1:1, region: us-east-1, authentication: {{type: scram, secret: '{KEPT_IN_EUROPE}'}}",
         "replicate it to us-east-1",
-        flow="topics: [orders], function: {run.in: source}",
+        flow=AT_SOURCE,
     ),
     "a network without security groups": source(
         "vpc: {subnets: [subnet-1]}", "add `security.groups: …`", "vpc.security.groups"
@@ -375,13 +387,11 @@ CASES = {
     "an interval of what is continuous": flow(
         "schedule: {interval.seconds: 60, continuous: true}", "`continuous: false`", "schedule.interval.seconds"
     ),
-    "an interval of what the defaults make continuous": (
-        document(
-            "a->b: {topics: [orders], schedule: {interval.seconds: 60}}",
-            rest="defaults: {schedule: {continuous: true}}",
-        ),
+    "an interval of what the defaults make continuous": flows(
+        (f"a->b: {ORDERS}, schedule: {{interval.seconds: 60}}",),
         "flows.a->b.schedule.interval.seconds",
         "remove it",
+        "defaults: {schedule: {continuous: true}}",
     ),
     "a shard too many": flow("schedule: {shards: 65}", "from 1 to 64"),
     "a secret where scheduled topics are not read": source(
@@ -403,96 +413,61 @@ CASES = {
     "a pattern without discovery": flow(
         "topics: ['orders-.*'], refresh.topics.enabled: false", "write `refresh.topics.enabled: true`", "topics[0]"
     ),
-    "a separator that an alias contains": (
-        document(
-            "us-east->b: {topics: [orders], replication.policy.separator: '-'}",
-            clusters=CLUSTERS.replace("  a:", "  us-east:"),
-        ),
+    "a separator that an alias contains": flows(
+        (f"us-east->b: {ORDERS}, replication.policy.separator: '-'",),
         "flows.us-east->b.replication.policy.separator",
         "write a separator that no alias contains",
+        clusters=US_EAST,
     ),
     "a separator that no topic can have": flow("replication.policy.separator: '/'", "1 to 16 letters"),
     # flows together
-    "identity both ways": (
-        document(
-            "a->b: {topics: [orders]}", "b->a: {topics: [orders]}", rest="defaults: {replication.policy: identity}"
-        ),
-        "defaults.replication.policy",
-        "name different topics",
+    "identity both ways": flows(PAIR, "defaults.replication.policy", "name different topics", IDENTITY),
+    "identity both ways by patterns": flows(
+        ("a->b: topics: .*", "b->a: topics: .*"), "defaults.replication.policy", MARK_THEM, IDENTITY
     ),
-    "identity both ways by patterns": (
-        document("a->b: {topics: .*}", "b->a: {topics: .*}", rest="defaults: {replication.policy: identity}"),
-        "defaults.replication.policy",
-        "write `loop.prevention: header` in each of these flows",
-    ),
-    "identity round three clusters": (
-        document(
-            "a->b: {topics: [orders], replication.policy: identity}",
-            "b->c: {topics: [orders, audit], replication.policy: identity}",
-            "c->a: {topics: .*, replication.policy: identity}",
+    "identity round three clusters": flows(
+        (
+            f"a->b: {IDENTICAL}",
+            f"b->c: {IDENTICAL.replace('ers]', 'ers, audit]')}",
+            f"c->a: {IDENTICAL.replace('[orders]', '.*')}",
         ),
         "flows.c->a.replication.policy",
-        "write `loop.prevention: header` in each of these flows",
+        MARK_THEM,
     ),
-    "identity both ways, and one of them without the header": (
-        document(
-            "a->b: {topics: [orders], loop.prevention: header}",
-            "b->a: {topics: [orders]}",
-            rest="defaults: {replication.policy: identity}",
-        ),
-        "defaults.replication.policy",
-        "write `loop.prevention: header` in each of these flows",
+    "identity both ways, and one of them without the header": flows(
+        (f"a->b: {ORDERS}, loop.prevention: header", PAIR[1]), "defaults.replication.policy", MARK_THEM, IDENTITY
     ),
     "a header that prefixed names do not need": flow("loop.prevention: header", "remove it"),
-    "configs of topics copied both ways": (
-        document(*PAIR, rest=MARKED + "sync.topic.acls.enabled: false}"),
-        "flows.b->a.sync.topic.configs.enabled",
-        "write `false` in all flows between these clusters but one",
+    "configs of topics copied both ways": flows(
+        PAIR, "flows.b->a.sync.topic.configs.enabled", IN_ONE, MARKED + "sync.topic.acls.enabled: false}"
     ),
-    "ACLs copied both ways": (
-        document(*PAIR, rest=MARKED + "sync.topic.configs.enabled: false}"),
-        "flows.b->a.sync.topic.acls.enabled",
-        "write `false` in all flows between these clusters but one",
+    "ACLs copied both ways": flows(
+        PAIR, "flows.b->a.sync.topic.acls.enabled", IN_ONE, MARKED + "sync.topic.configs.enabled: false}"
     ),
-    "duplicates in a circle": (
-        document(*PAIR[:1], "b->a: {topics: [orders], delivery: at_least_once}", rest=IN_CIRCLES),
+    "duplicates in a circle": flows(
+        (PAIR[0], f"b->a: {ORDERS}, delivery: at_least_once"),
         "flows.b->a.delivery",
         "write `delivery: exactly_once`",
+        IN_CIRCLES,
     ),
-    "groups round three clusters": (
-        document(
-            "a->b: {topics: [orders], emit.checkpoints.enabled: false}",
-            "b->c: {topics: [orders]}",
-            "c->a: {topics: [orders], emit.checkpoints.enabled: false}",
-            rest=IN_CIRCLES,
-        ),
+    "groups round three clusters": flows(
+        (f"a->b: {ORDERS}, {NO_GROUPS}", f"b->c: {ORDERS}", f"c->a: {ORDERS}, {NO_GROUPS}"),
         "flows.b->c.emit.checkpoints.enabled",
         "or use pairs",
+        IN_CIRCLES,
     ),
-    "groups between accounts": (
-        document(
-            *PAIR[:1],
-            "b->a: {topics: [orders], emit.checkpoints.enabled: false}",
-            rest=IN_CIRCLES,
-            clusters="""
-            clusters:
-              a: {bootstrap.servers: "a1:9092", region: us-east-1, account: "111122223333"}
-              b: {bootstrap.servers: "b1:9092", region: eu-west-1, account: "444455556666"}
-            """,
-        ),
+    "groups between accounts": flows(
+        (PAIR[0], f"b->a: {ORDERS}, {NO_GROUPS}"),
         "flows.a->b.emit.checkpoints.enabled",
         "write `emit.checkpoints.enabled: false`",
+        IN_CIRCLES,
+        ACCOUNTS,
     ),
-    "two flows into one remote topic": (
-        document(
-            "a->c: {topics: [orders], replication.policy: identity}",
-            "b->c: {topics: [orders], replication.policy: identity}",
-        ),
-        "flows.b->c.topics",
-        "name different topics",
+    "two flows into one remote topic": flows(
+        (f"a->c: {IDENTICAL}", f"b->c: {IDENTICAL}"), "flows.b->c.topics", "name different topics"
     ),
-    "a prefixed and an identical name that meet": (
-        document("a->c: {topics: [orders]}", "b->c: {topics: [a.orders], replication.policy: identity}"),
+    "a prefixed and an identical name that meet": flows(
+        (f"a->c: {ORDERS}", "b->c: topics: [a.orders], replication.policy: identity"),
         "flows.b->c.topics",
         "name different topics",
     ),
@@ -509,21 +484,17 @@ CASES = {
     "partial batch response on demand": defaults(
         "mapping: {mode: on-demand, partial.batch.response: true}", "write `mode: provisioned`, or remove it"
     ),
-    "a poller group that is too large": (
-        document(
-            f"a->b: {{topics: [{', '.join(f't{n}' for n in range(30))}]}}",
-            rest="defaults: {mapping: {poller.group.name: all, maximum.pollers: 100}}",
-        ),
+    "a poller group that is too large": flows(
+        (f"a->b: topics: [{', '.join(f't{n}' for n in range(30))}]",),
         "defaults.mapping.maximum.pollers",
         "write 66 or fewer",
+        "defaults: {mapping: {poller.group.name: all, maximum.pollers: 100}}",
     ),
-    "a poller group of too many mappings": (
-        document(
-            f"a->b: {{topics: [{', '.join(f't{n}' for n in range(101))}]}}",
-            rest="defaults: {mapping: {poller.group.name: all, maximum.pollers: 1}}",
-        ),
+    "a poller group of too many mappings": flows(
+        (f"a->b: topics: [{', '.join(f't{n}' for n in range(101))}]",),
         "defaults.mapping.poller.group.name",
         "leave it out, or use another `poller.group.name`",
+        "defaults: {mapping: {poller.group.name: all, maximum.pollers: 1}}",
     ),
     "a poller group's name with a space": flow("mapping: {poller.group.name: my group}", "up to 128 letters"),
     "a retry limit": flow("mapping: {maximum.retry.attempts: 3}", "or records would be lost"),
