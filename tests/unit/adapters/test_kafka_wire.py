@@ -26,7 +26,6 @@ from mirrorless.adapters.kafka.wire.open_transactions import OpenProducer, open_
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog, committed
 from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
 from mirrorless.adapters.kafka.wire.requests import EPOCH_ENDS, NEEDED, string
-from mirrorless.clock import Deadline
 from mirrorless.errors import NotAcknowledged, Retriable
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.ports.kafka import EpochEnd
@@ -34,13 +33,9 @@ from mirrorless.pull.log import RawArrivals
 from mirrorless.records.batch_records import packed
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import RecordBatch, batches, produced
+from tests.support.waiting import in_seconds
 
 CONTROL, TRANSACTIONAL = 0x20, 0x10
-
-
-def in_seconds(seconds: float) -> Deadline:
-    end = time.monotonic() + seconds
-    return lambda: end - time.monotonic()
 
 
 def some(count: int) -> list[RecordBatch]:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from lab.functions.environment import own_bytes
 from lab.servers.process import ChildProcess, Server, first_ephemeral_port, free_port, reserve, tail
+from tests.support.waiting import eventually
 
 REPOSITORY = Path(__file__).parents[3]
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
@@ -29,19 +29,12 @@ def start(tmp_path: Path) -> Iterator[Callable[[str], ChildProcess]]:
     def run(program: str) -> ChildProcess:
         child = ChildProcess.start([sys.executable, "-c", program], tmp_path / f"{len(children)}.log")
         children.append(child)
-        until(lambda: "up" in child.log.read_text())
+        eventually(lambda: "up" in child.log.read_text())
         return child
 
     yield run
     for child in children:
         child.kill()
-
-
-def until(claim: Callable[[], bool], within_s: float = 20.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not claim():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.01)
 
 
 def runs(pid: int) -> bool:
@@ -58,7 +51,7 @@ def test_a_child_that_another_thread_is_just_reaping_is_dead(start: Callable[[st
 
     with child._process._waitpid_lock:  # type: ignore[attr-defined]  # as the reaping thread holds it
         os.kill(child.pid, signal.SIGKILL)
-        until(lambda: not runs(child.pid))
+        eventually(lambda: not runs(child.pid))
         assert not child.alive
 
     assert not child.alive
@@ -108,7 +101,7 @@ def test_kill_takes_what_the_child_started_along(start: Callable[[str], ChildPro
 
     child.kill()
 
-    until(lambda: not runs(grandchild))
+    eventually(lambda: not runs(grandchild))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="death with the parent is Linux's")
@@ -145,7 +138,7 @@ time.sleep(60)
         finally:
             lab.kill()
 
-    until(lambda: not runs(pid))
+    eventually(lambda: not runs(pid))
 
 
 def test_a_program_that_is_not_there_is_named_in_the_log(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ import socketserver
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from lab.servers.process import free_port
 from lab.servers.proxy import NetworkLink
+from tests.support.waiting import eventually
 
 WAIT_S = 20.0
 """For what takes milliseconds on an idle machine."""
@@ -83,13 +84,6 @@ def echoed(connection: socket.socket, data: bytes = b"ping") -> float:
     sender.join(WAIT_S)
     assert got == data
     return time.monotonic() - began
-
-
-def until(claim: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not claim():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.005)  # between two looks at a condition with a deadline
 
 
 def test_bytes_arrive_whole_and_in_order_whatever_the_jitter_is(link: NetworkLink, port: int) -> None:
@@ -192,7 +186,7 @@ def test_the_end_of_a_stream_passes_while_the_other_direction_stays_open(link: N
             got += piece
 
     assert got == b"last words"
-    until(lambda: link.open_connections == 0, "the connection is closed on both sides")
+    eventually(lambda: link.open_connections == 0, "the connection is closed on both sides")
 
 
 def test_a_client_that_has_ended_and_is_reset_then_leaves_nothing_open(
@@ -205,7 +199,7 @@ def test_a_client_that_has_ended_and_is_reset_then_leaves_nothing_open(
         connection.shutdown(socket.SHUT_WR)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
-    until(lambda: link.open_connections == 0, "closed by the end of the server's stream")
+    eventually(lambda: link.open_connections == 0, "closed by the end of the server's stream")
     assert caplog.records == []
 
 
@@ -224,7 +218,7 @@ def test_connections_are_counted(link: NetworkLink, port: int) -> None:
         echoed(one)
         echoed(other)
         assert (link.connections, link.open_connections) == (2, 2)
-    until(lambda: link.open_connections == 0, "closed by their clients")
+    eventually(lambda: link.open_connections == 0, "closed by their clients")
     assert link.connections == 2
 
 
