@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 
@@ -10,7 +11,7 @@ from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.scheduled.runner import lease
-from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Request, owner_tags
+from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Mappings, Request, owner_tags
 from mirrorless.topics.mapping_removal import GRACE_MS, LONGEST_WAIT_MS, MappingRemoval, Removal
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
@@ -30,7 +31,7 @@ class SilentDocuments(MemoryDocuments):
 
 @dataclass(slots=True)
 class Account:
-    """Implements `Mappings` for a whole account, whose clock advances only by `sleep`."""
+    """As much of `Mappings` as removes, for an account whose clock advances only by `sleep`."""
 
     mappings: dict[str, Request] = field(default_factory=dict)
     tags_of: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -68,14 +69,6 @@ class Account:
                     del self.mappings[uuid]
         return [dict(each) for each in self.mappings.values()]
 
-    def create(self, request: Request, deadline: Deadline) -> MappingOutcome:
-        """Never called."""
-        raise AssertionError(request, deadline)
-
-    def update(self, uuid: str, fields: Request, deadline: Deadline) -> MappingOutcome:
-        """Never called."""
-        raise AssertionError(uuid, fields, deadline)
-
     def delete(self, uuid: str, deadline: Deadline) -> MappingOutcome:
         """See `Mappings.delete`."""
         if uuid == self.refused:
@@ -99,7 +92,11 @@ class Account:
         """One run."""
         end = self.now + int(seconds * 1000)
         return MappingRemoval(
-            flow=FLOW, mappings=self, documents=self.documents, clock=lambda: self.now, sleep=self.sleep
+            flow=FLOW,
+            mappings=cast("Mappings", self),
+            documents=self.documents,
+            clock=lambda: self.now,
+            sleep=self.sleep,
         ).act(lambda: (end - self.now) / 1000)
 
 
