@@ -38,7 +38,7 @@ from tests.support.write_units import replicated, size_of, stored_bytes
 
 pytestmark = pytest.mark.integration
 
-PART = 50
+PART = 100
 """Of the flow that is looked at: one in so many slices and groups."""
 
 TOPICS, PARTITIONS = 1_000 // PART, 6

@@ -99,7 +99,7 @@ def tree(tmp_path: Path) -> Path:
     """What is in the repository, and nothing else: no git, no virtual environment; with what was built before."""
     cdk.install()
     tree = tmp_path / "tree"
-    hidden = shutil.ignore_patterns(".*", "__pycache__", "node_modules", "cdk.out", "tests", "lab")
+    hidden = shutil.ignore_patterns(".*", "node_modules", "cdk.out", "tests", "lab")
     shutil.copytree(REPOSITORY, tree, ignore=hidden)
     (tree / "infra" / "node_modules").symlink_to((REPOSITORY / "infra" / "node_modules").resolve())
     (tree / ".bundles").symlink_to(wheels.CACHE.resolve())
