@@ -164,6 +164,7 @@ def pull(
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lab")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
+    flow_settings = replace(flow_settings, transaction_timeout_ms=10_000)  # a busy machine stands still for two
     client, tables = dynamodb.client(), flow_settings.tables
     prefix = f"pulled-{uuid4().hex[:8]}"
     documents = DynamoDbDocuments(client, tables.control)
