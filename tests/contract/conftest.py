@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
+import boto3
 import pytest
 from botocore.credentials import Credentials
+from moto import mock_aws
 
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
@@ -36,6 +39,24 @@ class TablesWhenNamed:
         self._client.create_table(**wanted.create_request())
         setattr(self, kind, wanted.name)
         return wanted.name
+
+
+@pytest.fixture
+def s3(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client of S3, which has the bucket that the module names."""
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "k",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_DEFAULT_REGION": "eu-west-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with mock_aws():
+        client = boto3.client("s3")
+        client.create_bucket(
+            Bucket=request.module.BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"}
+        )
+        yield client
+        client.close()
 
 
 @pytest.fixture

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from moto import mock_aws
 
 from mirrorless.adapters.archive import ParquetArchive, S3ArchiveFiles, open_archive
 from mirrorless.adapters.aws.job_files import s3_client
@@ -39,21 +37,6 @@ def plain(count: int, first: int = 0) -> list[Record]:
         Record(n, 1_600_000_000_000 + n, [("n", b"%d" % n)], b"k%d" % (n % 7), b"v%d" % n)
         for n in range(first, first + count)
     ]
-
-
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "k",
-        "AWS_SECRET_ACCESS_KEY": "s",
-        "AWS_DEFAULT_REGION": "eu-west-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    with mock_aws():
-        client = boto3.client("s3")
-        client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-        yield client
-        client.close()
 
 
 @pytest.fixture(params=["disk", "s3"])

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-import boto3
 import pytest
-from moto import mock_aws
 
 from mirrorless.adapters.aws.job_files import S3JobFiles, open_job_files, s3_client
 from mirrorless.errors import ConfigurationError, MirrorlessError, Retriable
@@ -18,21 +15,6 @@ from mirrorless.ports.stores import JobFiles
 
 BUCKET = "place-of-jobs"
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/11111111-2222-3333-4444-555555555555"
-
-
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "k",
-        "AWS_SECRET_ACCESS_KEY": "s",
-        "AWS_DEFAULT_REGION": "eu-west-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    with mock_aws():
-        client = boto3.client("s3")
-        client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-        yield client
-        client.close()
 
 
 @pytest.fixture(params=["disk", "s3", "the bucket's root"])
