@@ -178,6 +178,15 @@ def test_a_flows_jobs_reach_no_object_of_another_flow(assembled: Assembled) -> N
     assert listing["Condition"] == {"StringLike": {"s3:prefix": "flows/paris_hub/*"}}
 
 
+@pytest.mark.parametrize("example", [name for name in EXAMPLES if name != "aggregation"])
+def test_a_role_has_no_bare_wildcard_and_no_action_of_every_kind(example: str, assembled: Assembled) -> None:
+    assembly = assembled(example)
+    for role in roles(assembly).values():
+        for statement in statements(assembly, role):
+            assert "*" not in listed(statement["Resource"]), statement
+            assert not [action for action in listed(statement["Action"]) if "*" in action], statement
+
+
 def test_what_a_job_is_submitted_with_is_what_its_role_may_read(assembled: Assembled) -> None:
     assembly = assembled("cross-account")
     said = submission(assembly, "production_vault")
