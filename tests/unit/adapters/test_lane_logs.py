@@ -46,6 +46,9 @@ class Leader:
     def incremental_unassign(self, _: object) -> None:
         """As the client has it."""
 
+    def incremental_assign(self, _: object) -> None:
+        """As the client has it."""
+
 
 def end(offset: int) -> Any:
     return _message(offset, KafkaError(KafkaError._PARTITION_EOF))
@@ -73,6 +76,16 @@ def test_a_log_that_its_leader_says_to_end_there_is_read_to_its_end() -> None:
 
 def test_a_leader_that_shows_less_than_it_has_is_read_on() -> None:
     reading = reading_of(Leader([end(5), record(5), record(6), record(7)], [9]))
+
+    assert (reading.until, [each.offset for each in reading.records]) == (8, [5, 6, 7])
+
+
+@pytest.mark.parametrize("made_up", [12, 40], ids=["in the log", "beyond its end"])
+def test_a_fetch_behind_a_damaged_batch_that_comes_late_is_no_end_of_what_is_wanted(made_up: int) -> None:
+    """The client goes on behind a batch that it cannot read, at an offset that it makes up."""
+    late = _message(made_up, KafkaError(KafkaError._AUTO_OFFSET_RESET))
+
+    reading = reading_of(Leader([record(5), late, record(5), record(6), record(7)], [30]))
 
     assert (reading.until, [each.offset for each in reading.records]) == (8, [5, 6, 7])
 
