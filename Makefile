@@ -52,9 +52,9 @@ spark: $(SPARK_READY) ## bring Spark, which the first job of a lab does by itsel
 
 CHECKS := contracts unit types lint imports
 SERVERS := $(addprefix integration-,1 2 3 4 0) sample
-# By the CPU that they take, most of it first (a step says that at its end): a step is one process or a little more, and
-# the last ones share two cores.
-LONGEST := contracts unit $(addprefix integration-,1 2 0 3 4) sample types
+# First those that wait most, for brokers and sessions (a step says its seconds and its CPU at its end): what only takes CPU
+# fills two cores beside them, and behind them.
+LONGEST := $(addprefix integration-,1 3 4 2) contracts unit $(addprefix integration-,0) sample types
 EVERYTHING := $(LONGEST) $(filter-out $(LONGEST),$(SERVERS) $(CHECKS))
 # The parts keep one journal of the calls of AWS; at their end it shows which recorded call nothing made.
 JOURNAL := MIRRORLESS_TEST_CALLS=$(CURDIR)/.lab/aws-calls
