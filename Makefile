@@ -75,7 +75,7 @@ test integration: $(READY)
 endif
 
 check: $(READY) ## the quick part of `make test`: lint, types, imports, unit, contract and template tests
-	@$(STEPS) --jobs 2 $(CHECKS)
+	@$(STEPS) --jobs 3 $(CHECKS) # one of them waits for Node and pip
 
 lint: $(READY)
 	$(BIN)/ruff check .
