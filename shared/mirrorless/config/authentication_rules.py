@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from mirrorless.config.cluster import Iam, OauthBearer, Plain, Scram, Tls, WithSecret, partition_of
-from mirrorless.config.problems import Path, Problem
+from mirrorless.config.problems import FlowPaths, Path, Problem
 
 if TYPE_CHECKING:
     from mirrorless.config.cluster import Cluster
     from mirrorless.config.flow import Flow
-    from mirrorless.config.problems import FlowPaths
 
 
 def problems_with_authentication(cluster: Cluster) -> Iterator[Problem]:

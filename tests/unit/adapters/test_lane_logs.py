@@ -64,8 +64,9 @@ def _message(offset: int, error: KafkaError | None) -> Any:
     return SimpleNamespace(**{name: (lambda value=value: value) for name, value in given.items()})
 
 
-def reading_of(leader: Leader) -> _Reading:
-    reading = _Reading(wanted=[(5, 8)], left=[(5, 8)])
+def reading_of(leader: Leader, *ranges: tuple[int, int]) -> _Reading:
+    wanted = list(ranges or [(5, 8)])
+    reading = _Reading(wanted=wanted, left=list(wanted))
     _read(leader, {PLACE: reading}, time.monotonic() + 20, 1_000, lambda *_: pytest.fail("nothing is damaged"))  # type: ignore[arg-type]  # a fake
     return reading
 
@@ -80,14 +81,29 @@ def test_a_leader_that_shows_less_than_it_has_is_read_on() -> None:
     assert (reading.until, [each.offset for each in reading.records]) == (8, [5, 6, 7])
 
 
+def refused(offset: int) -> Any:
+    return _message(offset, KafkaError(KafkaError._AUTO_OFFSET_RESET))
+
+
 @pytest.mark.parametrize("made_up", [12, 40], ids=["in the log", "beyond its end"])
-def test_a_fetch_behind_a_damaged_batch_that_comes_late_is_no_end_of_what_is_wanted(made_up: int) -> None:
+def test_a_fetch_behind_a_damaged_batch_that_is_refused_late_is_none_of_the_next_range(made_up: int) -> None:
     """The client goes on behind a batch that it cannot read, at an offset that it makes up."""
-    late = _message(made_up, KafkaError(KafkaError._AUTO_OFFSET_RESET))
+    came = [record(2), refused(made_up), record(5), record(6), record(7)]
 
-    reading = reading_of(Leader([record(5), late, record(5), record(6), record(7)], [30]))
+    reading = reading_of(Leader(came, [30]), (2, 3), (5, 8))
 
-    assert (reading.until, [each.offset for each in reading.records]) == (8, [5, 6, 7])
+    assert (reading.until, [each.offset for each in reading.records]) == (8, [2, 5, 6, 7])
+
+
+@pytest.mark.parametrize(
+    ("came", "ranges"),
+    [([record(5), refused(6)], [(5, 8)]), ([record(2), refused(5)], [(2, 3), (5, 8)]), ([refused(5)], [(5, 8)])],
+    ids=["within a range", "at the next range", "at the first"],
+)
+def test_a_log_that_is_cut_and_grows_on_while_it_is_read_is_no_answer(came: list[Any], ranges: list[Any]) -> None:
+    """Records of both logs would come together."""
+    with pytest.raises(KafkaException, match="_AUTO_OFFSET_RESET"):
+        reading_of(Leader(came, [30]), *ranges)
 
 
 def test_a_leader_that_does_not_say_yet_where_its_log_ends_is_no_log_that_ends() -> None:

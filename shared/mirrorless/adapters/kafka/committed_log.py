@@ -132,14 +132,22 @@ class _Reading:
         self.left = [(max(first, log_start), following) for first, following in self.left if following > log_start]
         self.until = max(self.until, min(log_start, self.wanted[-1][1]))
 
-    def leave_out_what_is_not_in(self, log_start: int, log_end: int) -> None:
-        """Leave out what is wanted next where a log does not reach to it."""
+    def is_beyond(self, log_start: int, log_end: int) -> bool:
+        """Whether a log does not reach to what is wanted next, which is left out then."""
         first = self.left[0][0]
         if log_start > first:
             self.begin_at(log_start)
         elif log_end < first:
             self.passed(log_end)
             self.left.clear()
+        else:
+            return False
+        return True
+
+    def is_late(self, offset: int) -> bool:
+        """Whether a fetch was for the range before: behind a damaged batch, at an offset that the client made up."""
+        first = self.left[0][0]
+        return 0 <= self.until <= first and offset != first
 
     def read(self) -> RangesRead:
         return RangesRead(until=self.until, records=self.records, log_start=self.log_start, damage=self.damage)
@@ -186,8 +194,8 @@ def _read(  # noqa: C901, PLR0912 -- one row for each thing that may come
             reading.left.clear()  # the log ends here, or an open transaction hides the rest
         elif error.code() in _OUT_OF_RANGE:
             low, high = consumer.get_watermark_offsets(ClientPartition(*place), max(0.1, ends - time.monotonic()))
-            # Otherwise it was a fetch for a range before: behind a damaged batch, at an offset that the client made up.
-            reading.leave_out_what_is_not_in(low, high)
+            if not reading.is_beyond(low, high) and not reading.is_late(message.offset() or 0):
+                raise KafkaException(error)  # the log has changed meanwhile
         elif error.code() == KafkaError._BAD_MSG:  # noqa: SLF001 -- its name
             bad = damage(place, message.offset() or 0)
             reading.passed(bad.offset)
