@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from mirrorless.adapters.kafka.besides import Besides
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS
 from mirrorless.adapters.kafka.delivery_reports import Reports, Watch
 from mirrorless.adapters.kafka.writer import (
+    ABORT_S,
     NO_PARTITION,
     NO_PROGRESS_S,
     ONE_BY_ONE,
@@ -23,8 +25,10 @@ from mirrorless.adapters.kafka.writer import (
     first_batches,
     unsent_at_last,
 )
+from mirrorless.clock import Deadline
 from mirrorless.errors import NotAcknowledged, Retriable
 from mirrorless.records.record import Record
+from tests.support.mock_broker import MockBroker
 
 
 def records(count: int, *, size: int, key: bytes | None = None) -> list[Record]:
@@ -503,3 +507,60 @@ def test_a_record_whose_neighbour_is_refused_has_the_cause_of_that() -> None:
 
     assert reports.refusal is not None
     assert (reports.refusal.cause, reports.failed) == ("INVALID_RECORD", None)
+
+
+LARGE, SENT_BACK = KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.NOT_ENOUGH_REPLICAS
+PRODUCE, END_TRANSACTION = 0, 26
+
+
+def within(seconds: float) -> Deadline:
+    end = time.monotonic() + seconds
+    return lambda: end - time.monotonic()
+
+
+@pytest.fixture
+def broker() -> Iterator[MockBroker]:
+    with MockBroker() as broker:
+        broker.create_topic("orders", 2)
+        yield broker
+
+
+def test_an_abort_does_not_wait_for_what_is_sent_back_after_it_has_emptied_the_queue(broker: MockBroker) -> None:
+    """One of two lanes is refused at once; the other's record is under way as the abort begins, and comes back."""
+    deadline = within(30)
+    writer = KafkaWriter(broker.config, transactional_id="one", deadline=deadline)
+    broker.answer_next(PRODUCE, (LARGE, 0), (SENT_BACK, 1_000))
+
+    delivered = writer.write({("orders", 0): records(1, size=1), ("orders", 1): records(1, size=1)}, deadline)
+    writer.abort(deadline)
+
+    assert [each.refusal is None for each in delivered.values()].count(False) == 1
+    assert deadline() > 30 / 2
+
+
+def test_an_abort_that_takes_several_calls_ends_the_transaction_once(broker: MockBroker) -> None:
+    deadline = within(30)
+    writer = KafkaWriter(broker.config, transactional_id="one", deadline=deadline)
+    lanes = {("orders", 0): records(1, size=1)}
+    writer.write(lanes, deadline)
+    broker.count()
+    broker.answer_next(END_TRANSACTION, (KafkaError.NO_ERROR, int(ABORT_S * 1_500)))
+
+    writer.abort(deadline)
+    delivered = writer.write(lanes, deadline)
+    writer.commit(deadline)
+
+    assert [each.refusal for each in delivered.values()] == [None]
+    assert broker.requests(END_TRANSACTION) == 2  # of the abort and of the commit
+
+
+def test_an_abort_ends_at_its_deadline(broker: MockBroker) -> None:
+    deadline = within(5)
+    writer = KafkaWriter(broker.config, transactional_id="one", deadline=deadline)
+    writer.write({("orders", 0): records(1, size=1)}, deadline)
+    broker.answer_next(END_TRANSACTION, (KafkaError.NO_ERROR, 20_000))
+
+    with pytest.raises(Retriable, match="the cluster did not abort"):
+        writer.abort(deadline)
+
+    assert deadline() < MARGIN_SECONDS

@@ -44,6 +44,8 @@ PATIENCE_S = 1.0
 """Of a new producer, before it looks whether it was turned away."""
 FLUSH_S = 0.25
 """Between two looks at the reports."""
+ABORT_S = 2.0
+"""Of one call, before the next."""
 NO_PARTITION = 2**31 - 1
 """Of any topic."""
 _TIMED_OUT = (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT)  # noqa: SLF001 -- their names
@@ -188,10 +190,20 @@ class KafkaWriter:
                 self._producer.commit_transaction(seconds_left(deadline))
 
     def abort(self, deadline: Deadline) -> None:
-        """See `Writer.abort`."""
-        if self.transactional_id:
+        """See `Writer.abort`.
+
+        The client empties its queue as an abort begins. What was under way then and is sent back is queued again,
+        nothing sends it, and the abort waits for it: each further call empties the queue once more.
+        """
+        while self.transactional_id:
             with self._translated("abort"):
-                self._producer.abort_transaction(wait_left(deadline))
+                try:
+                    self._producer.abort_transaction(min(ABORT_S, wait_left(deadline)))
+                except KafkaException as exc:
+                    if exc.args[0].code() != KafkaError._TIMED_OUT or deadline() <= MARGIN_SECONDS:  # noqa: SLF001 -- its name
+                        raise
+                else:
+                    return
 
     def _translated(self, what: str, topics: str = "") -> AbstractContextManager[None]:
         return translated(what, f"{self._bootstrap} {topics}".rstrip(), self._health.turned_away)
