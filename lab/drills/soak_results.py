@@ -101,50 +101,46 @@ def report(results: Iterable[RunResult], kafka_version: str, *, always: Sequence
     restarts, cold_starts = sum(each.broker_restarts for each in results), sum(each.cold_starts for each in results)
     resets = sum(each.lanes_reset for each in results)
     runs = Counter(each.trigger for each in results)
-    triggers = [each for each in get_args(DrawnTrigger) if any(each in result.faults for result in results)]
-    kinds = sorted({kind for each in results for faults in each.faults.values() for kind in faults})
     replay = "python -m lab soak --seed 7" if always else "make soak SEED=7"
     lines = [
         f"# {'The last soak with certain faults' if always else 'The last complete soak'}",
         "",
-        (
-            f"`{'python -m lab soak --always' if always else 'make soak'}` on Kafka {kafka_version}, {day}, two cores: "
-            f"{summary(results)}."
-        ),
-        *(
-            [f"Each schedule had {_all_of(always)}, and few others beside; destructive ones took turns."]
-            if always
-            else []
-        ),
+        f"`{'python -m lab soak --always' if always else 'make soak'}` on Kafka {kafka_version}, {day}, two cores.",
+        "",
+        f"**{summary(results)}.**",
+        "",
+        *([f"Each schedule had {_all_of(always)}, and few other faults."] if always else []),
         f"Servers were restarted {restarts} times, execution environments started {cold_starts} times.",
-        f"{resets} lanes stopped because their remote topic was deleted or truncated, or their source lost its end,",
-        "each for the documented reason, and went on by the documented command.",
-        "Lab brokers look for timed-out transactions every second, Kafka's default is 10 s",
-        "(`transaction.abort.timed.out.transaction.cleanup.interval.ms`): most of a run would be waiting for them.",
+        f"{resets} lanes stopped for the documented reason, and went on by the documented command:",
+        "their remote topic was deleted or truncated, or their source lost its end.",
+        "",
+        f"Each schedule is drawn from its seed: `{replay}` with the same options replays one.",
+        "What is counted is defined in `lab/audit/audit.py`, and for changed topics in `lab/audit/log_changes.py`.",
+        "Timed-out transactions are looked for every second, not every 10 s, and a minute of `pull` lasts 10 s.",
         "",
         "| topics of a schedule | schedules |",
         "| --- | --- |",
         *(f"| {_TOPICS[trigger]} | {runs[trigger]} |" for trigger in get_args(RunTrigger) if runs[trigger]),
         "",
-        "A minute of `pull` lasts 10 s here: the lease of a run that was killed, the time between two looks at topics.",
-        "Its schedule starts a run every 3 s, and a run that reads continuously hands over after 15 to 25 s.",
+        "A lane is stuck until it moves again (`lab/audit/stuck_lanes.py`). Other faults may have their part.",
         "",
-        f"Each schedule is drawn from its seed: `{replay}` with the same options replays one.",
-        "What is counted is defined in `lab/audit/audit.py`, and for changed topics in `lab/audit/log_changes.py`.",
-        "",
-        "By the topic's trigger, the table has how often a fault was carried out, and the longest time in seconds for",
-        "which a lane was stuck while it was under way, and until it moved again. Other faults of the run may have",
-        "had their part in it; see `lab/audit/stuck_lanes.py`.",
-        "",
-        "| fault |" + "".join(f" {trigger} | stuck, s |" for trigger in triggers),
-        "| --- |" + " --- | --- |" * len(triggers),
-        *(f"| {kind} |" + "".join(_cells(results, trigger, kind) for trigger in triggers) for kind in kinds),
-        "",
-        "| seed | topics | records | " + " | ".join(FINDINGS) + " | faults | restarts | cold starts | seconds |",
-        "| --- " * (len(FINDINGS) + 7) + "|",
-        *map(_row, results),
+        "| fault | times | stuck at most, s |",
+        "| --- | --- | --- |",
+        *(f"| {kind} | {count} | {stuck:.1f} |" for kind, (count, stuck) in sorted(_by_kind(results).items())),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _by_kind(results: Iterable[RunResult]) -> dict[str, tuple[int, float]]:
+    """How often each kind of fault was carried out, at whatever step, and the longest that a lane was stuck at it."""
+    found: dict[str, tuple[int, float]] = {}
+    for result in results:
+        for trigger, faults in result.faults.items():
+            for name, times in faults.items():
+                kind = name.partition(" at step ")[0]
+                count, stuck = found.get(kind, (0, 0.0))
+                found[kind] = count + times, max(stuck, result.stuck_seconds[trigger][name])
+    return found
 
 
 def _all_of(kinds: Sequence[FaultKind]) -> str:
@@ -157,16 +153,3 @@ _TOPICS = {
     "change": "one, whose trigger changes there and back while it is written",
     "mixed": "two of one flow, one mapped and one read by a schedule",
 }
-
-
-def _cells(results: Sequence[RunResult], trigger: DrawnTrigger, kind: str) -> str:
-    count = sum(each.faults.get(trigger, {}).get(kind, 0) for each in results)
-    stuck = max(each.stuck_seconds.get(trigger, {}).get(kind, 0.0) for each in results)
-    return f" {count} | {stuck:.1f} |" if count else " | |"
-
-
-def _row(result: RunResult) -> str:
-    findings = (getattr(result, finding) for finding in FINDINGS)
-    rest = (result.count(), result.broker_restarts, result.cold_starts, round(result.seconds))
-    cells = (result.seed, result.trigger, result.records, *findings, *rest)
-    return "| " + " | ".join(map(str, cells)) + " |"

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.soak(
-    "tests/contract/test_pages.py::test_the_tutorial_and_its_recording_have_the_same_commands_and_each_is_taken",
+    "tests/contract/test_pages.py::test_each_command_of_the_tutorial_is_taken_and_shows_what_it_has_to",
     "tests/frozen/test_frozen.py::test_what_users_see_is_as_it_was_frozen",
 )
 def test_the_commands_of_the_tutorial_print_what_the_page_says(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The tutorial, followed: its configuration, its lab, and its commands in order.
 
-python -m tests.support.tutorial     writes docs/tutorial-recording.md anew, in about two minutes
+python -m tests.support.tutorial     writes what docs/tutorial.md shows of their output anew, in about two minutes
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from pathlib import Path
 from tests.support.lab_process import REPOSITORY, LabProcess
 
 PAGE = REPOSITORY / "docs" / "tutorial.md"
-RECORDING = REPOSITORY / "docs" / "tutorial-recording.md"
+
+COMMAND = re.compile(
+    r"^    (\.venv/bin/mirrorless .*|kill .*)\n(\n```text\n(?P<printed>(?:.*\n)*?)```\n)?", re.MULTILINE
+)
+"""A command, and what the page shows of its output."""
 
 UNTIL = (
     ("status 'us-east->eu-west' --lanes", r"orders +(\d to )?5 .* 600 +0  0 s .* ok ", 0),
@@ -39,29 +43,34 @@ STATUS = (r"orders +6 +0 +0 s", r"6 lanes stopped|its partitions 0, 1, 2, 3, 4, 
 """What the statuses of all flows show: after the broker's death, with the new topic, after the reset."""
 
 RECORDS = re.compile(r"((?:\d+ +\d+  20.*\n){3})(?:\d+ +\d+  20.*\n){5,}")
-"""Lines of many records, of which the recording keeps three."""
+"""Lines of many records, of which the page keeps three."""
+
+PROGRESS = re.compile(r".*(?:: starting|waiting for (?:a free core|groups).*|: at work for .*|plan: 0 records.*)\n")
+"""Lines that the page leaves out."""
 
 PATIENCE_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command of the page, what it has to print, and its exit code."""
+    """One command of the page, what it has to print, its exit code, and what the page shows of its output."""
 
     command: str
     shows: str
     code: int
+    printed: str
 
 
 def steps(page: str) -> Iterator[Step]:
     """Every command of the page that follows the start of the lab."""
     statuses = iter(zip(STATUS, (0, 1, 0), strict=True))
-    for command in re.findall(r"^    (\.venv/bin/mirrorless .*|kill .*)$", page, re.MULTILINE):
+    for found in COMMAND.finditer(page):
+        command, printed = found[1], found["printed"] or ""
         if command.endswith("mirrorless status"):
-            yield Step(command, *next(statuses))
+            yield Step(command, *next(statuses), printed)
             continue
         shows, code = next(((shows, code) for part, shows, code in UNTIL if part in command), ("", 0))
-        yield Step(command, shows, code)
+        yield Step(command, shows, code, printed)
 
 
 def follow(folder: Path) -> Iterator[tuple[str, str]]:
@@ -96,22 +105,23 @@ def _run(step: Step, folder: Path) -> str:
         time.sleep(1)  # between two looks at a condition with a deadline
 
 
-def recorded(transcript: list[tuple[str, str]], folder: Path) -> str:
-    """The page of a recording."""
-    by = "`python -m tests.support.tutorial`"
-    parts = [
-        "# The tutorial, recorded\n",
-        f"What the commands of [the tutorial](tutorial.md) printed when {by} followed it.\n",
-    ]
-    for command, said in transcript:
-        lines = "\n".join(line.rstrip() for line in said.replace(str(folder), "…").strip().splitlines())
-        lines = RECORDS.sub(r"\1…\n", lines + "\n").rstrip()
-        parts.append(f"```text\n$ {command}\n{lines}\n```\n")
-    return "\n".join(parts)
+def rewritten(page: str, transcript: list[tuple[str, str]], folder: Path) -> str:
+    """The page with these outputs, wherever it shows one."""
+    said = iter(transcript)
+
+    def shown(found: re.Match[str]) -> str:
+        command, output = next(said)
+        if found["printed"] is None:
+            return found[0]
+        lines = "".join(f"{line.rstrip()}\n" for line in output.replace(str(folder), "…").strip().splitlines())
+        short = PROGRESS.sub("", RECORDS.sub("\\1…\n", lines))
+        return f"    {command}\n\n```text\n{short}```\n"
+
+    return COMMAND.sub(shown, page)
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        RECORDING.write_text(recorded(list(follow(place)), place))
-    print(f"wrote {RECORDING.relative_to(REPOSITORY)}")
+        PAGE.write_text(rewritten(PAGE.read_text(), list(follow(place)), place))
+    print(f"wrote {PAGE.relative_to(REPOSITORY)}")
