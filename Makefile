@@ -143,7 +143,7 @@ deploy: $(READY) ## deploy CONFIG=replication.yaml in order, after the guard, as
 
 docs: $(READY) ## write the pages that are generated from the code
 	@$(BIN)/python -m mirrorless.config
-	@$(BIN)/python -m infra.cost
+	@$(BIN)/python docs/write_cost_page.py
 	@$(BIN)/python -m cli.reference
 
 frozen: $(READY) ## write what users see into golden files anew, see tests/frozen; PART=help for one part

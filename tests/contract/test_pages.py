@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import build_parser
+from docs import write_cost_page
 from infra import cdk
 from tests.support.tutorial import PAGE, steps
 
@@ -107,3 +108,7 @@ def test_every_option_of_the_cdk_that_the_page_writes_is_one_that_the_pinned_ver
     for command, option in written:
         options = {**registry["globalOptions"], **registry["commands"][command]["options"]}
         assert option in options or any(option in each.get("alias", ()) for each in options.values()), (command, option)
+
+
+def test_the_page_of_costs_is_up_to_date() -> None:
+    assert write_cost_page.PAGE.read_text(encoding="utf-8") == write_cost_page.page(), "run `make docs`"

@@ -6,7 +6,7 @@ are the measured figures.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final, NamedTuple
 
@@ -29,7 +29,6 @@ class ReplicationLoad:
         record_bytes: of one record.
         topics: that carry this evenly, each with a mapping of its own.
         partitions: of one topic.
-        compression: uncompressed bytes to one byte in the source's log.
         peak: the highest rate over the average one; more is to be carried then, and no more is paid for.
     """
 
@@ -37,7 +36,6 @@ class ReplicationLoad:
     record_bytes: float = 1_000
     topics: int = 10
     partitions: int = 6
-    compression: float = 1.0
     peak: float = 1.0
 
     @property
@@ -143,11 +141,6 @@ class Assumptions:
     pull_run_log_bytes: float = 900
     pull_metrics: float = 1
     pull_alarms: float = 3
-    mm2_utilisation: float = 0.5
-    mm2_other_connectors: float = 2
-    replicator_topics: float = 750
-    backfill_mb_per_vcpu_second: float = 40.0
-    backfill_gb_per_vcpu: float = 4.0
 
 
 _PULL_MEASURED: Final = "measured 2026-11-23 on two busy cores, `python -m tests.benchmarks pull-parts`"
@@ -251,18 +244,8 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "pull_run_log_bytes": ("bytes", "that Lambda logs of a run, and its report: assumed"),
     "pull_metrics": ("metrics", "of a flow with scheduled topics: assumed"),
     "pull_alarms": ("metrics", "that the alarms of its runs read"),
-    "mm2_utilisation": ("of a vCPU", "that a worker may be busy, so that it can catch up"),
-    "mm2_other_connectors": ("MCU", "for checkpoints and heartbeats: a connector each, one unit at least"),
-    "replicator_topics": ("topics", "of one MSK Replicator at most: its documentation"),
-    "backfill_mb_per_vcpu_second": ("MB/s per vCPU", "of a backfill job, checks included: assumed"),
-    "backfill_gb_per_vcpu": ("GB per vCPU", "of a job's workers"),
 }
 """Unit of each assumption, and where it is from."""
-
-
-def rows(assumptions: Assumptions) -> list[tuple[str, float, str, str]]:
-    """Name, value, unit and reason of each."""
-    return [(each.name, getattr(assumptions, each.name), *TABLE[each.name]) for each in fields(assumptions)]
 
 
 class MeasuredEvent(NamedTuple):
@@ -281,9 +264,3 @@ MEASURED_EVENTS: Final = (
     MeasuredEvent(record_bytes=1_000, records=3_992, cpu_ms=22.3),
 )
 """By `python -m tests.benchmarks forwarder`."""
-
-MM2_RECORDS_PER_CPU_SECOND: Final = {
-    "exactly once, tuned": {100: 291_000, 1_000: 115_000},
-    "exactly once": {100: 141_000, 1_000: 56_000},
-}
-"""MirrorMaker 2's, by mode and bytes of a record: `make bench`, medians on six partitions."""

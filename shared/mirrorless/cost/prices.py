@@ -48,11 +48,6 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
     msk_replicator_hour: float
     msk_replicator_gb: float
     msk_connect_mcu_hour: float
-    transfer_between_regions_gb: float
-    nat_gateway_hour: float
-    nat_gateway_gb: float
-    interface_endpoint_hour: float
-    kms_key_month: float
     jobs: JobPrices
     unchecked: UncheckedPrices
 

@@ -1,7 +1,7 @@
-"""Monthly cost of replication: Mirrorless, MSK Replicator, and MirrorMaker 2 on MSK Connect.
+"""Monthly cost of replication, and what MSK Replicator and MirrorMaker 2 on MSK Connect take for it.
 
 Pure arithmetic on a workload, assumptions, prices and measured CPU. Not in it, because all pay it alike: the Kafka
-clusters and bytes between regions (`transfer`). No free tier, no savings plans, no discounts.
+clusters and bytes between regions. No free tier, no savings plans, no discounts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from mirrorless.chain.lane import SLICE_LANES
 from mirrorless.cost.assumptions import (
     HOURS,
     MEASURED_EVENTS,
-    MM2_RECORDS_PER_CPU_SECOND,
     Assumptions,
     ReplicationLoad,
 )
@@ -238,41 +237,22 @@ def entry_bytes(runs: float, assumptions: Assumptions = _DEFAULTS, *, others: fl
     return assumptions.entry_bytes + links + others * assumptions.head_bytes
 
 
-def total(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS, *, provisioned: bool = True) -> float:
-    """Dollars a month of Mirrorless."""
-    return sum(mirrorless(workload, "provisioned" if provisioned else "on-demand", assumptions).values())
+MM2_RECORD_SECONDS: Final = {100: 1 / 291_000, 1_000: 1 / 115_000}
+"""CPU of a record of so many bytes, exactly once and tuned: `make bench`, medians on six partitions."""
 
 
-def msk_replicator(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS) -> float:
-    """Dollars a month. It charges for bytes as they stand in the log, hence compressed; one takes so many topics."""
-    gb = workload.gb_month() / workload.compression
-    replicators = max(1, ceil(workload.topics / assumptions.replicator_topics))
-    return replicators * HOURS * PRICES.msk_replicator_hour + gb * PRICES.msk_replicator_gb
+def msk_replicator(workload: ReplicationLoad) -> float:
+    """Dollars a month, of bytes as they stand in the log. One takes 750 topics, by its documentation."""
+    replicators = max(1, ceil(workload.topics / 750))
+    return replicators * HOURS * PRICES.msk_replicator_hour + workload.gb_month() * PRICES.msk_replicator_gb
 
 
-def msk_connect(
-    workload: ReplicationLoad, mm2: str = "exactly once, tuned", assumptions: Assumptions = _DEFAULTS
-) -> float:
-    """Dollars a month of MirrorMaker 2's three connectors."""
-    rates = MM2_RECORDS_PER_CPU_SECOND[mm2]
-    small, large = 1 / rates[100], 1 / rates[1_000]
+def msk_connect(workload: ReplicationLoad) -> float:
+    """Dollars a month of MirrorMaker 2's three connectors: two have a unit each, and the first is half busy at most."""
+    small, large = MM2_RECORD_SECONDS.values()
     per_record = small + (large - small) * (workload.record_bytes - 100) / 900
     vcpu = workload.mb_per_second * 1e6 / workload.record_bytes * per_record
-    units = max(1, ceil(vcpu / assumptions.mm2_utilisation)) + assumptions.mm2_other_connectors
-    return units * HOURS * PRICES.msk_connect_mcu_hour
-
-
-def transfer(workload: ReplicationLoad) -> float:
-    """Dollars a month for bytes between two regions, which each of them pays."""
-    return workload.gb_month() / workload.compression * PRICES.transfer_between_regions_gb
-
-
-def backfill(gigabytes: float, assumptions: Assumptions = _DEFAULTS) -> float:
-    """Dollars of a job on EMR Serverless that copies so much once."""
-    vcpu_hours = gigabytes * 1000 / assumptions.backfill_mb_per_vcpu_second / 3600
-    prices = PRICES.jobs
-    per_hour = prices.vcpu_hour[ARCHITECTURE] + assumptions.backfill_gb_per_vcpu * prices.gb_hour[ARCHITECTURE]
-    return vcpu_hours * per_hour
+    return (max(1, ceil(vcpu / 0.5)) + 2) * HOURS * PRICES.msk_connect_mcu_hour
 
 
 def _pollers(workload: ReplicationLoad, assumptions: Assumptions) -> float:

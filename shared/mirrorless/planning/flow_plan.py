@@ -126,8 +126,8 @@ def plan_flow(rates: Sequence[TopicRate], goal: Goal) -> FlowPlan:
         recommended=recommended,
         options=_pure_options(rates, goal),
         topics=_topic_plans(rates, scheduled, recommended, goal),
-        msk_replicator=msk_replicator(whole(rates), goal.assumptions),
-        msk_connect=msk_connect(whole(rates), assumptions=goal.assumptions),
+        msk_replicator=msk_replicator(whole(rates)),
+        msk_connect=msk_connect(whole(rates)),
         target=_target_load(rates, scheduled, recommended, goal.assumptions),
     )
 
