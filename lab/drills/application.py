@@ -11,8 +11,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from confluent_kafka import (
+    OFFSET_BEGINNING,
     Consumer,
     KafkaError,
     KafkaException,
@@ -66,7 +68,7 @@ class Application:
             batch: dict[PartitionKey, list[int]] = {}
             consumer = self._consumer(bootstrap)
             try:
-                consumer.subscribe(list(topics))
+                consumer.subscribe(list(topics), on_assign=partial(self._begin, bootstrap))
                 while not (done := until(ends)):
                     batch = _taken(consumer.consume(BATCH, WAIT_S), ends)
                     if not _committed(consumer, batch):
@@ -84,23 +86,37 @@ class Application:
         Raises:
             Retriable: the cluster does not answer, for longer than one that is being restarted.
         """
+        consumer = self._consumer(bootstrap)
+        try:
+            return self._ask(consumer, bootstrap, places)
+        finally:
+            consumer.close()
+
+    def _begin(self, bootstrap: str, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        """Begin where the group has committed.
+
+        librdkafka 2.16 asks for that by itself, too, but once only where a coordinator that is just being moved refuses
+        it (`NOT_COORDINATOR`, `COORDINATOR_NOT_AVAILABLE`): it stays in the group, and never reads.
+        """
+        places = [(each.topic, each.partition) for each in partitions]
+        known = self._ask(consumer, bootstrap, places)
+        consumer.assign([TopicPartition(*place, known.get(place, OFFSET_BEGINNING)) for place in places])
+
+    def _ask(self, consumer: Consumer, bootstrap: str, places: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `committed`."""
         wanted = [TopicPartition(*place) for place in places]
         deadline = time.monotonic() + TIMEOUT_S
         pause = threading.Event()
-        consumer = self._consumer(bootstrap)
-        try:
-            while wanted:
-                try:
-                    answer = consumer.committed(wanted, timeout=ANSWER_S)
-                except KafkaException as exc:
-                    if time.monotonic() > deadline:
-                        problem = f"the cluster did not return what group {self.group} committed: {exc}"
-                        raise Retriable(problem, where=bootstrap) from exc
-                else:
-                    return {(each.topic, each.partition): each.offset for each in answer if each.offset >= 0}
-                pause.wait(WAIT_S)  # between two tries with a deadline
-        finally:
-            consumer.close()
+        while wanted:
+            try:
+                answer = consumer.committed(wanted, timeout=ANSWER_S)
+            except KafkaException as exc:
+                if time.monotonic() > deadline:
+                    problem = f"the cluster did not return what group {self.group} committed: {exc}"
+                    raise Retriable(problem, where=bootstrap) from exc
+            else:
+                return {(each.topic, each.partition): each.offset for each in answer if each.offset >= 0}
+            pause.wait(WAIT_S)  # between two tries with a deadline
         return {}
 
     def topics(self, bootstrap: str) -> set[str]:
@@ -118,7 +134,7 @@ class Application:
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
-                # A group whose offsets did not arrive reads everything again, and the count shows it.
+                # As for a group whose offsets did not arrive: it reads everything again, and the count shows it.
                 "auto.offset.reset": "earliest",
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,  # brokers are killed on purpose; what matters is raised
