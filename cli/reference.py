@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from textwrap import indent
 
@@ -17,10 +18,18 @@ WIDTH = 100
 
 _CODE = " " * 4
 
+_EVERYWHERE = ("lab", "config", "json")
+"""Options that every synopsis leaves out."""
+
+_SHARED = 3
+"""As many commands that mean the same by an argument have it once on the page."""
+
 _INTRODUCTION = """\
 # Commands
 
 *Written from the command line's parser by `python -m cli.reference`: change the parser, not this page.*
+
+A synopsis leaves out `--help`, `--json`, `--lab` and `--config`.
 """
 
 
@@ -28,9 +37,13 @@ def reference_page() -> str:
     """Return docs/reference/commands.md."""
     parser = build_parser()
     found = list(commands(parser))
-    lines = [_INTRODUCTION, f"{parser.description}\n", f"{parser.epilog}\n", "| command | purpose |", "| --- | --- |"]
-    lines += [f"| [`{each.prog}`](#{_anchor(each.prog)}) | {_cell(summary)} |" for each, summary in found]
-    return "\n".join([*lines, "", *(_section(each, summary) for each, summary in found)])
+    uses = Counter((_name(action), _line(action)) for each, _ in found for action in _arguments(each))
+    usual = {name: line for (name, line), count in reversed(uses.most_common()) if count >= _SHARED}
+    lines = [_INTRODUCTION, f"{parser.description}\n", f"{parser.epilog}\n"]
+    lines += ["## Arguments of several commands", "", "A command that means another thing by one says so.", ""]
+    lines += [*reversed(usual.values()), ""]
+    shared = frozenset(usual.values())
+    return "\n".join([*lines, *(_section(each, summary, shared) for each, summary in found)])
 
 
 def commands(parser: argparse.ArgumentParser, summary: str = "") -> Iterator[tuple[argparse.ArgumentParser, str]]:
@@ -44,22 +57,28 @@ def commands(parser: argparse.ArgumentParser, summary: str = "") -> Iterator[tup
             yield from commands(child, summaries[name])
 
 
-def _section(parser: argparse.ArgumentParser, summary: str) -> str:
-    """One command: usage, description, arguments and options, and the example."""
+def _section(parser: argparse.ArgumentParser, summary: str, shared: Collection[str]) -> str:
+    """One command: usage, description, the arguments that are its own, and the example."""
     described = parser.description or f"{summary[:1].upper()}{summary[1:]}."
-    lines = [f"## {parser.prog}", "", described, "", indent(_usage(parser), _CODE), ""]
-    arguments = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]  # noqa: SLF001 -- same
-    lines += ["| argument | meaning |", "| --- | --- |"]
-    lines += [f"| {_cell(_name(action))} | {_cell(_help(action))} |" for action in arguments]
-    if parser.epilog:
-        label, _, example = parser.epilog.partition(": ")
-        lines += ["", f"{label}:", "", indent(example, _CODE)]
-    return "\n".join([*lines, ""])
+    own = [line for line in map(_line, _arguments(parser)) if line not in shared]
+    _, _, example = (parser.epilog or "").partition(": ")
+    code = indent(f"{_usage(parser, shared)}\n\n{example}".rstrip(), _CODE)
+    return "\n\n".join(filter(None, (f"## {parser.prog}", described, code, "\n".join(own)))) + "\n"
 
 
-def _usage(parser: argparse.ArgumentParser) -> str:
+def _arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]  # noqa: SLF001 -- same
+
+
+def _line(action: argparse.Action) -> str:
+    return f"- {_name(action)}: {_help(action)}"
+
+
+def _usage(parser: argparse.ArgumentParser, shared: Collection[str]) -> str:
+    """The synopsis, without what every command takes."""
     formatter = argparse.HelpFormatter(parser.prog, width=WIDTH)
-    formatter.add_usage(parser.usage, parser._actions, parser._mutually_exclusive_groups, prefix="")  # noqa: SLF001 -- as `format_usage` does, which takes the terminal's width
+    actions = [each for each in _arguments(parser) if each.dest not in _EVERYWHERE or _line(each) not in shared]
+    formatter.add_usage(parser.usage, actions, parser._mutually_exclusive_groups, prefix="")  # noqa: SLF001 -- as `format_usage` does, which takes the terminal's width
     return formatter.format_help().strip()
 
 
@@ -74,17 +93,8 @@ def _name(action: argparse.Action) -> str:
 
 def _help(action: argparse.Action) -> str:
     """An argument's help, with its default filled in."""
-    text = (action.help or "") % vars(action)
+    text = ((action.help or "") % vars(action)).replace("<", "&lt;")
     return f"{text} (required)" if action.required and action.option_strings else text
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
-
-
-def _anchor(heading: str) -> str:
-    """A heading's anchor, as GitHub has it."""
-    return heading.lower().replace(" ", "-")
 
 
 def main(page: Path) -> None:

@@ -26,8 +26,9 @@ begin with; `mirrorless config check FILE` prints what would be made of a file, 
 from a file that has a problem.
 
 Keys are MirrorMaker 2's where it has one, and are written in one piece: `emit.heartbeats.enabled: true`. A list is a
-YAML list, or names with commas between. Only `true` and `false` are truth values, and only decimal digits are numbers:
-`no` is a name like any other, and `0x10` is text. Tags such as `!!str` are refused; quotes make text.
+YAML list, or names with commas between. A range is one of whole numbers. Only `true` and `false` are truth values, and
+only decimal digits are numbers: `no` is a name like any other, and `0x10` is text. Tags such as `!!str` are refused;
+quotes make text.
 
 **Names and patterns.** An entry of letters, digits, `.`, `_` and `-` is a literal name, and its dot is a dot
 (MirrorMaker 2 lets it match any character). Everything else is a regular expression that must match the whole name.
@@ -55,10 +56,7 @@ def reference_page() -> str:
             "A Kafka cluster. `producer.…` applies to what is written to it, by any flow.",
             ClusterSection,
         ),
-        *(
-            _table(f"clusters.*alias*.authentication, `type: {name}`", _first_line(model), model)
-            for name, model in AUTHENTICATIONS.items()
-        ),
+        _authentications(),
         _table("clusters.*alias*.vpc", _first_line(Vpc), Vpc),
         _table(
             "flows.*source->target*, and defaults",
@@ -93,6 +91,27 @@ def _untitled(schema: Any) -> Any:
     return [_untitled(entry) for entry in schema] if isinstance(schema, list) else schema
 
 
+def _authentications() -> str:
+    """The section `authentication`: its types, then each key once with the types that have it."""
+    types: dict[str, list[str]] = {}
+    for name, model in AUTHENTICATIONS.items():
+        for row in _rows(model):
+            if not row.startswith("| `type` |"):
+                types.setdefault(row, []).append(name)
+    return "\n".join(
+        [
+            "## clusters.*alias*.authentication\n",
+            *(
+                f"- `type: {name}`: {_first_line(model)} {model.model_fields['type'].description}"
+                for name, model in AUTHENTICATIONS.items()
+            ),
+            "\n| Types | Key | Value | Default | Meaning |\n| --- | --- | --- | --- | --- |",
+            *(f"| {', '.join(names)} {row}" for row, names in types.items()),
+            "",
+        ]
+    )
+
+
 def _table(title: str, introduction: str, section: type[Section]) -> str:
     rows = "\n".join(_rows(section))
     introduction = f"{introduction}\n\n" if introduction else ""
@@ -105,7 +124,14 @@ def _rows(section: type[Section]) -> Iterator[str]:
         key = str(field.alias)
         value = field.get_default(call_default_factory=True, validated_data={})
         default = "*required*" if key in required else _default(value)
-        yield f"| `{key}` | {expectation(section, key)} | {default} | {field.description} |"
+        yield f"| `{key}` | {_short(expectation(section, key))} | {default} | {field.description} |"
+
+
+def _short(expected: str) -> str:
+    """What a key expects, for a column: the introduction has the rest."""
+    for phrase in ("a whole number from ", ", or names with commas between", "a section of "):
+        expected = expected.replace(phrase, "")
+    return expected
 
 
 def _default(value: Any) -> str:
