@@ -14,6 +14,9 @@ from typing import get_args
 from lab.audit.audit import FINDINGS
 from lab.faults.schedule import DrawnTrigger, FaultKind, RunTrigger
 
+_SHOWN = 12
+"""Kinds of faults on the page; the file of progress has all."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
@@ -102,6 +105,8 @@ def report(results: Iterable[RunResult], kafka_version: str, *, always: Sequence
     resets = sum(each.lanes_reset for each in results)
     runs = Counter(each.trigger for each in results)
     replay = "python -m lab soak --seed 7" if always else "make soak SEED=7"
+    kinds = _by_kind(results)
+    longest = sorted(kinds.items(), key=lambda each: -each[1][1])
     lines = [
         f"# {'The last soak with certain faults' if always else 'The last complete soak'}",
         "",
@@ -124,9 +129,11 @@ def report(results: Iterable[RunResult], kafka_version: str, *, always: Sequence
         "",
         "A lane is stuck until it moves again (`lab/audit/stuck_lanes.py`). Other faults may have their part.",
         "",
+        f"The {_SHOWN} of {len(kinds)} kinds of faults that a lane was stuck at longest:",
+        "",
         "| fault | times | stuck at most, s |",
         "| --- | --- | --- |",
-        *(f"| {kind} | {count} | {stuck:.1f} |" for kind, (count, stuck) in sorted(_by_kind(results).items())),
+        *(f"| {kind} | {count} | {stuck:.1f} |" for kind, (count, stuck) in longest[:_SHOWN]),
     ]
     return "\n".join(lines) + "\n"
 

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,6 +28,18 @@ def anchors(page: Path) -> set[str]:
     heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", head).lower() for head in heads)
     return {re.sub(r"[^\w\- ]", "", head).strip().replace(" ", "-") for head in plain}
+
+
+def test_the_page_of_the_design_lists_the_packages_that_there_are() -> None:
+    text = (ROOT / "docs" / "explanation" / "design.md").read_text()
+    table = text[text.index("| Layer of the core |") :].partition("\n\n")[0]
+    listed = {name for row in table.splitlines()[2:] for name in re.findall(r"`([\w/]+)`", row.split("|")[2])}
+
+    assert listed == {
+        path.stem
+        for path in (ROOT / "shared" / "mirrorless").glob("[!_]*")
+        if any(path.rglob("*.py")) or path.suffix == ".py"
+    }
 
 
 def test_one_page_says_how_long_the_tests_take() -> None:
@@ -71,6 +84,22 @@ def test_every_module_that_a_page_runs_exists(page: Path) -> None:
     named = set(re.findall(r"python -m ((?:infra|lab|tests|mirrorless)[\w.]*)", page.read_text()))
 
     assert [name for name in named if find_spec(name) is None] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    files = set(re.findall(r"`(tests/[\w/]+(?:\.py|/))`", page.read_text()))
+    names = set(re.findall(r"`(test_\w+)`", page.read_text()))
+
+    assert [name for name in sorted(files) if not (ROOT / name).exists()] == []
+    assert sorted(names - written()) == []
+
+
+@cache
+def written() -> frozenset[str]:
+    """The names of all tests."""
+    texts = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    return frozenset(name for text in texts for name in re.findall(r"^ *def (test_\w+)\(", text, re.MULTILINE))
 
 
 def test_every_line_of_the_operators_command_on_the_way_to_a_deployment_is_one_that_it_takes() -> None:

@@ -1,6 +1,6 @@
 """MM2's MirrorConnectorsIntegrationBaseTest, against our flows.
 
-docs/reference/mm2-scenarios.md pairs the tests.
+docs/reference/mm2-scenarios.md has the others of its scenarios.
 """
 
 from __future__ import annotations
