@@ -23,22 +23,17 @@ _SASL = {
     "SASL_SCRAM_256_AUTH": "SCRAM-SHA-256",
     "SASL_SCRAM_512_AUTH": "SCRAM-SHA-512",
 }
-_BY_ROLE = frozenset({"IAM_AUTH", "IAM_OAUTHBEARER_AUTH"})
-"""They have no URI: the function's role signs."""
-_TYPES = frozenset({*_SASL, *_BY_ROLE, "CLIENT_CERTIFICATE_TLS_AUTH", "OAUTHBEARER_AUTH"})
-"""Of authentication; a mapping has one at most."""
-_OF_TOKENS = {
-    "OAUTHBEARER_SCOPE": {"OAUTHBEARER_AUTH"},
-    "OAUTHBEARER_AUDIENCE": {"OAUTHBEARER_AUTH", "IAM_OAUTHBEARER_AUTH"},
-    "OAUTHBEARER_LOGICAL_CLUSTER": {"OAUTHBEARER_AUTH"},
-    "OAUTHBEARER_IDENTITY_POOL": {"OAUTHBEARER_AUTH"},
-}
-"""Values for a token request or for brokers, and the authentications that they may stand beside."""
+_TYPES = frozenset({*_SASL, "IAM_AUTH", "CLIENT_CERTIFICATE_TLS_AUTH", "OAUTHBEARER_AUTH"})
+"""Of authentication; a mapping has one at most. IAM_AUTH has no URI: the function's role signs."""
+_OF_TOKENS = frozenset({"OAUTHBEARER_SCOPE", "OAUTHBEARER_LOGICAL_CLUSTER", "OAUTHBEARER_IDENTITY_POOL"})
+"""Values for a token request or for brokers."""
 _ASSERTION = {"oauthClientEmail", "oauthPrivateKey", "oauthTokenExpirationSeconds"}
 """Members of a secret for the other grant, of signed assertions."""
 _MSK = frozenset({"SASL_SCRAM_512_AUTH", "CLIENT_CERTIFICATE_TLS_AUTH"})
 """What a mapping by an MSK cluster's ARN takes; the rest it learns from MSK."""
 _SEVERAL = frozenset({"VPC_SUBNET", "VPC_SECURITY_GROUP"})
+_OURS = _TYPES | _OF_TOKENS | _SEVERAL | {"SERVER_ROOT_CA_CERTIFICATE"}
+"""What mappings of ours have."""
 _INTERFACES = frozenset(
     {
         "ec2:CreateNetworkInterface",
@@ -86,22 +81,20 @@ def check_access(settings: Mapping[str, Any]) -> None:
     given = settings.get("SourceAccessConfigurations") or []
     kinds = [str(each.get("Type")) for each in given]
     for each, kind in zip(given, kinds, strict=True):
-        if bool(each.get("URI")) == (kind in _BY_ROLE):
-            raise InvalidParameterValueError(f"{kind} takes {'no' if kind in _BY_ROLE else 'a'} URI")
+        if kind not in _OURS:
+            raise InvalidParameterValueError(f"The lab has no {kind}: no mapping of ours uses it")
+        if bool(each.get("URI")) == (kind == "IAM_AUTH"):
+            raise InvalidParameterValueError(f"{kind} takes {'no' if kind == 'IAM_AUTH' else 'a'} URI")
         if settings.get("EventSourceArn") and kind not in _MSK:
             raise InvalidParameterValueError(f"{kind} is not for Amazon MSK; it takes {', '.join(sorted(_MSK))}")
-        if kind == "VIRTUAL_HOST":
-            raise InvalidParameterValueError("VIRTUAL_HOST is for RabbitMQ")
         if kinds.count(kind) > 1 and kind not in _SEVERAL:
             raise InvalidParameterValueError(f"{kind} is there twice")
-        if kind in _OF_TOKENS and not _OF_TOKENS[kind] & {*kinds}:
-            raise InvalidParameterValueError(f"{kind} requires {' or '.join(sorted(_OF_TOKENS[kind]))}")
+        if kind in _OF_TOKENS and "OAUTHBEARER_AUTH" not in kinds:
+            raise InvalidParameterValueError(f"{kind} requires OAUTHBEARER_AUTH")
     if len(chosen := _TYPES & {*kinds}) > 1:
         raise InvalidParameterValueError(f"One authentication at most, and not {' and '.join(sorted(chosen))}")
     if 0 < len(_SEVERAL & {*kinds}) < len(_SEVERAL):
         raise InvalidParameterValueError("VPC_SUBNET and VPC_SECURITY_GROUP are given together")
-    if "IAM_OAUTHBEARER_AUTH" in kinds and "OAUTHBEARER_AUDIENCE" not in kinds:
-        raise InvalidParameterValueError("IAM_OAUTHBEARER_AUTH requires OAUTHBEARER_AUDIENCE")
 
 
 def client_access(settings: Mapping[str, Any], read_secret: ReadSecret | None) -> dict[str, Any]:
@@ -130,7 +123,7 @@ def client_access(settings: Mapping[str, Any], read_secret: ReadSecret | None) -
     if chosen == "OAUTHBEARER_AUTH":
         return {**tls, **_tokens(given, read_secret), "security.protocol": "SASL_SSL"}
     if chosen:
-        raise InvalidParameterValueError(f"The lab has no {chosen}: nothing there would check a role's signature")
+        raise InvalidParameterValueError("The lab has no IAM_AUTH: nothing there would check a role's signature")
     return {**tls, "security.protocol": "SSL" if authority else "PLAINTEXT"}
 
 
@@ -141,8 +134,6 @@ def _tokens(given: Mapping[str, str], read_secret: ReadSecret) -> dict[str, Any]
     server, client, client_secret = _members(read_secret, secret, names)
     if not server.startswith("https://"):
         raise InvalidParameterValueError(f"The oauthTokenEndpointUrl of {secret} must be an HTTPS URL")
-    if "OAUTHBEARER_AUDIENCE" in given:
-        raise InvalidParameterValueError("The lab has no OAUTHBEARER_AUDIENCE: its Kafka client does not request one")
     stored = json.loads(read_secret(secret))
     if _ASSERTION & stored.keys():
         raise InvalidParameterValueError(f"The secret {secret} has fields of two grants: {', '.join(sorted(stored))}")

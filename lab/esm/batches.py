@@ -1,8 +1,7 @@
 """Decisions after an invocation: which records are done, and which are delivered again, for ever. Pure.
 
-A *flight* is one batch under way, and its partitions wait for it. It consists of *pieces*, invoked one after the
-other. The position that may be committed for a partition is its lowest unresolved offset, because Kafka keeps one
-offset per partition and nothing else.
+A *flight* is one batch under way, and its partitions wait for it. The position that may be committed for a partition
+is its lowest unresolved offset, because Kafka keeps one offset per partition and nothing else.
 
 Buffers of one poller: which fetched records make the next payload, and when it is due. No clock, no socket.
 
@@ -30,46 +29,26 @@ PAYLOAD_TOO_LARGE = "MaximumPayloadSizeExceeded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchPart:
-    """Records that are invoked together.
-
-    Attributes:
-        records: in order of partition arrival and offset.
-        condition: why the piece cannot be invoked; empty when it is to be invoked.
-    """
-
-    records: tuple[EncodedRecord, ...]
-    condition: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What one invocation of a piece came to.
+    """What one invocation of a batch came to.
 
     Attributes:
-        resolved: records that need no further delivery.
-        again: pieces to invoke later, in this order, before anything else of the flight.
+        again: records to deliver once more, before anything else of their partitions.
         problem: LastProcessingResult in AWS's words; `OK` when nothing failed.
     """
 
-    resolved: tuple[EncodedRecord, ...] = ()
-    again: tuple[BatchPart, ...] = ()
+    again: tuple[EncodedRecord, ...] = ()
     problem: str = "OK"
 
 
-def judge(piece: BatchPart, invocation: Invocation, *, partial_response: bool, topic: str) -> Verdict:
-    """Decide about a piece from its invocation's outcome. Args: partial_response: it may name records that failed."""
+def judge(records: tuple[EncodedRecord, ...], invocation: Invocation, *, partial_response: bool, topic: str) -> Verdict:
+    """Decide about a batch from its invocation's outcome. Args: partial_response: it may name records that failed."""
     if invocation.status != "success":
         throttled = invocation.status == "throttled"
         problem = "PROBLEM: Function call throttled" if throttled else "PROBLEM: Function call failed"
-        return Verdict(again=(piece,), problem=problem)
-    failed = failed_records(piece.records, invocation.payload, topic=topic) if partial_response else ()
-    if not failed:
-        return Verdict(resolved=piece.records)
-    again = set(map(id, failed))
-    done = tuple(record for record in piece.records if id(record) not in again)
-    problem = "PROBLEM: Function returned batch item failures"
-    return Verdict(resolved=done, again=(BatchPart(records=failed),), problem=problem)
+        return Verdict(again=records, problem=problem)
+    failed = failed_records(records, invocation.payload, topic=topic) if partial_response else ()
+    return Verdict(again=failed, problem="PROBLEM: Function returned batch item failures" if failed else "OK")
 
 
 def failed_records(records: Sequence[EncodedRecord], answer: bytes, *, topic: str) -> tuple[EncodedRecord, ...]:
@@ -100,22 +79,24 @@ def _place(failure: Any) -> tuple[str, int]:
 
 @dataclass(slots=True)
 class Flight:
-    """A batch under way. Partitions that the poller loses are forgotten, and their late results with them."""
+    """A batch under way. Partitions that the poller loses are forgotten, and their late results with them.
 
-    pieces: deque[BatchPart]
+    Attributes:
+        records: those that are not resolved, in order of partition arrival and offset.
+        condition: why they cannot be invoked; empty when they are to be invoked.
+        attempts: invocations so far.
+        not_before: when the next one may begin, on the monotonic clock.
+    """
+
+    records: tuple[EncodedRecord, ...]
+    condition: str = ""
     attempts: int = 0
     not_before: float = 0.0
-    _unresolved: dict[int, set[int]] = field(default_factory=dict)
-    _ends: dict[int, int] = field(default_factory=dict)
+    _ends: dict[int, int] = field(init=False)
 
-    @classmethod
-    def of(cls, records: Sequence[EncodedRecord], *, condition: str = "") -> Flight:
-        """A flight of one piece with these records."""
-        flight = cls(deque([BatchPart(records=tuple(records), condition=condition)]))
-        for record in records:
-            flight._unresolved.setdefault(record.partition, set()).add(record.offset)
-            flight._ends[record.partition] = record.offset + 1
-        return flight
+    def __post_init__(self) -> None:
+        """Note where each partition's part ends."""
+        self._ends = {record.partition: record.offset + 1 for record in self.records}
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -125,37 +106,21 @@ class Flight:
     @property
     def landed(self) -> bool:
         """Whether every record is resolved or forgotten."""
-        return not any(self._unresolved.values())
+        return not self.records
 
-    def resolve(self, records: Iterable[EncodedRecord]) -> None:
-        """These records need no further delivery."""
-        for record in records:
-            self._unresolved.get(record.partition, set()).discard(record.offset)
+    def leave(self, records: Iterable[EncodedRecord]) -> None:
+        """Deliver these again, as far as their partitions are still ours; all others are resolved."""
+        self.records = tuple(record for record in records if record.partition in self._ends)
 
     def positions(self) -> dict[int, int]:
         """The next offset to read, per partition: the lowest unresolved one, or the end of the batch."""
-        return {
-            partition: min(unresolved) if (unresolved := self._unresolved[partition]) else end
-            for partition, end in self._ends.items()
-        }
+        return self._ends | {record.partition: record.offset for record in reversed(self.records)}
 
     def forget(self, partitions: Iterable[int]) -> None:
         """These partitions went to another poller: nothing of them is retried or committed here."""
         for partition in partitions:
-            self._unresolved.pop(partition, None)
             self._ends.pop(partition, None)
-        self.repeat(())
-
-    def repeat(self, again: Sequence[BatchPart]) -> None:
-        """Deliver these pieces next, as far as their partitions are still ours."""
-        kept = [
-            BatchPart(
-                records=tuple(record for record in piece.records if record.partition in self._ends),
-                condition=piece.condition,
-            )
-            for piece in (*again, *self.pieces)
-        ]
-        self.pieces = deque(piece for piece in kept if piece.records)
+        self.leave(self.records)
 
 
 @dataclass(slots=True)
@@ -270,5 +235,5 @@ class Buffers:
                 draft.add(taken[-1])
         if not taken:
             # Not even alone: this record can never be delivered to a function.
-            return Flight.of([self.lanes[group[0]].take()], condition=PAYLOAD_TOO_LARGE)
-        return Flight.of(taken)
+            return Flight((self.lanes[group[0]].take(),), condition=PAYLOAD_TOO_LARGE)
+        return Flight(tuple(taken))

@@ -51,15 +51,11 @@ class EncodedRecord:
     Attributes:
         partition: its partition.
         offset: its upstream offset.
-        timestamp_ms: its Kafka timestamp; record age is measured against it.
-        key: its raw key, which an on-failure topic keeps.
         body: its JSON object as UTF-8.
     """
 
     partition: int
     offset: int
-    timestamp_ms: int
-    key: bytes | None
     body: bytes
 
 
@@ -88,7 +84,7 @@ def encode_record(record: KafkaRecord, *, null_header_value: NullHeaderValue = "
     parts.append(f',"headers":[{",".join(headers)}]}}')
     # A header name that is no Unicode becomes question marks, as it does in Java.
     body = "".join(parts).encode("utf-8", "replace")
-    return EncodedRecord(partition=partition, offset=offset, timestamp_ms=timestamp_ms, key=key, body=body)
+    return EncodedRecord(partition=partition, offset=offset, body=body)
 
 
 def _headers_of(record: KafkaRecord) -> Sequence[tuple[str, bytes | None]]:

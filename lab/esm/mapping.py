@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from lab.esm.access import SecretRefusedError, required_actions
-from lab.esm.attempts import MappingParts
 from lab.esm.event import EventSource
 from lab.esm.journal import Journal, PendingFaults
 from lab.esm.mapping_api import PollingOptions
-from lab.esm.membership import wanted_pollers
-from lab.esm.poller import Poller
+from lab.esm.poller import MappingParts, Poller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -305,3 +303,21 @@ class Mapping:
 
     def _place(self, partition: int) -> TopicPartition:
         return TopicPartition(self.settings["Topics"][0], partition)
+
+
+def wanted_pollers(pollers: int, *, lag: int, lag_before: int, minimum: int, maximum: int) -> int:
+    """Twice as many while a lag does not fall, one fewer while there is none.
+
+    Args:
+        pollers: that there are.
+        lag: offsets to go, over all partitions.
+        lag_before: the same at the last look.
+        minimum: of the mapping's settings.
+        maximum: the same, or the topic's partitions where these are fewer.
+    """
+    wanted = pollers
+    if lag and lag >= lag_before:
+        wanted = pollers * 2
+    elif not lag:
+        wanted = pollers - 1
+    return max(minimum, min(wanted, maximum))

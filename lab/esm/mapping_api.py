@@ -1,13 +1,13 @@
 """Rules and defaults of the Lambda API for Kafka event source mappings, in AWS's names.
 
-What one field may be is the API's own model (`lab.esm.api_model`); here are the rules between fields. What the lab does
-not emulate (queue mode, filters, schema registries, destinations, retries with an end, batches that are split) it
-refuses, rather than ignoring it: each would drop records of a replica, change their bytes or give up their order.
+What one field may be is the API's own model (`lab.esm.api_model`); here are the rules between fields. What no mapping
+of ours sets the lab refuses, rather than ignoring it: most of it would drop records of a replica, change their bytes or
+give up their order.
 """
 
 from __future__ import annotations
 
-import datetime as dt
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -109,17 +109,30 @@ _PROVISIONED_ONLY = {
     "MetricsConfig": {},
     "LoggingConfig": {},
 }
-_NOT_FOR_KAFKA = (
-    "ParallelizationFactor",
-    "TumblingWindowInSeconds",
-    "Queues",
-    "ScalingConfig",
-    "DocumentDBEventSourceConfig",
-)
+_NOT_OURS = {
+    "MaximumRetryAttempts": "would end the retries",
+    "MaximumRecordAgeInSeconds": "would end the retries",
+    "DestinationConfig": "would end the retries",
+    "BisectBatchOnFunctionError": "would split a batch that is retried whole",
+    "FilterCriteria": "would drop records from a replica",
+    "SchemaRegistryConfig": "would change the records' bytes",
+    "ConsumptionMode": "would give up their order",
+    **dict.fromkeys(
+        (
+            "ParallelizationFactor",
+            "TumblingWindowInSeconds",
+            "Queues",
+            "ScalingConfig",
+            "DocumentDBEventSourceConfig",
+        ),
+        "is not for Kafka",
+    ),
+}
+"""What no mapping of ours sets to anything but the default, and why."""
 _CONFIGS = ("AmazonManagedKafkaEventSourceConfig", "SelfManagedKafkaEventSourceConfig")
 
 
-def settings_of_create(request: Mapping[str, Any], *, now: dt.datetime) -> Settings:
+def settings_of_create(request: Mapping[str, Any]) -> Settings:
     """The settings of a new mapping. The consumer group may still be missing: it defaults to the UUID.
 
     Raises:
@@ -128,13 +141,13 @@ def settings_of_create(request: Mapping[str, Any], *, now: dt.datetime) -> Setti
     """
     _fit("CreateEventSourceMapping", request)
     _check_source(request)
-    _check_start(request, now)
-    _refuse_not_for_kafka(request)
+    _check_start(request)
     defaults = {"Enabled": True, "BatchSize": 100, "StartingPosition": None}
     settings = {**defaults, **{name: value for name, value in request.items() if value is not None}}
     if not settings.get("ProvisionedPollerConfig"):
         # AWS refuses these even with their default values.
         _refuse_provisioned_only([name for name in _PROVISIONED_ONLY if request.get(name) is not None])
+    _refuse_not_ours(request)
     return _settled(settings)
 
 
@@ -151,7 +164,7 @@ def settings_of_update(current: Settings, request: Mapping[str, Any]) -> Setting
     if create_only:
         raise InvalidParameterValueError(f"{', '.join(create_only)} can be set at creation only: delete and create")
     _fit("UpdateEventSourceMapping", request)
-    _refuse_not_for_kafka(request)
+    _refuse_not_ours(request)
     settings = dict(current)
     for name, value in request.items():
         if name in _CONFIGS:
@@ -208,7 +221,7 @@ class PollingOptions:
     batch_size: int
     window_s: float
     starting_position: str
-    starting_timestamp_ms: int | None
+    starting_timestamp_ms: int
     partial_response: bool
     pollers: int
     maximum_pollers: int
@@ -218,14 +231,13 @@ class PollingOptions:
     def of(cls, settings: Settings, *, group_id: str, behaviour: LabBehaviour) -> PollingOptions:
         """Read validated settings."""
         provisioned = settings.get("ProvisionedPollerConfig")
-        start = settings.get("StartingPositionTimestamp")
         return cls(
             topic=settings["Topics"][0],
             group_id=group_id,
             batch_size=settings["BatchSize"],
             window_s=float(settings.get("MaximumBatchingWindowInSeconds", DEFAULT_WINDOW_S)),
             starting_position=settings["StartingPosition"],
-            starting_timestamp_ms=None if start is None else int(_moment(start).timestamp() * 1000),
+            starting_timestamp_ms=int(settings.get("StartingPositionTimestamp", 0) * 1000),
             partial_response=bool(settings.get("FunctionResponseTypes")),
             pollers=provisioned["MinimumPollers"] if provisioned else behaviour.on_demand_pollers,
             maximum_pollers=provisioned["MaximumPollers"] if provisioned else MAXIMUM_POLLERS,
@@ -255,7 +267,7 @@ def _check_source(request: Mapping[str, Any]) -> None:
         raise InvalidParameterValueError(f"{other} does not fit this kind of event source")
 
 
-def _check_start(request: Mapping[str, Any], now: dt.datetime) -> None:
+def _check_start(request: Mapping[str, Any]) -> None:
     position, moment = request.get("StartingPosition"), request.get("StartingPositionTimestamp")
     if position is None:
         raise InvalidParameterValueError("StartingPosition is required for Kafka: TRIM_HORIZON, LATEST or AT_TIMESTAMP")
@@ -265,31 +277,29 @@ def _check_start(request: Mapping[str, Any], now: dt.datetime) -> None:
         return
     if moment is None:
         raise InvalidParameterValueError("StartingPosition AT_TIMESTAMP needs StartingPositionTimestamp")
-    if _moment(moment) > now:
+    if moment > time.time():
         raise InvalidParameterValueError("StartingPositionTimestamp is in the future")
 
 
-def _refuse_not_for_kafka(request: Mapping[str, Any]) -> None:
-    for name in _NOT_FOR_KAFKA:
-        if request.get(name) is not None:
-            raise InvalidParameterValueError(f"Unsupported '{name}' parameter for given event source mapping type")
-    if (request.get("FilterCriteria") or {}).get("Filters"):
-        raise InvalidParameterValueError("The lab does not filter: FilterCriteria would drop records from a replica")
-    if ((request.get("DestinationConfig") or {}).get("OnFailure") or {}).get("Destination"):
-        raise InvalidParameterValueError("The lab has no destinations: DestinationConfig would end the retries")
-    for config in _CONFIGS:
-        given = request.get(config) or {}
-        if given.get("SchemaRegistryConfig"):
-            raise InvalidParameterValueError("The lab has no schema registry: it would change the records' bytes")
-        if given.get("ConsumptionMode") == "Queue":
-            raise InvalidParameterValueError("The lab does not emulate ConsumptionMode Queue: it gives up order")
+def _refuse_not_ours(request: Mapping[str, Any]) -> None:
+    """Refuse what no mapping of ours sets, wherever it stands."""
+    for name, value in request.items():
+        if name in _CONFIGS and value:
+            _refuse_not_ours(value)
+        elif name in _NOT_OURS and not _is_default(value):
+            raise InvalidParameterValueError(f"The lab refuses {name}, which {_NOT_OURS[name]}")
+
+
+def _is_default(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_default, value.values()))
+    return value is None or value is False or value in (-1, "", [])
 
 
 def _updated_config(name: str, current: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
     old = current.get(name, {})
-    for member in ("ConsumerGroupId", "ConsumptionMode"):
-        if member in given and given[member] != old.get(member):
-            raise InvalidParameterValueError(f"{name}.{member} can be set at creation only: delete and create")
+    if given.get("ConsumerGroupId", old.get("ConsumerGroupId")) != old.get("ConsumerGroupId"):
+        raise InvalidParameterValueError(f"{name}.ConsumerGroupId can be set at creation only: delete and create")
     return {**old, **given}
 
 
@@ -310,7 +320,6 @@ def _settled(settings: Settings) -> Settings:
     if pollers["MinimumPollers"] > pollers["MaximumPollers"]:
         raise InvalidParameterValueError("MinimumPollers is greater than MaximumPollers")
     defaults = {name: _PROVISIONED_ONLY[name] for name in ("MaximumRetryAttempts", "MaximumRecordAgeInSeconds")}
-    _refuse_giving_up(settings)
     return {**defaults, "BisectBatchOnFunctionError": False, **settings, "ProvisionedPollerConfig": pollers}
 
 
@@ -322,19 +331,5 @@ def _refuse_provisioned_only(names: Sequence[str]) -> None:
         )
 
 
-def _refuse_giving_up(settings: Settings) -> None:
-    for name in ("MaximumRetryAttempts", "MaximumRecordAgeInSeconds", "BisectBatchOnFunctionError"):
-        if settings.get(name, _PROVISIONED_ONLY[name]) != _PROVISIONED_ONLY[name]:
-            raise InvalidParameterValueError(f"The lab retries every batch, whole and for ever: {name} would end that")
-
-
 def _poller_group(settings: Settings) -> str:
     return str(settings.get("ProvisionedPollerConfig", {}).get("PollerGroupName", ""))
-
-
-def _moment(value: Any) -> dt.datetime:
-    if isinstance(value, str):
-        value = dt.datetime.fromisoformat(value)
-    if isinstance(value, dt.datetime):
-        return value if value.tzinfo else value.replace(tzinfo=dt.UTC)
-    return dt.datetime.fromtimestamp(value, dt.UTC)

@@ -6,7 +6,6 @@ HTTP 202. What only a lab can offer (waiting, watching, breaking) comes after `s
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
 import time
 import uuid as uuids
@@ -84,7 +83,7 @@ class EventSourceMappings:
             ResourceNotFoundError: no such function or cluster (404).
             ResourceConflictError: the consumer group is mapped to this event source already (409).
         """
-        settings = settings_of_create(request, now=dt.datetime.now(dt.UTC))
+        settings = settings_of_create(request)
         uuid = str(uuids.uuid4())
         group_id = consumer_group(settings) or uuid
         bootstrap = self._bootstrap(settings)

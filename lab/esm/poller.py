@@ -18,24 +18,26 @@ import queue
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from lab.esm.attempts import attempt
-from lab.esm.batches import Buffers
-from lab.esm.event import encode_record
+from lab.esm.batches import Buffers, Verdict, judge
+from lab.esm.event import encode_event, encode_record
 from lab.esm.mapping_api import InvalidParameterValueError
-from lab.esm.membership import Throughput, client_config, starting_positions
+from lab.functions.invocation import Invocation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from confluent_kafka import Message
 
-    from lab.esm.attempts import MappingParts
-    from lab.esm.batches import BatchPart, Flight, Verdict
-    from lab.esm.event import KafkaRecord
+    from lab.esm.batches import Flight
+    from lab.esm.behaviour import LabBehaviour
+    from lab.esm.event import EncodedRecord, EventSource, KafkaRecord
+    from lab.esm.journal import Journal, PendingFaults
+    from lab.esm.mapping_api import PollingOptions
+    from lab.functions.invocation import Invoker
 
 _TURN_S = 0.1
 """The longest wait for records while nothing else can happen."""
@@ -44,9 +46,46 @@ _WATCHFUL_TURN_S = 0.003
 _FETCH = 500
 _PAUSE_AFTER_ERROR_S = 0.5
 
+_ANSWER_S = 10.0
+"""How long the cluster may take to tell committed offsets and watermarks, before the poller starts afresh."""
+
 
 class PollerCrashedError(Exception):
     """An injected crash, between a function's success and the commit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingParts:
+    """What the pollers of one mapping share."""
+
+    uuid: str
+    bootstrap: str
+    access: Callable[[], dict[str, Any]]
+    """The client's authentication; its secrets are read anew for each session, so that a rotation is noticed."""
+    options: PollingOptions
+    source: EventSource
+    function: Invoker
+    behaviour: LabBehaviour
+    journal: Journal
+    faults: PendingFaults
+
+
+@dataclass(slots=True, kw_only=True)
+class Throughput:
+    """The pace of one poller's new payloads.
+
+    Attributes:
+        bytes_per_second: of their records; 0 for no limit.
+        ready_at: when the next payload may go, on the monotonic clock.
+    """
+
+    bytes_per_second: float
+    ready_at: float = 0.0
+
+    def spend(self, size: int, now: float) -> None:
+        """A payload of this size goes now."""
+        if self.bytes_per_second:
+            self.ready_at = max(now, self.ready_at) + size / self.bytes_per_second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,15 +272,12 @@ class Session:
         if verdict.problem == "OK" and self._wiring.faults.strikes("lose_ack"):
             raise PollerCrashedError("crashed between success and commit")
         self._journal.last_result = verdict.problem
-        flight.resolve(verdict.resolved)
-        flight.repeat(verdict.again)
+        flight.leave(verdict.again)
         self._resolved.update(flight.positions())
         if flight.landed:
             self._buffers.release(ours)
             return
-        if verdict.again:
-            pause_s = self._wiring.behaviour.retry_pause_s(flight.attempts)
-            flight.not_before = time.monotonic() + pause_s
+        flight.not_before = time.monotonic() + self._wiring.behaviour.retry_pause_s(flight.attempts)
         self._waiting.append(flight)
 
     def _commit(self) -> None:
@@ -287,18 +323,16 @@ class Session:
             due = self._buffers.take(now)
             if due is None:
                 return
-            self._throughput.spend(sum(len(record.body) for record in due.pieces[0].records), now)
+            self._throughput.spend(sum(len(record.body) for record in due.records), now)
             self._start(due)
 
     def _start(self, flight: Flight) -> None:
-        piece = flight.pieces.popleft()
-        if not piece.condition:
-            flight.attempts += 1
+        flight.attempts += 1
         self._running.append(flight)
-        threading.Thread(target=self._attempt, args=(flight, piece), daemon=True).start()
+        threading.Thread(target=self._attempt, args=(flight, flight.records), daemon=True).start()
 
-    def _attempt(self, flight: Flight, piece: BatchPart) -> None:
-        self._landings.put((flight, attempt(self._wiring, piece)))
+    def _attempt(self, flight: Flight, records: tuple[EncodedRecord, ...]) -> None:
+        self._landings.put((flight, attempt(self._wiring, flight, records)))
 
     def _steer(self) -> None:
         # A pause has the Kafka client forget what it has fetched ahead: to pause and resume around each payload would
@@ -378,3 +412,107 @@ class Session:
         if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001  same
             self._turned_away = error
         self._journal.note("WARN", "KAFKA_CLIENT", text=error.str())
+
+
+def attempt(wiring: MappingParts, flight: Flight, records: tuple[EncodedRecord, ...]) -> Verdict:
+    """Invoke the function with these records of a flight, or pass them over if they fit into no event. Blocks.
+
+    It touches neither the consumer nor the poller's state: the poller lands the verdict, or ignores it if the
+    partitions are no longer its own. A zombie therefore keeps its thread, and never the poller's.
+    """
+    if flight.condition:
+        problem = f"PROBLEM: {flight.condition}"
+        if wiring.behaviour.oversize == "stand":
+            return Verdict(again=records, problem=problem)
+        wiring.journal.count("Dropped", len(records))
+        first = {"partition": records[0].partition, "firstOffset": records[0].offset}
+        wiring.journal.note("WARN", flight.condition, records=len(records), **first)
+        return Verdict(problem=problem)
+    event = encode_event(wiring.source, records)
+    if wiring.faults.strikes("duplicate_concurrently"):
+        threading.Thread(target=_call, args=(wiring, event, len(records)), daemon=True).start()
+    elif wiring.faults.strikes("duplicate"):
+        _call(wiring, event, len(records))
+    outcome, options = _call(wiring, event, len(records)), wiring.options
+    return judge(records, outcome, partial_response=options.partial_response, topic=options.topic)
+
+
+def _call(wiring: MappingParts, event: bytes, count: int) -> Invocation:
+    wiring.journal.count("Invoked", count)
+    try:
+        invocation = wiring.function.invoke(event)
+    except Exception as exc:  # noqa: BLE001  an invoker that breaks its contract must not stop the mapping
+        invocation = Invocation(status="function_error", payload=repr(exc).encode(), request_id="", duration_ms=0.0)
+    if invocation.status != "success":
+        wiring.journal.count("FailedInvoke", count)
+        wiring.journal.count("InvokeError")
+        error = invocation.payload[:2000].decode(errors="replace")
+        wiring.journal.note("WARN", "INVOKE_FAILED", status=invocation.status, error=error)
+    return invocation
+
+
+def starting_positions(
+    consumer: Consumer, options: PollingOptions, partitions: list[TopicPartition]
+) -> list[TopicPartition]:
+    """Where to read each partition from: its committed offset if there is one, else the starting position.
+
+    Raises:
+        KafkaException: the cluster did not tell in time.
+    """
+    known = consumer.committed(partitions, timeout=_ANSWER_S) if partitions else []
+    for position in known:
+        if position.error is not None:
+            raise KafkaException(position.error)
+    return [TopicPartition(it.topic, it.partition, _start_of(consumer, options, it)) for it in known]
+
+
+def _start_of(consumer: Consumer, options: PollingOptions, committed: TopicPartition) -> int:
+    if committed.offset >= 0:
+        return int(committed.offset)
+    low, high = consumer.get_watermark_offsets(committed, timeout=_ANSWER_S)
+    if options.starting_position == "TRIM_HORIZON":
+        return int(low)
+    if options.starting_position == "AT_TIMESTAMP":
+        moment = TopicPartition(committed.topic, committed.partition, options.starting_timestamp_ms)
+        (found,) = consumer.offsets_for_times([moment], timeout=_ANSWER_S)
+        return int(found.offset) if found.offset >= 0 else int(high)
+    return int(high)
+
+
+def client_config(
+    wiring: MappingParts,
+    *,
+    number: int,
+    on_commit: Callable[[KafkaError | None, Sequence[TopicPartition]], None],
+    error_cb: Callable[[KafkaError], None],
+) -> dict[str, Any]:
+    """The consumer's configuration."""
+    behaviour, options = wiring.behaviour, wiring.options
+    return {
+        **wiring.access(),
+        "bootstrap.servers": wiring.bootstrap,
+        "client.id": f"{wiring.uuid}-{number}",
+        "group.id": options.group_id,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        # Only for a committed offset that the log no longer has; starts without one are computed at assignment.
+        "auto.offset.reset": "latest" if options.starting_position == "LATEST" else "earliest",
+        "isolation.level": behaviour.isolation_level,
+        "check.crcs": True,  # as by Java's consumer
+        "partition.assignment.strategy": behaviour.assignor,
+        "session.timeout.ms": int(behaviour.session_timeout_s * 1000),
+        "max.poll.interval.ms": int(behaviour.max_poll_interval_s * 1000),
+        # A rebalance is noticed at a heartbeat; the lab does not want to wait for the default of 3 s.
+        "heartbeat.interval.ms": min(500, int(behaviour.session_timeout_s * 250)),
+        "topic.metadata.refresh.interval.ms": int(behaviour.metadata_refresh_s * 1000),
+        # The end of a partition is how "drained" is known: control markers have offsets, but are no records.
+        "enable.partition.eof": True,
+        # A killed broker is back within seconds: look for it often.
+        "reconnect.backoff.max.ms": 1000,
+        # The client's own prefetch; its default back-off of 1 s when that is full would stall a backlog.
+        "queued.max.messages.kbytes": 16 * 1024,
+        "fetch.queue.backoff.ms": 10,
+        "enable.metrics.push": False,
+        "on_commit": on_commit,
+        "error_cb": error_cb,
+    }

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from lab.esm.behaviour import LabBehaviour
 from lab.esm.mapping_api import ResourceConflictError, ResourceInUseError, ResourceNotFoundError
 from lab.esm.mappings import EventSourceMappings
-from lab.esm.membership import starting_positions
+from lab.esm.poller import starting_positions
 from lab.functions.invocation import Invocation, Status
 from lab.servers.kafka import KafkaCluster
 from tests.support.lane_stage import ORDERED

@@ -6,16 +6,17 @@ import json
 
 import pytest
 
-from lab.esm.batches import BatchPart, Flight, failed_records, judge
+from lab.esm.batches import Flight, failed_records, judge
 from lab.esm.event import EncodedRecord
-from lab.esm.membership import Throughput, wanted_pollers
+from lab.esm.mapping import wanted_pollers
+from lab.esm.poller import Throughput
 from lab.functions.invocation import Invocation, Status
 
 TOPIC = "orders"
 
 
-def record(partition: int, offset: int, timestamp_ms: int = 0) -> EncodedRecord:
-    return EncodedRecord(partition=partition, offset=offset, timestamp_ms=timestamp_ms, key=None, body=b"{}")
+def record(partition: int, offset: int) -> EncodedRecord:
+    return EncodedRecord(partition=partition, offset=offset, body=b"{}")
 
 
 RECORDS = tuple(record(partition, offset) for partition in (0, 1) for offset in (4, 5, 7))
@@ -61,53 +62,52 @@ def test_an_answer_that_names_anything_unknown_means_the_whole_batch(answer: byt
 def test_only_the_named_records_are_delivered_again() -> None:
     answer = ended(payload=failures(("orders-1", 5)))
 
-    verdict = judge(BatchPart(records=RECORDS), answer, partial_response=True, topic=TOPIC)
+    verdict = judge(RECORDS, answer, partial_response=True, topic=TOPIC)
 
-    assert [(it.partition, it.offset) for it in verdict.again[0].records] == [(1, 5)]
-    assert len(verdict.resolved) == 5
+    assert [(it.partition, it.offset) for it in verdict.again] == [(1, 5)]
+    assert verdict.problem == "PROBLEM: Function returned batch item failures"
 
 
 def test_without_the_setting_a_partial_response_is_plain_success() -> None:
     answer = ended(payload=failures(("orders-1", 5)))
 
-    verdict = judge(BatchPart(records=RECORDS), answer, partial_response=False, topic=TOPIC)
+    verdict = judge(RECORDS, answer, partial_response=False, topic=TOPIC)
 
-    assert verdict.resolved == RECORDS
+    assert (verdict.again, verdict.problem) == ((), "OK")
 
 
 @pytest.mark.parametrize("status", ["function_error", "timeout", "exited", "throttled"])
 def test_every_failure_has_the_whole_batch_delivered_again(status: Status) -> None:
-    verdict = judge(BatchPart(records=RECORDS), ended(status), partial_response=True, topic=TOPIC)
+    verdict = judge(RECORDS, ended(status), partial_response=True, topic=TOPIC)
 
-    assert verdict.resolved == ()
-    assert verdict.again == (BatchPart(records=RECORDS),)
+    assert verdict.again == RECORDS
     assert verdict.problem.startswith("PROBLEM: ")
 
 
 def test_the_committed_position_is_the_lowest_unresolved_offset() -> None:
-    flight = Flight.of(RECORDS)
+    flight = Flight(RECORDS)
 
-    flight.resolve([it for it in RECORDS if (it.partition, it.offset) != (0, 5)])
+    flight.leave([record(0, 5)])
 
     assert flight.positions() == {0: 5, 1: 8}
     assert not flight.landed
-    flight.resolve(RECORDS)
+    flight.leave([])
     assert flight.positions() == {0: 8, 1: 8}
     assert flight.landed
 
 
 def test_a_lost_partition_is_neither_retried_nor_committed() -> None:
-    flight = Flight.of(RECORDS)
+    flight = Flight(RECORDS)
 
     flight.forget([0])
 
     assert flight.positions() == {1: 4}
-    assert [it.partition for it in flight.pieces[0].records] == [1, 1, 1]
-    flight.repeat([BatchPart(records=RECORDS)])
-    assert {it.partition for piece in flight.pieces for it in piece.records} == {1}
+    assert [it.partition for it in flight.records] == [1, 1, 1]
+    flight.leave(RECORDS)
+    assert {it.partition for it in flight.records} == {1}
     flight.forget([1])
     assert flight.landed
-    assert not flight.pieces
+    assert not flight.partitions
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_a_payload_is_due_at_once_when_batch_size_records_are_there() -> None:
     flight = waiting.take(10.0)
 
     assert flight is not None
-    assert [it.offset for it in flight.pieces[0].records] == [0, 1, 2]
+    assert [it.offset for it in flight.records] == [0, 1, 2]
 
 
 def test_six_megabytes_of_json_split_a_backlog_and_truncate_nothing() -> None:
@@ -164,9 +164,9 @@ def test_six_megabytes_of_json_split_a_backlog_and_truncate_nothing() -> None:
     sizes = []
     offsets = []
     while (flight := waiting.take(10.0)) is not None:
-        event = encode_event(source(), flight.pieces[0].records)
+        event = encode_event(source(), flight.records)
         sizes.append(len(event))
-        offsets += [it.offset for it in flight.pieces[0].records]
+        offsets += [it.offset for it in flight.records]
         waiting.release(flight.partitions)
 
     assert all(size <= PAYLOAD_LIMIT for size in sizes)
@@ -186,7 +186,7 @@ def test_the_limit_holds_to_the_byte(spare: int) -> None:
     flight = waiting.take(10.0)
 
     assert flight is not None
-    assert flight.pieces[0].condition == ("" if spare == 0 else PAYLOAD_TOO_LARGE)
+    assert flight.condition == ("" if spare == 0 else PAYLOAD_TOO_LARGE)
 
 
 def test_records_before_and_after_an_oversize_record_are_delivered_around_it() -> None:
@@ -196,8 +196,7 @@ def test_records_before_and_after_an_oversize_record_are_delivered_around_it() -
 
     seen = []
     while (flight := waiting.take(11.0)) is not None:
-        (piece,) = flight.pieces
-        seen.append(([it.offset for it in piece.records], piece.condition))
+        seen.append(([it.offset for it in flight.records], flight.condition))
         waiting.release(flight.partitions)
 
     assert seen == [([0], ""), ([1], PAYLOAD_TOO_LARGE), ([2], "")]

@@ -1,7 +1,7 @@
 """Which mappings the lab accepts: the API's own constraints, and the rules between fields."""
 
-import datetime as dt
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from lab.esm.mapping_api import (
 )
 from lab.esm.mappings import EventSourceMappings
 
-NOW = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 ARN = "arn:aws:kafka:us-east-1:123456789012:cluster/src/abcd1234"
 SELF_MANAGED = {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["localhost:9092"]}}
 PROVISIONED: dict[str, Any] = {"ProvisionedPollerConfig": {"MinimumPollers": 2, "MaximumPollers": 2}}
@@ -79,7 +78,7 @@ def on_failure(destination: str) -> dict[str, Any]:
 )
 def test_a_field_that_breaks_the_apis_model_is_refused_by_name(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ValidationError, match=named) as refusal:
-        settings_of_create(request(**changes), now=NOW)
+        settings_of_create(request(**changes))
 
     assert (refusal.value.status, refusal.value.code) == (400, "ValidationException")
 
@@ -104,7 +103,7 @@ def test_a_field_that_breaks_the_apis_model_is_refused_by_name(changes: dict[str
         ({"StartingPosition": None}, "StartingPosition"),
         ({"StartingPosition": "AT_TIMESTAMP"}, "StartingPositionTimestamp"),
         ({"StartingPositionTimestamp": 1.0}, "StartingPositionTimestamp"),
-        ({"StartingPosition": "AT_TIMESTAMP", "StartingPositionTimestamp": NOW + dt.timedelta(seconds=1)}, "future"),
+        ({"StartingPosition": "AT_TIMESTAMP", "StartingPositionTimestamp": time.time() + 3600}, "future"),
         ({"SelfManagedEventSource": None}, "EventSourceArn"),
         ({"EventSourceArn": ARN}, "not both"),
         ({"SelfManagedEventSource": {}}, "EventSourceArn"),
@@ -113,13 +112,13 @@ def test_a_field_that_breaks_the_apis_model_is_refused_by_name(changes: dict[str
         ({"ProvisionedPollerConfig": {"MaximumPollers": 2_001}}, "MaximumPollers"),
         ({"ProvisionedPollerConfig": {"MinimumPollers": 3, "MaximumPollers": 2}}, "MinimumPollers"),
         ({"FilterCriteria": {"Filters": [{"Pattern": "{}"}]}}, "FilterCriteria"),
-        ({"SelfManagedKafkaEventSourceConfig": {"ConsumptionMode": "Queue"}}, "Queue"),
-        ({"SelfManagedKafkaEventSourceConfig": {"SchemaRegistryConfig": {"SchemaRegistryURI": "x"}}}, "schema"),
+        ({"SelfManagedKafkaEventSourceConfig": {"ConsumptionMode": "Queue"}}, "ConsumptionMode"),
+        ({"SelfManagedKafkaEventSourceConfig": {"SchemaRegistryConfig": {"SchemaRegistryURI": "x"}}}, "SchemaRegistry"),
     ],
 )
 def test_fields_that_do_not_go_together_are_refused(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidParameterValueError, match=named) as refusal:
-        settings_of_create(request(**changes), now=NOW)
+        settings_of_create(request(**changes))
 
     assert (refusal.value.status, refusal.value.code) == (400, "InvalidParameterValueException")
 
@@ -129,27 +128,20 @@ def polling(settings: dict[str, Any]) -> PollingOptions:
 
 
 def test_the_defaults_are_awss() -> None:
-    options = polling(settings_of_create(request(), now=NOW))
+    options = polling(settings_of_create(request()))
 
     assert (options.batch_size, options.window_s, options.pollers) == (100, 0.5, 1)
     assert not options.partial_response
 
 
 def test_a_window_of_zero_is_zero() -> None:
-    assert polling(settings_of_create(request(MaximumBatchingWindowInSeconds=0), now=NOW)).window_s == 0.0
-
-
-def test_timestamps_are_unix_seconds_or_moments() -> None:
-    at = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
-    for moment in (at, at.timestamp(), at.isoformat()):
-        start = {"StartingPosition": "AT_TIMESTAMP", "StartingPositionTimestamp": moment}
-        assert polling(settings_of_create(request(**start), now=NOW)).starting_timestamp_ms == 1795132800000
+    assert polling(settings_of_create(request(MaximumBatchingWindowInSeconds=0))).window_s == 0.0
 
 
 def test_a_managed_cluster_is_addressed_by_its_arn() -> None:
     config = {"AmazonManagedKafkaEventSourceConfig": {"ConsumerGroupId": "mine"}}
 
-    settings = settings_of_create(request(SelfManagedEventSource=None, EventSourceArn=ARN, **config), now=NOW)
+    settings = settings_of_create(request(SelfManagedEventSource=None, EventSourceArn=ARN, **config))
 
     assert consumer_group(settings) == "mine"
 
@@ -165,14 +157,14 @@ def test_a_managed_cluster_is_addressed_by_its_arn() -> None:
     ],
 )
 def test_what_is_set_at_creation_cannot_be_updated(change: dict[str, Any]) -> None:
-    current = settings_of_create(request(SelfManagedKafkaEventSourceConfig={"ConsumerGroupId": "mine"}), now=NOW)
+    current = settings_of_create(request(SelfManagedKafkaEventSourceConfig={"ConsumerGroupId": "mine"}))
 
     with pytest.raises(InvalidParameterValueError, match="creation only"):
         settings_of_update(current, {"UUID": UUID, **change})
 
 
 def test_an_update_keeps_what_it_does_not_name() -> None:
-    current = settings_of_create(request(BatchSize=7), now=NOW)
+    current = settings_of_create(request(BatchSize=7))
 
     updated = settings_of_update(current, {"UUID": UUID, "MaximumBatchingWindowInSeconds": 3})
 
@@ -182,7 +174,7 @@ def test_an_update_keeps_what_it_does_not_name() -> None:
 
 def grouped(pollers: int, name: str = "given") -> dict[str, Any]:
     config = {"MaximumPollers": pollers, "PollerGroupName": name}
-    return settings_of_create(request(ProvisionedPollerConfig=config), now=NOW)
+    return settings_of_create(request(ProvisionedPollerConfig=config))
 
 
 def test_a_poller_group_takes_a_hundred_mappings_and_two_thousand_pollers() -> None:
@@ -201,7 +193,7 @@ def test_mappings_with_an_empty_groups_name_share_nothing() -> None:
 
 
 def test_an_empty_poller_configuration_leaves_provisioned_mode() -> None:
-    current = settings_of_create(request(**PROVISIONED, FunctionResponseTypes=["ReportBatchItemFailures"]), now=NOW)
+    current = settings_of_create(request(**PROVISIONED, FunctionResponseTypes=["ReportBatchItemFailures"]))
 
     with pytest.raises(InvalidParameterValueError, match="functionResponseTypes"):
         settings_of_update(current, {"UUID": UUID, "ProvisionedPollerConfig": {}})
@@ -242,7 +234,6 @@ def given(*kinds: str, arn: str = "", **literal: str) -> dict[str, Any]:
         given("OAUTHBEARER_AUTH", "OAUTHBEARER_SCOPE", "OAUTHBEARER_LOGICAL_CLUSTER", "OAUTHBEARER_IDENTITY_POOL"),
         given("SERVER_ROOT_CA_CERTIFICATE", "VPC_SUBNET", "VPC_SECURITY_GROUP"),
         given("IAM_AUTH"),
-        given("IAM_OAUTHBEARER_AUTH", "OAUTHBEARER_AUDIENCE"),
         given("SASL_SCRAM_512_AUTH", arn=ARN),
         given("CLIENT_CERTIFICATE_TLS_AUTH", arn=ARN),
     ],
@@ -258,13 +249,13 @@ def test_access_that_aws_documents_is_taken(settings: dict[str, Any]) -> None:
         (given("OAUTHBEARER_AUTH", arn=ARN), "OAUTHBEARER_AUTH is not for Amazon MSK"),
         (given("SERVER_ROOT_CA_CERTIFICATE", arn=ARN), "not for Amazon MSK"),
         (given("OAUTHBEARER_SCOPE"), "requires OAUTHBEARER_AUTH"),
-        (given("IAM_OAUTHBEARER_AUTH", "OAUTHBEARER_AUDIENCE", "OAUTHBEARER_SCOPE"), "requires OAUTHBEARER_AUTH"),
-        (given("IAM_OAUTHBEARER_AUTH"), "requires OAUTHBEARER_AUDIENCE"),
+        (given("IAM_OAUTHBEARER_AUTH"), "has no IAM_OAUTHBEARER_AUTH"),
+        (given("OAUTHBEARER_AUTH", "OAUTHBEARER_AUDIENCE"), "has no OAUTHBEARER_AUDIENCE"),
         (given("BASIC_AUTH", "SASL_SCRAM_512_AUTH"), "One authentication at most"),
         (given("BASIC_AUTH", "BASIC_AUTH"), "there twice"),
         (given(IAM_AUTH="secret"), "IAM_AUTH takes no URI"),
         ({"SourceAccessConfigurations": [{"Type": "BASIC_AUTH"}]}, "BASIC_AUTH takes a URI"),
-        (given("VIRTUAL_HOST"), "RabbitMQ"),
+        (given("VIRTUAL_HOST"), "has no VIRTUAL_HOST"),
         (given("VPC_SUBNET"), "given together"),
         (given("VPC_SECURITY_GROUP", "VPC_SECURITY_GROUP"), "given together"),
     ],

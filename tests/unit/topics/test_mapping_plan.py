@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import Counter
 from typing import Any
 
@@ -22,7 +21,6 @@ from mirrorless.topics.mapping_plan import (
 from tests.support.chains import FLOW
 from tests.support.flows import make_flow
 
-NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 ON_DEMAND: Request = {
     "Enabled": True,
     "BatchSize": 100,
@@ -172,7 +170,7 @@ def test_a_mapping_is_brought_into_provisioned_mode_and_out_of_it() -> None:
     assert into["ProvisionedPollerConfig"] == {"MinimumPollers": 1, "MaximumPollers": 2}
     assert into["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     assert out["ProvisionedPollerConfig"] == {}
-    provisioned = settings_of_create({"FunctionName": "f"} | desired("aa", template=PROVISIONED)["aa"], now=NOW)
+    provisioned = settings_of_create({"FunctionName": "f"} | desired("aa", template=PROVISIONED)["aa"])
     assert "ProvisionedPollerConfig" not in settings_of_update(provisioned, {"UUID": "u" * 36, **out})
 
 
@@ -194,7 +192,7 @@ SHARED = pollers(PollerGroupName="mirrorless-pollers-us-east_eu-west")
 
 def listed(requests: dict[str, Request]) -> list[Request]:
     """Mappings as the API lists them after they were created so."""
-    shown = {topic: settings_of_create({"FunctionName": "f"} | each, now=NOW) for topic, each in requests.items()}
+    shown = {topic: settings_of_create({"FunctionName": "f"} | each) for topic, each in requests.items()}
     return [{"UUID": f"uuid-{topic}", "State": "Enabled"} | each for topic, each in shown.items()]
 
 
