@@ -19,8 +19,7 @@ from infra.constructs.annotations import excuse
 from infra.constructs.role_policies import add_policies
 from infra.deployment import ALIAS
 from infra.iam import file_of
-from infra.iam.network import network_of
-from infra.iam.statements import log_rights
+from infra.iam.statements import log_rights, network_of
 from infra.packaging.assets import function_code
 from infra.packaging.bundle import RUNTIME
 

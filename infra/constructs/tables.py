@@ -22,7 +22,7 @@ from constructs import Construct
 
 from infra.constructs.annotations import acknowledge
 from infra.iam import Part
-from infra.iam.tables import rights, tables_role_rights
+from infra.iam.statements import tables_role_rights
 from mirrorless.flow.settings import Tables
 from mirrorless.flow.tables import definitions
 
@@ -78,8 +78,8 @@ def _key(name: str, kind: str = "S") -> dynamodb.Attribute:
 
 
 def trusted(flow: FlowDeployment) -> list[str]:
-    """Who may assume the role: the functions that have the right to, by the path of their roles."""
-    users = [part for part in get_args(Part) if flow.has(part) and flow.tables_role_of(part) and rights(part, flow)]
+    """Who may assume the role: the functions that need it, by the path of their roles."""
+    users = [part for part in get_args(Part) if flow.has(part) and flow.tables_role_of(part)]
     return [flow.place_of(part).iam_arn(f"role{flow.role_path(part)}*") for part in users]
 
 

@@ -1,9 +1,10 @@
-"""IAM rights as plain values, by subject; a role gets the sum of what its part needs.
+"""IAM rights as plain values; a role gets the sum of what its part needs.
 
-    tables    DynamoDB            secrets   Secrets Manager and KMS      kafka    MSK with IAM
-    network   interfaces, MSK's description                              mappings event source mappings
-
-Every module has `rights(part, flow)`, and answers with nothing where the part needs nothing of its subject.
+calls        what each part calls, and of what: the table
+kafka_names  names of topics and groups, as IAM has them
+statements   the rights that are made of the table, and of what AWS does in a part's name
+policies     how rights fit in the policies of a role
+operator, execution_policy: what people and CloudFormation need, printed and never deployed
 """
 
 from __future__ import annotations

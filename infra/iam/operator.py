@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from infra import spark_settings
 from infra.deployment import plan
 from infra.iam import Right
-from infra.iam.secrets import readable
-from infra.iam.tables import counterpart_rights, in_tables
+from infra.iam.statements import counterpart_rights, in_tables, readable
 from mirrorless.config import load
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.submission import parameter_name

@@ -19,8 +19,9 @@ from confluent_kafka.admin import AdminClient
 
 from infra.deployment import FlowDeployment, plan
 from infra.iam import Part, Right
-from infra.iam.kafka import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS, rights
+from infra.iam.calls import BROKER_CONFIGS, IDEMPOTENT_PRODUCER, KIND, NEEDS, POLLERS
 from infra.iam.kafka_names import distinct, prefixes
+from infra.iam.statements import kafka_rights
 from mirrorless.config import load
 from mirrorless.flow.naming import GAPS_GROUP, JOB_GROUP
 from tests.support.assembly import EXAMPLES, REPOSITORY
@@ -89,13 +90,13 @@ def used(module: Path) -> Iterator[str]:
 def test_every_call_of_the_adapters_has_a_row() -> None:
     calls = {call for module in ADAPTERS.glob("kafka/*.py") for call in used(module)}
 
-    assert calls - CALLS.keys() == set()
+    assert calls - NEEDS.keys() == set()
 
 
 def test_every_row_is_a_call_of_the_adapters() -> None:
     calls = {call for module in ADAPTERS.glob("kafka/*.py") for call in used(module)}
 
-    assert CALLS.keys() - calls == {POLLERS}
+    assert NEEDS.keys() - calls == {POLLERS}
 
 
 def test_the_table_has_the_actions_that_iam_has_and_the_resources_they_take() -> None:
@@ -103,8 +104,9 @@ def test_the_table_has_the_actions_that_iam_has_and_the_resources_they_take() ->
     shipped = files("cfnlint.data.AdditionalSpecs").joinpath("Policies.json").read_text()
     actions = json.loads(shipped)["kafka-cluster"]["Actions"]
 
-    for operation in {operation for operations in CALLS.values() for operation in operations}:
-        assert actions[operation.action.lower()]["Resources"] == [operation.kind]
+    assert {action for needed in NEEDS.values() for action in needed} == KIND.keys()
+    for action, kind in KIND.items():
+        assert actions[action.lower()]["Resources"] == [kind]
 
 
 def test_our_consumers_are_called_what_the_rights_say() -> None:
@@ -148,9 +150,11 @@ def test_a_role_may_what_its_function_calls_and_nothing_else(part: Part, flowing
     everything = flowing(**{"emit.offset-syncs.enabled": True}, start="latest", oversize="copy")
     modules = imported(REPOSITORY / "functions" / f"{part}.py")
     calls = {call for module in modules for call in used(module)} | ({POLLERS} if part == "forward" else set())
-    needed = {operation.action for call in calls for operation in CALLS[call]}
+    needed = {action for call in calls for action in NEEDS[call]}
 
-    granted = {action.removeprefix("kafka-cluster:") for right in rights(part, everything) for action in right.actions}
+    granted = {
+        action.removeprefix("kafka-cluster:") for right in kafka_rights(part, everything) for action in right.actions
+    }
 
     assert granted == needed - UNREACHED[part]
 
@@ -180,7 +184,9 @@ REQUIRED = {
 def test_what_an_action_requires_is_granted_on_the_same_cluster(part: Part, cluster: str, flowing: Flowing) -> None:
     granted = {
         action.removeprefix("kafka-cluster:")
-        for right in rights(part, flowing(start="latest", trigger_overrides={"payments": "schedule"}, oversize="copy"))
+        for right in kafka_rights(
+            part, flowing(start="latest", trigger_overrides={"payments": "schedule"}, oversize="copy")
+        )
         if any(cluster in arn for arn in right.resources)
         for action in right.actions
     }
@@ -193,7 +199,7 @@ def test_what_an_action_requires_is_granted_on_the_same_cluster(part: Part, clus
 
 
 def test_the_forwarder_reads_the_flows_topics_and_writes_their_remote_topics(flowing: Flowing) -> None:
-    granted = rights("forward", flowing())
+    granted = kafka_rights("forward", flowing())
 
     assert resources(granted, "WriteData") == {
         f"{TARGET}:topic/{TARGET_PATH}/{topic}"
@@ -212,7 +218,7 @@ def test_gaps_are_read_by_the_forwarder_and_log_ends_copied_by_control_only_wher
     remote = f"{TARGET}:topic/{TARGET_PATH}/us-east.orders"
     for copies in (False, True):
         flow = flowing(groups=["shop"], oversize="copy" if copies else "ledger")
-        forward, control = rights("forward", flow), rights("control", flow)
+        forward, control = kafka_rights("forward", flow), kafka_rights("control", flow)
 
         assert may(forward, "AlterGroup", gaps) is copies
         assert may(control, "WriteData", remote) is copies
@@ -223,12 +229,12 @@ def test_gaps_are_read_by_the_forwarder_and_log_ends_copied_by_control_only_wher
 def test_nothing_more_may_be_read_where_every_topic_is_scheduled(flowing: Flowing) -> None:
     scheduled = flowing(trigger="schedule", oversize="copy")
 
-    assert rights("forward", scheduled) == rights("forward", flowing(trigger="schedule"))
+    assert kafka_rights("forward", scheduled) == kafka_rights("forward", flowing(trigger="schedule"))
     assert "oversize" not in scheduled.flow.function_settings()
 
 
 def test_pollers_join_the_groups_of_this_flows_mappings_only(flowing: Flowing) -> None:
-    granted = rights("forward", flowing())
+    granted = kafka_rights("forward", flowing())
 
     assert {arn for arn in resources(granted, "AlterGroup") if arn.startswith(SOURCE)} == {
         f"{SOURCE}:group/{SOURCE_PATH}/mirrorless.us-east.us-west.*"
@@ -239,7 +245,7 @@ def test_pollers_join_the_groups_of_this_flows_mappings_only(flowing: Flowing) -
 
 
 def test_topics_that_keep_their_names_are_granted_by_these_names(flowing: Flowing) -> None:
-    granted = rights("forward", flowing(replication_policy="identity", heartbeats_replication_enabled=False))
+    granted = kafka_rights("forward", flowing(replication_policy="identity", heartbeats_replication_enabled=False))
 
     assert resources(granted, "WriteData") == {
         f"{TARGET}:topic/{TARGET_PATH}/{name}" for name in ("orders*", "payments")
@@ -251,17 +257,17 @@ def test_nothing_is_written_to_the_source_unless_the_configuration_has_it(flowin
 
     for part in ("forward", "control", "refresh_topics"):
         for action in ("WriteData", "CreateTopic", "AlterTopic", "WriteDataIdempotently"):
-            assert not [arn for arn in resources(rights(part, quiet), action) if arn.startswith(SOURCE)]
+            assert not [arn for arn in resources(kafka_rights(part, quiet), action) if arn.startswith(SOURCE)]
 
 
 def test_group_offsets_are_committed_only_where_they_are_synchronised(flowing: Flowing) -> None:
     still = flowing(sync_group_offsets_reverse_enabled=False, sync_group_offsets_enabled=False)
     moving = flowing(groups=["shop", "billing-.*"])
 
-    assert not may(rights("control", still), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shop")
-    assert may(rights("control", moving), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shop")
-    assert may(rights("control", moving), "AlterGroup", f"{SOURCE}:group/{SOURCE_PATH}/billing-eu")
-    assert not may(rights("control", moving), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shopping")
+    assert not may(kafka_rights("control", still), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shop")
+    assert may(kafka_rights("control", moving), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shop")
+    assert may(kafka_rights("control", moving), "AlterGroup", f"{SOURCE}:group/{SOURCE_PATH}/billing-eu")
+    assert not may(kafka_rights("control", moving), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shopping")
 
 
 def test_who_carries_groups_between_the_same_names_reads_the_targets_log_as_the_sources(flowing: Flowing) -> None:
@@ -269,13 +275,13 @@ def test_who_carries_groups_between_the_same_names_reads_the_targets_log_as_the_
     pair = replace(alone, flow=replace(alone.flow, origins=("us-east", "us-west"), has_counterpart=True))
     reader = f"{TARGET}:group/{TARGET_PATH}/{GAPS_GROUP}"
 
-    assert not may(rights("control", alone), "DescribeGroup", reader)
-    assert may(rights("control", pair), "DescribeGroup", reader)
-    assert may(rights("control", pair), "ReadData", f"{TARGET}:topic/{TARGET_PATH}/payments")
+    assert not may(kafka_rights("control", alone), "DescribeGroup", reader)
+    assert may(kafka_rights("control", pair), "DescribeGroup", reader)
+    assert may(kafka_rights("control", pair), "ReadData", f"{TARGET}:topic/{TARGET_PATH}/payments")
 
 
 def test_internal_topics_are_named_one_by_one(flowing: Flowing) -> None:
-    granted = rights("control", flowing(**{"emit.offset-syncs.enabled": True}))
+    granted = kafka_rights("control", flowing(**{"emit.offset-syncs.enabled": True}))
 
     assert resources(granted, "CreateTopic") == {
         f"{TARGET}:topic/{TARGET_PATH}/heartbeats",
@@ -289,27 +295,27 @@ def test_internal_topics_are_named_one_by_one(flowing: Flowing) -> None:
 def test_configs_of_remote_topics_are_altered_only_where_they_are_synchronised(flowing: Flowing) -> None:
     action = "AlterTopicDynamicConfiguration"
 
-    granted = rights("refresh_topics", flowing())
+    granted = kafka_rights("refresh_topics", flowing())
 
     assert may(granted, action, f"{TARGET}:topic/{TARGET_PATH}/us-east.payments")
     assert not may(granted, action, f"{SOURCE}:topic/{SOURCE_PATH}/payments")
-    assert resources(rights("refresh_topics", flowing(sync_topic_configs_enabled=False)), action) == set()
+    assert resources(kafka_rights("refresh_topics", flowing(sync_topic_configs_enabled=False)), action) == set()
 
 
 def test_acls_are_altered_on_the_target_alone_and_only_where_they_are_synchronised(flowing: Flowing) -> None:
-    assert resources(rights("refresh_topics", flowing()), "AlterCluster") == {f"{TARGET}:cluster/{TARGET_PATH}"}
-    assert resources(rights("refresh_topics", flowing(sync_topic_acls_enabled=False)), "AlterCluster") == set()
+    assert resources(kafka_rights("refresh_topics", flowing()), "AlterCluster") == {f"{TARGET}:cluster/{TARGET_PATH}"}
+    assert resources(kafka_rights("refresh_topics", flowing(sync_topic_acls_enabled=False)), "AlterCluster") == set()
 
 
 def test_a_flow_without_transactions_may_still_settle_what_an_earlier_one_left(flowing: Flowing) -> None:
-    granted = rights("forward", flowing(delivery="at_least_once"))
+    granted = kafka_rights("forward", flowing(delivery="at_least_once"))
 
     assert may(granted, "AlterTransactionalId", f"{TARGET}:transactional-id/{TARGET_PATH}/mirrorless.us-east.us-west.1")
     assert resources(granted, "WriteDataIdempotently") == {f"{TARGET}:cluster/{TARGET_PATH}"}
 
 
 def test_jobs_leave_heartbeats_alone_and_set_orphans_aside(flowing: Flowing) -> None:
-    granted = rights("jobs", flowing())
+    granted = kafka_rights("jobs", flowing())
 
     assert not may(granted, "WriteData", f"{SOURCE}:topic/{SOURCE_PATH}/heartbeats")
     assert may(granted, "CreateTopic", f"{SOURCE}:topic/{SOURCE_PATH}/payments.orphans")
@@ -317,7 +323,7 @@ def test_jobs_leave_heartbeats_alone_and_set_orphans_aside(flowing: Flowing) -> 
 
 
 def test_jobs_that_bring_nothing_back_do_not_write_to_the_source(flowing: Flowing) -> None:
-    granted = rights("jobs", flowing(reconcile_enabled=False))
+    granted = kafka_rights("jobs", flowing(reconcile_enabled=False))
 
     writing = {"WriteData", "CreateTopic", "AlterTopic", "AlterTransactionalId", "WriteDataIdempotently"}
     assert not {arn for action in writing for arn in resources(granted, action) if arn.startswith(SOURCE)}
@@ -326,7 +332,7 @@ def test_jobs_that_bring_nothing_back_do_not_write_to_the_source(flowing: Flowin
 
 
 def test_jobs_bring_back_by_the_flow_turned_around(flowing: Flowing) -> None:
-    granted = rights("jobs", flowing())
+    granted = kafka_rights("jobs", flowing())
 
     for cluster in (f"{SOURCE}:transactional-id/{SOURCE_PATH}", f"{TARGET}:transactional-id/{TARGET_PATH}"):
         for flow in ("us-east.us-west", "us-west.us-east"):
@@ -335,7 +341,7 @@ def test_jobs_bring_back_by_the_flow_turned_around(flowing: Flowing) -> None:
 
 
 def test_jobs_read_by_consumers_of_their_own(flowing: Flowing) -> None:
-    granted = rights("jobs", flowing())
+    granted = kafka_rights("jobs", flowing())
 
     for cluster, path in ((SOURCE, SOURCE_PATH), (TARGET, TARGET_PATH)):
         assert may(granted, "AlterGroup", f"{cluster}:group/{path}/{JOB_GROUP}")
@@ -349,7 +355,7 @@ def test_a_cluster_with_a_secret_needs_no_right_of_this_kind(flowing: Flowing) -
     proof = {"type": "scram", "secret": "AmazonMSK_x", "secret.kms.key.arn": key}
     scram = {"authentication": proof, "bootstrap.servers": ["b-1.uswest.example.com:9096"]}
 
-    granted = rights("forward", flowing(us_west=scram))
+    granted = kafka_rights("forward", flowing(us_west=scram))
 
     assert granted
     assert not [arn for right in granted for arn in right.resources if arn.startswith(TARGET)]
@@ -361,7 +367,7 @@ def test_a_vpc_connection_stands_for_the_cluster_that_it_leads_to(flowing: Flowi
     )
 
     connected = {"msk.cluster.arn": connection, "bootstrap.servers": ["b-1.uswest.example.com:14001"]}
-    granted = rights("forward", flowing(us_west=connected))
+    granted = kafka_rights("forward", flowing(us_west=connected))
 
     assert "arn:aws:kafka:us-west-2:999988887777:cluster/vault/*" in resources(granted, "Connect")
     assert "arn:aws:kafka:us-west-2:999988887777:topic/vault/*/us-east.payments" in resources(granted, "WriteData")
@@ -370,7 +376,7 @@ def test_a_vpc_connection_stands_for_the_cluster_that_it_leads_to(flowing: Flowi
 def test_a_cluster_without_an_arn_is_granted_by_topic_all_the_same(flowing: Flowing) -> None:
     nameless = {"msk.cluster.arn": None, "region": "us-west-2", "account": "111122223333"}
 
-    granted = rights("forward", flowing(us_west=nameless))
+    granted = kafka_rights("forward", flowing(us_west=nameless))
 
     assert f"{TARGET}:topic/*/*/us-east.payments" in resources(granted, "WriteData")
     assert f"{TARGET}:cluster/*/*" in resources(granted, "Connect")
@@ -379,7 +385,7 @@ def test_a_cluster_without_an_arn_is_granted_by_topic_all_the_same(flowing: Flow
 def test_a_serverless_cluster_gets_only_the_actions_that_it_has(flowing: Flowing) -> None:
     serverless = {"msk.cluster.arn": f"{TARGET}:cluster/us-west/0b5c7e5a-9a0e-4f0c-8d4e-5c6f2f3f7a10-s1"}
 
-    granted = rights("refresh_topics", flowing(us_west=serverless))
+    granted = kafka_rights("refresh_topics", flowing(us_west=serverless))
 
     assert resources(granted, "AlterCluster") == set()
     assert any("-s1" in arn for arn in resources(granted, "CreateTopic"))
@@ -390,7 +396,7 @@ def test_a_right_with_a_wildcard_says_why(part: Part, flowing: Flowing) -> None:
     nameless = {"msk.cluster.arn": None, "region": "us-west-2", "account": "111122223333"}
 
     for flow in (flowing(), flowing(us_west=nameless)):
-        for right in rights(part, flow):
+        for right in kafka_rights(part, flow):
             assert right.reason or not any("*" in arn for arn in right.resources)
 
 
@@ -403,7 +409,7 @@ def test_two_hundred_unlike_topics_are_granted_one_by_one(part: Part, flowing: F
     few = flowing(heartbeats_replication_enabled=False, groups=["app"])
     settings = few.flow.settings.model_copy(update={"topics": UNLIKE})
 
-    granted = rights(part, replace(few, flow=replace(few.flow, settings=settings)))
+    granted = kafka_rights(part, replace(few, flow=replace(few.flow, settings=settings)))
 
     for topic in UNLIKE:
         assert may(granted, "DescribeTopic", f"{TARGET}:topic/{TARGET_PATH}/us-east.{topic}")
@@ -414,7 +420,9 @@ def test_two_hundred_unlike_topics_are_granted_one_by_one(part: Part, flowing: F
 def test_a_beginning_that_the_configuration_writes_stands_for_its_topics_and_no_others(
     part: Part, flowing: Flowing
 ) -> None:
-    granted = rights(part, flowing(topics=["orders-eu", "orders-us", "payments"], topics_rights_prefixes=["orders-"]))
+    granted = kafka_rights(
+        part, flowing(topics=["orders-eu", "orders-us", "payments"], topics_rights_prefixes=["orders-"])
+    )
 
     assert f"{TARGET}:topic/{TARGET_PATH}/us-east.orders-*" in resources(granted, "DescribeTopic")
     assert not [arn for right in granted for arn in right.resources if "orders-eu" in arn]

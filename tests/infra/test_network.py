@@ -13,7 +13,8 @@ from infra.app import build
 from infra.constructs.endpoints import HTTPS, VpcEndpoints, endpoint_policy, vpc_endpoints
 from infra.deployment import plan
 from infra.examples import two_regions
-from infra.iam import Right, network
+from infra.iam import Right
+from infra.iam.statements import network_of, network_rights
 from infra.synth import lint
 from mirrorless.config import InvalidConfiguration, load
 from mirrorless.config.broker_ports import CONNECTION_PORTS, PortRange, polled_ports, ports_of
@@ -32,7 +33,7 @@ def by_action(rights: list[Right]) -> dict[str, tuple[str, ...]]:
 def test_pollers_of_a_self_managed_source_make_interfaces_where_the_flow_says_and_nowhere_else() -> None:
     (flow,) = flows("self-managed-to-msk")
 
-    granted = by_action(network.rights("forward", flow))
+    granted = by_action(network_rights("forward", flow))
 
     assert set(granted["ec2:CreateNetworkInterface"]) == {
         "arn:aws:ec2:eu-west-1:111122223333:subnet/subnet-0a700000000000000",
@@ -46,7 +47,7 @@ def test_pollers_of_a_self_managed_source_make_interfaces_where_the_flow_says_an
 def test_pollers_of_msk_look_up_their_own_cluster_only() -> None:
     (flow,) = flows("cross-account")
 
-    granted = by_action(network.rights("forward", flow))
+    granted = by_action(network_rights("forward", flow))
 
     for action in ("kafka:DescribeCluster", "kafka:DescribeClusterV2", "kafka:ListScramSecrets"):
         assert granted[action] == (flow.flow.source.msk_arn,)
@@ -68,7 +69,7 @@ def test_a_vpc_connection_is_looked_up_with_the_cluster_it_stands_for(tmp_path: 
     )
     flow = plan(load(config)).flows[0]
 
-    granted = by_action(network.rights("forward", flow))
+    granted = by_action(network_rights("forward", flow))
 
     assert granted["kafka:DescribeVpcConnection"] == (arn,)
     assert granted["kafka:DescribeClusterV2"] == ("arn:aws:kafka:us-east-1:*:cluster/theirs/*",)
@@ -78,15 +79,15 @@ def test_a_vpc_connection_is_looked_up_with_the_cluster_it_stands_for(tmp_path: 
 def test_a_function_without_a_network_makes_no_interfaces(tmp_path: Path) -> None:
     flow = plan(load(without_networks(tmp_path, "active-active"))).flows[0]
 
-    assert network.rights("refresh_topics", flow) == []
+    assert network_rights("refresh_topics", flow) == []
 
 
 def test_what_removes_mappings_is_in_no_network_and_makes_no_interfaces() -> None:
     """It answers to CloudFormation over the internet; in a closed network a deletion would hang for an hour."""
     (flow,) = flows("active-passive")
 
-    assert network.network_of("remove_mappings", flow) is None
-    assert network.rights("remove_mappings", flow) == []
+    assert network_of("remove_mappings", flow) is None
+    assert network_rights("remove_mappings", flow) == []
 
 
 def test_flows_of_one_vpc_share_its_endpoints() -> None:

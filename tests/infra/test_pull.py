@@ -14,8 +14,15 @@ from infra.constructs.schedules import pull_starts
 from infra.constructs.tables import trusted
 from infra.deployment import FlowDeployment
 from infra.guard.templates import Resource
-from infra.iam import kafka, network, secrets, tables
 from infra.iam.kafka_names import scheduled_topics
+from infra.iam.statements import (
+    kafka_rights,
+    network_of,
+    network_rights,
+    secret_rights,
+    table_rights,
+    tables_role_rights,
+)
 from infra.stacks.function_stack import PullStack
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS
@@ -134,7 +141,7 @@ def test_with_the_target_it_needs_no_role_to_its_tables_and_the_others_do() -> N
     assert flow.pull == flow.state
     assert "tables_role" not in flow.flow.pull_settings(0)["control"]["flow"]
     assert flow.flow.control_settings("")["flow"]["tables_role"] == flow.flow.tables_role
-    assert not [each for each in tables.rights("pull", flow) if "sts:AssumeRole" in each.actions]
+    assert not [each for each in table_rights("pull", flow) if "sts:AssumeRole" in each.actions]
     assert not [arn for arn in trusted(flow) if "/pull/" in arn]
     assert len(trusted(flow)) == 4
 
@@ -146,9 +153,9 @@ def test_with_the_source_it_reaches_the_tables_by_their_role_though_the_others_n
     role = flow.flow.pull_settings(0)["control"]["flow"]["tables_role"]
     assert role == flow.state.iam_arn(f"role/{flow.flow.resource_name('tables')}")
     assert "tables_role" not in flow.flow.function_settings()
-    assert [each.resources for each in tables.rights("pull", flow)] == [(role,)]
+    assert [each.resources for each in table_rights("pull", flow)] == [(role,)]
     assert trusted(flow) == ["arn:aws:iam::111122223333:role/mirrorless/a_b/pull/*"]
-    actions = {action for right in tables.tables_role_rights(flow) for action in right.actions}
+    actions = {action for right in tables_role_rights(flow) for action in right.actions}
     assert "dynamodb:PutItem" in actions, "those of pull"
     assert "dynamodb:GetItem" not in actions, "not those of control"
 
@@ -158,12 +165,12 @@ def test_its_network_and_its_secrets_are_those_of_the_place_where_it_runs() -> N
     flow = planned(SCHEDULED | {"schedule": {"run.in": "source"}}, source=scram)
 
     granted = {
-        arn for right in (*network.rights("pull", flow), *secrets.rights("pull", flow)) for arn in right.resources
+        arn for right in (*network_rights("pull", flow), *secret_rights("pull", flow)) for arn in right.resources
     }
 
     assert "arn:aws:ec2:us-east-1:111122223333:subnet/subnet-0a100000000000000" in granted
     assert "arn:aws:secretsmanager:us-east-1:111122223333:secret:proof-??????" in granted
-    assert network.network_of("pull", planned(SCHEDULED, source=scram)) is None, "the target has none"
+    assert network_of("pull", planned(SCHEDULED, source=scram)) is None, "the target has none"
 
 
 VPC = {
@@ -241,7 +248,7 @@ def test_only_topics_that_may_be_scheduled_are_read_and_written(
     read, written = (
         {
             arn.rpartition("/")[2]
-            for right in kafka.rights("pull", deployed)
+            for right in kafka_rights("pull", deployed)
             if f"kafka-cluster:{action}" in right.actions
             for arn in right.resources
             if f":{region}:" in arn
@@ -258,7 +265,7 @@ def test_positions_are_committed_only_for_the_groups_of_these_topics() -> None:
 
     groups = {
         arn.rpartition("/")[2]
-        for right in kafka.rights("pull", deployed)
+        for right in kafka_rights("pull", deployed)
         if "kafka-cluster:AlterGroup" in right.actions
         for arn in right.resources
         if ":us-east-1:" in arn
@@ -277,7 +284,7 @@ def test_the_refresh_may_set_the_groups_of_topics_that_change_back(flow: dict[st
     def groups(deployed: FlowDeployment) -> set[str]:
         return {
             arn.rpartition("/")[2]
-            for right in kafka.rights("refresh_topics", deployed)
+            for right in kafka_rights("refresh_topics", deployed)
             if "kafka-cluster:AlterGroup" in right.actions
             for arn in right.resources
         }
@@ -288,7 +295,7 @@ def test_the_refresh_may_set_the_groups_of_topics_that_change_back(flow: dict[st
 
 def test_the_refresh_may_set_the_groups_of_mappings_whose_source_may_get_other_addresses() -> None:
     def groups(deployed: FlowDeployment) -> set[str]:
-        granted = kafka.rights("refresh_topics", deployed)
+        granted = kafka_rights("refresh_topics", deployed)
         return {arn for right in granted if "kafka-cluster:AlterGroup" in right.actions for arn in right.resources}
 
     assert len(groups(planned({}))) == 1

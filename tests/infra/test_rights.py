@@ -18,8 +18,9 @@ from typing import Any, get_args
 import pytest
 
 from infra.deployment import ALIAS, FlowDeployment, Location, plan
-from infra.iam import Part, execution_policy, file_of, operator, secrets, tables
+from infra.iam import Part, execution_policy, file_of, operator
 from infra.iam.policies import MANAGED
+from infra.iam.statements import readable, secret_rights, table_rights
 from lab.esm.api_model import violations
 from mirrorless.config import load
 from mirrorless.config.cluster import Mtls, Scram
@@ -379,7 +380,7 @@ flows:
 def test_a_job_in_another_region_reads_the_copy_of_the_secret_there(key: str, expected: dict[str, list[str]]) -> None:
     (flow,) = plan(load(BETWEEN_REGIONS.format(key=key))).flows
 
-    granted = {action: list(right.resources) for right in secrets.rights("jobs", flow) for action in right.actions}
+    granted = {action: list(right.resources) for right in secret_rights("jobs", flow) for action in right.actions}
 
     copy = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:proof-??????"
     assert granted == {"secretsmanager:GetSecretValue": [copy], **expected}
@@ -389,7 +390,7 @@ def test_a_job_in_another_account_decrypts_the_secret_there_by_the_key_of_that_a
     (flow,) = assembled("cross-account").deployment.flows
 
     def owners(part: Part) -> set[str]:
-        keys = [right for right in secrets.rights(part, flow) if "kms:Decrypt" in right.actions]
+        keys = [right for right in secret_rights(part, flow) if "kms:Decrypt" in right.actions]
         return {arn.split(":")[4] for right in keys for arn in right.resources}
 
     assert owners("forward") == {"111122223333"}
@@ -401,7 +402,7 @@ def test_a_replica_of_anothers_key_opens_no_secret(tmp_path: Path) -> None:
     changed = ("us-east-1:111122223333:key/1f2e3d4c", "us-east-1:111122223333:key/mrk-1f2e3d4c")
     (flow,) = plan(load(written(tmp_path, "cross-account", changed))).flows
 
-    keys = {arn for right in secrets.rights("jobs", flow) if "kms:Decrypt" in right.actions for arn in right.resources}
+    keys = {arn for right in secret_rights("jobs", flow) if "kms:Decrypt" in right.actions for arn in right.resources}
 
     assert {arn.split(":")[4] for arn in keys} == {"444455556666"}
 
@@ -423,7 +424,7 @@ def test_what_proves_a_client_may_be_read_and_so_may_the_authority(
     (flow,) = plan(load(written(tmp_path, "self-managed-to-msk", (written_there, authentication)))).flows
 
     for part in ("forward", "control", "jobs"):
-        granted = [arn for right in secrets.rights(part, flow) for arn in right.resources]
+        granted = [arn for right in secret_rights(part, flow) for arn in right.resources]
         assert granted == [f"arn:aws:secretsmanager:eu-west-1:111122223333:secret:{name}-??????" for name in read]
 
 
@@ -434,7 +435,7 @@ def test_who_reads_a_secret_of_msk_may_decrypt_it_there(example: str) -> None:
         proofs = (flow.flow.source.authentication, flow.flow.target.authentication)
         owners = {key.split(":")[4] for proof in proofs if isinstance(proof, Scram) for key in proof.secret_kms_key_arn}
         parts = [part for part in get_args(Part) if flow.has(part)]
-        granted = [*(secrets.rights(part, flow) for part in parts), secrets.readable(flow, flow.state)]
+        granted = [*(secret_rights(part, flow) for part in parts), readable(flow, flow.state)]
         for rights in granted:
             secret = tuple(f"{owner}:secret:AmazonMSK_" for owner in owners)
             read = {arn for right in rights for arn in right.resources if any(each in arn for each in secret)}
@@ -538,12 +539,12 @@ def test_who_carries_groups_between_the_same_names_reads_the_map_of_the_other_fl
     one, other = plan(load(config)).flows
     theirs = other.table_arns()
 
-    granted = [right for right in tables.rights(part, one) if set(right.resources) & set(theirs.values())]
+    granted = [right for right in table_rights(part, one) if set(right.resources) & set(theirs.values())]
 
     assert [(right.actions, right.resources) for right in granted] == [
         (("dynamodb:Query", "dynamodb:BatchGetItem"), (theirs["offset_map"],))
     ]
-    assert [right for right in tables.rights("forward", one) if set(right.resources) & set(theirs.values())] == []
+    assert [right for right in table_rights("forward", one) if set(right.resources) & set(theirs.values())] == []
 
 
 def test_every_resource_type_of_every_example_says_what_it_calls(assembled: Callable[[str], Assembly]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from infra.constructs.endpoints import vpc_endpoints
-from infra.iam import network, tables
+from infra.iam.statements import network_of, network_rights, table_rights
 from infra.schedule_inputs import schedule_input
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.cost.replication import standby
@@ -60,12 +60,12 @@ def test_the_standby_reaches_its_tables_and_its_targets_network_and_nothing_at_h
     flow = planned(AT_SOURCE, target={"vpc": VPC})
 
     granted = {
-        arn for right in (*tables.rights("standby", flow), *network.rights("standby", flow)) for arn in right.resources
+        arn for right in (*table_rights("standby", flow), *network_rights("standby", flow)) for arn in right.resources
     }
 
     assert {arn.split(":")[3] for arn in granted if arn.startswith("arn:")} == {"eu-west-1"}
     assert any("table/mirrorless-control-a_b" in arn for arn in granted)
-    assert network.network_of("standby", flow) == flow.flow.target.vpc
+    assert network_of("standby", flow) == flow.flow.target.vpc
 
 
 @pytest.mark.parametrize(
