@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from mirrorless.chain.lane import FlowName
 from mirrorless.ports.stores import StateStore
+from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.functions import is_overdue, shard_task, task_intervals
 from mirrorless.scheduled.runner import MINUTE, TaskReport
 from mirrorless.scheduled.settings import ControlSettings
@@ -17,7 +18,7 @@ from mirrorless.scheduled.settings import ControlSettings
 if TYPE_CHECKING:
     from mirrorless.config import Flow
 
-URGENT = ("stuck-partitions", "lanes-foreign", "topics-rewriting")
+URGENT: Final[tuple[Count, ...]] = ("stuck-partitions", "lanes-foreign", "topics-rewriting")
 """Figures of tasks whose troubles need the operator: target partitions with a transaction that does not end, lanes to
 whose remote partitions another producer writes, remote topics that replace the times of records."""
 

@@ -40,6 +40,7 @@ from mirrorless.pull.log import PulledLog
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.run import PullRun
 from mirrorless.pull.shards import ShardLease
+from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.functions import shard_task
 from mirrorless.scheduled.runner import TROUBLES, TaskReport
 from mirrorless.scheduled.settings import PullSettings, pull_settings
@@ -154,7 +155,7 @@ class PullWiring:
     def note(self, report: PullReport, began: int) -> None:
         """Write the shard's report, for `mirrorless status` and as metrics."""
         flow, task, now = self.settings.control.name, shard_task(self.settings.shard), now_ms()
-        figures = {
+        figures: dict[Count, int] = {
             "pull-records": report.records,
             "pull-bytes": report.bytes,
             "pull-bytes-passed": report.passed_bytes,
@@ -164,7 +165,9 @@ class PullWiring:
             "pull-lanes": report.lanes,
         }
         troubles = tuple(report.troubles[:TROUBLES])
-        done = TaskReport(task=task, at=now, ms=now - began, ok_at=now, troubles=troubles, figures=figures)
+        done = TaskReport(
+            task=task, at=now, ms=now - began, ok_at=now, troubles=troubles, figures=dict(figures.items())
+        )
         self.documents.write(flow, {f"task/{task}": msgspec.json.encode(done)})
         emit_report(flow, done)
 

@@ -23,6 +23,7 @@ from mirrorless.clock import now_ms
 from mirrorless.cost.assumptions import Assumptions
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.kafka import OffsetAndMetadata
+from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.functions import CONTROL
 from mirrorless.scheduled.runner import LEASE_MS, RENEW_AFTER_MS, RoundReport
 from mirrorless.scheduled.settings import ControlSettings
@@ -47,7 +48,7 @@ class Took:
     seconds: float
     cpu_seconds: float
     resident_mb: int
-    figures: dict[str, int]
+    figures: dict[Count, int]
     troubles: list[str]
 
 

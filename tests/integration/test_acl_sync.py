@@ -26,6 +26,7 @@ from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.flow.naming import flow_prefix, transactional_id
 from mirrorless.flow.settings import ClusterSettings, Tables
 from mirrorless.groups.checkpoints import GroupCheckpoints
+from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acl_sync import AclSync
@@ -140,7 +141,7 @@ def stage(guarded: tuple[KafkaCluster, KafkaCluster]) -> Iterator[Stage]:
         assert not stage.seen(cluster, lambda found: not found)
 
 
-def _figures(stage: Stage) -> dict[str, int]:
+def _figures(stage: Stage) -> dict[Count, int]:
     """A round's figures; none where it failed."""
     try:
         return stage.round().figures

@@ -25,9 +25,10 @@ from mirrorless.lanes.check_state import RECENT_MS, UNKNOWN, LaneNotes
 from mirrorless.lanes.gaps import UNREAD, GapRange, Look
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.stores import LaneStates
+from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.runner import RoundReport
 
-FIGURE: Final = "lanes-foreign"
+FIGURE: Final[Count] = "lanes-foreign"
 """Lanes with a foreign record that was seen lately."""
 
 LOOK_AGAIN_MS: Final = RECENT_MS // 2

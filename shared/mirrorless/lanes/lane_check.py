@@ -40,6 +40,7 @@ from mirrorless.ports.kafka import LogEnds, Target, TopicPartition
 from mirrorless.ports.stores import Chains, LaneStates, StateStore
 from mirrorless.protocol.log_parting import parted_stop
 from mirrorless.protocol.recovery import settle_doubt, unsettled_stop
+from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.runner import RoundReport
 
 COORDINATOR_MS: Final = 10_000
@@ -61,7 +62,7 @@ LOGS: Final = 1_000
 RENEWALS: Final = 500
 """Heads that a round reads to renew them, at most; each is one read."""
 
-FIGURES: Final = (
+FIGURES: Final[tuple[Count, ...]] = (
     "lanes-checked",
     "lanes-waiting",
     "doubts-settled",

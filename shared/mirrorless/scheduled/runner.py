@@ -20,6 +20,7 @@ from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
 from mirrorless.errors import LeaseLost, MirrorlessError
 from mirrorless.ports.stores import StateStore
+from mirrorless.scheduled.counts import Count
 
 LONGEST_MS: Final = 20 * 60_000
 """More than Lambda lets a run last. A lease that ends later has a holder whose clock is ahead: were that run killed, it
@@ -105,8 +106,8 @@ NEAR_SECONDS: Final = 2.0
 class RoundReport:
     """The findings of a round, for the operator and for alarms. The task fills it in."""
 
-    figures: dict[str, int] = field(default_factory=dict)
-    """Counts by metric name, such as `checkpoints-emitted`."""
+    figures: dict[Count, int] = field(default_factory=dict)
+    """Counts by name."""
     troubles: list[str] = field(default_factory=list)
     """Problems for the operator, one sentence each, with its location."""
     moved: bool = False
@@ -152,6 +153,7 @@ class TaskReport(msgspec.Struct, frozen=True):
     """The error of the round; empty for none."""
     troubles: tuple[str, ...] = ()
     figures: dict[str, int] = {}
+    """Those of `RoundReport`, by names of whichever version wrote it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -270,7 +272,7 @@ class TaskRunner:
             rests_until=began + int(report.rest_seconds * 1000),
             error=error,
             troubles=tuple(report.troubles),
-            figures=report.figures,
+            figures=dict(report.figures.items()),
         )
         self._reports[task.name] = result
         begins = ended < result.first_at + int(MINUTE * 1000)

@@ -19,6 +19,7 @@ from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.ports.stores import StateStore
+from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import Discovery, some
@@ -120,6 +121,13 @@ def _digest(request: dict[str, Any]) -> str:
 NEAR_SECONDS: Final = 5.0
 """Reserved of the deadline: no further change is started."""
 
+DONE: Final[Mapping[str, Count]] = {
+    "created": "mappings-created",
+    "updated": "mappings-updated",
+    "deleted": "mappings-deleted",
+}
+"""The figure of each kind of change."""
+
 MOVED_AT_ONCE: Final = 20
 """Mappings that are made anew at a time where the source has other addresses: their topics stand still for minutes."""
 
@@ -208,7 +216,7 @@ class MappingSync:
             report.troubles.append(
                 f"disabled mappings: {some(plan.disabled)}: nothing is replicated until they are enabled again"
             )
-        report.figures |= {f"mappings-{what}": count for what, count in done.items()}
+        report.figures |= done
         report.figures["mappings-pending"] = pending + len(plan.busy)
 
     def _watch(
@@ -291,9 +299,11 @@ class MappingSync:
             self.refusals.add(topic, request, exc.what)
             raise
 
-    def _carry_out(self, changes: list[Change], report: RoundReport, deadline: Deadline) -> tuple[dict[str, int], int]:
+    def _carry_out(
+        self, changes: list[Change], report: RoundReport, deadline: Deadline
+    ) -> tuple[dict[Count, int], int]:
         """Make the changes. Returns how many of each kind were made, and how many are left."""
-        done = dict.fromkeys(("created", "updated", "deleted"), 0)
+        done: dict[Count, int] = dict.fromkeys(DONE.values(), 0)
         report.figures["mappings-refused"] = 0
         pending = 0
         for number, (what, topic, act) in enumerate(changes):
@@ -308,7 +318,7 @@ class MappingSync:
                     # What Lambda or the source did not do for this one, it will hardly do for the rest.
                     return done, pending + len(changes) - number
                 continue
-            done[what] += outcome == "done"
+            done[DONE[what]] += outcome == "done"
             pending += outcome == "busy"
         return done, pending
 

@@ -20,6 +20,7 @@ from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import Ama
 from mirrorless.chain.lane import FlowName
 from mirrorless.flow.naming import NAMESPACE, NAMESPACE_VARIABLE
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
+from mirrorless.scheduled.counts import WATCHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -137,29 +138,6 @@ def _of_flow(topic: str, figures: Mapping[str, int]) -> dict[str, int]:
         found["heartbeats-arrived"] = arrived
     return found
 
-
-WATCHED: Final = frozenset(
-    {
-        "task-errors",
-        "task-troubles",
-        "heartbeats-emitted",
-        "groups-not-ready",
-        "groups-need-operator",
-        "reread-records-max",
-        "doubts-open",
-        "stuck-partitions",
-        "gaps-waiting",
-        "offsets-lost",
-        "lanes-stopped",
-        "lanes-foreign",
-        "mappings-refused",
-        "mappings-not-polling",
-        "topics-scheduled",
-        "topics-returning",
-    }
-)
-"""Figures that become metrics where they are not zero, each paid for by the hour; the others stand in the same line,
-for Logs Insights."""
 
 _emitted: dict[tuple[FlowName, str], tuple[str, tuple[str, ...]]] = {}
 """What each task had to say last: a trouble that stays is logged once an environment, and counted every round."""
