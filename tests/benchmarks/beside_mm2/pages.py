@@ -34,6 +34,8 @@ COUNTS = {
 }
 CHIEF = {"records_per_cpu_s", "p99_ms", "seconds"}
 """The figure of each kind of measurement that says most."""
+TUNED = "MM2 exactly once, tuned"
+"""The mode of MM2 in a row that names none."""
 LESS = ("p99", "recovery", "memory")
 """In the names of first figures of which less is better."""
 
@@ -41,21 +43,17 @@ METHOD = """
 
 ## How it is measured
 
-Two single-node Kafka clusters, DynamoDB Local (for Mirrorless alone, its tables in memory), the replicators and the
-measuring program share the machine. No write waits for a disk. No round is left out, and nothing was set for Mirrorless
-that a flow's configuration does not offer. A ratio is ours over MM2's, formed in each round between two measurements of
-the same kind and case, one after the other; the table has medians, and the lowest and highest round. “1000B-x6-16KB”
-are values of 1,000 bytes on six partitions, in batches of 16 KB; “100x6” are 100 topics of six partitions.
+Two single-node Kafka clusters, DynamoDB Local with its tables in memory, the replicators and the measuring program
+share the machine. No write waits for a disk. No round is left out, and nothing was set for Mirrorless that a flow's
+configuration does not offer. A ratio is formed in each round between two measurements of the same kind and case, one
+after the other. MM2 is exactly once and tuned, unless a row says otherwise. “1000B-x6-16KB” are values of 1,000 bytes
+on six partitions, in batches of 16 KB; “100x6” are 100 topics of six partitions. Values are JSON, which lz4 brings to a
+third; MM2's default writes without a codec.
 
-Values are JSON, orders with a few lines, which lz4 brings to a third. The source's topic is lz4, as are Mirrorless and
-the tuned MM2; MM2's default writes without a codec.
-
-- **Backlogs.** A topic of six partitions is filled while both sides are frozen (SIGSTOP). One copies it, then the other
-  the very same records; who begins changes from round to round. Before the first, both copy 812,000 records, again and
-  again until MM2's CPU of two copies in a row differs by less than 5 %, at most eight times. Seconds end when a
-  read_committed reader of the target sees the last record. CPU is that of the replicating processes: MM2's Java process
-  with checkpoints, heartbeats and discovery, and the function's processes, without those that a schedule starts once a
-  minute.
+- **Backlogs.** A topic is filled while both sides are frozen (SIGSTOP). One copies it, then the other the very same
+  records; who begins changes from round to round. Before the first, both copy until MM2's CPU of two copies in a row
+  differs by less than 5 %. Seconds end when a read_committed reader of the target sees the last record. CPU is that of
+  the replicating processes, without those that a schedule starts once a minute.
 - **Mapped topics.** The poller, which AWS runs and which is a Python program here, encodes the events before the clock
   runs, and one event is under way at a time, as if its environment had a processor of its own.
 - **Scheduled topics.** One continuous run of one shard of 512 MB; no poller, so that seconds can be compared. Memory is
@@ -66,10 +64,9 @@ the tuned MM2; MM2's default writes without a codec.
 - **Backfill.** 10 GB of 1 KB in twelve lanes. MM2 is warm; the job is started cold, with Spark on this machine, and
   figures begin with the first look at which a record is visible on the target.
 - **Latency.** A producer at 1,000 records a second of 100 B. Every value carries the moment at which it was handed to
-  the client, on the clock on which the reader notes its arrival. Mirrorless delivers at once
-  (`maximum.batching.window.seconds: 0`); a continuous run gathers for as long as it does where nothing is set.
-- **Recovery.** While 2,000 records a second flow, the broker is killed with SIGKILL and started again at once. Seconds
-  are from the fault until a reader has everything that was written up to one second before.
+  the client. Mirrorless delivers at once (`maximum.batching.window.seconds: 0`); a continuous run gathers as ever.
+- **Recovery.** While 2,000 records a second flow, the broker is killed and started again at once. Seconds are from the
+  fault until a reader has everything that was written up to one second before.
 
 The raw figures have more: other partitions, rates and modes of MM2, noise, catching up from a cold start, a killed
 replicator, and each round's memory and CPU.
@@ -79,16 +76,16 @@ replicator, and each round's memory and CPU.
 def page(run: Run, *, raw: str) -> str:
     """Markdown. Args: raw: where the figures of all rounds are, for a link."""
     found = {(each.kind, each.against, each.case, each.figure): each for each in _ratios(run) if each.side == OURS}
-    rows = [["ours over MM2's", "MM2", "case", "ratio", "lowest", "highest", "rounds", ""], ["---"] * 8]
+    rows = [["ours over MM2's", "case", "median of the rounds, lowest and highest"], ["---"] * 3]
     for name, place in SUMMARY.items():
         kind, against, case, figure = place
-        row = [what(kind, figure), against.removeprefix("MM2 "), case]
+        row = [what(kind, figure) + _over(against), case]
         ratio = found.get(place)
         if ratio is None:
-            rows.append([*row, "not measured", "", "", "", ""])
+            rows.append([*row, "not measured"])
         else:
-            spread = [f"{value:.2f}" for value in (ratio.median, ratio.low, ratio.high)]
-            rows.append([*row, *spread, str(len(ratio.per_round)), "" if _ahead(name, ratio.median) else "behind"])
+            spread = f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+            rows.append([*row, spread if _ahead(name, ratio.median) else f"**behind: {spread}**"])
     made = f"{verdict(run)} Made by `make bench`; [{raw}]({raw}) has every round."
     lines = ["# Mirrorless beside MirrorMaker 2", "", made, "", *(f"| {' | '.join(row)} |" for row in rows), ""]
     lines += [f"Counted: {', '.join(_counts(run))}.", "", _machine(run), *_unmeasured(run)]
@@ -105,7 +102,7 @@ def verdict(run: Run) -> str:
     """Where ours is behind, first of all."""
     missing = [name for name, value in run.summary.items() if value is None]
     behind = [
-        f"{what(kind, figure)}, {case}, over {against}"
+        f"{what(kind, figure)}, {case}{_over(against)}"
         for name, (kind, against, case, figure) in SUMMARY.items()
         if (value := run.summary.get(name)) and not _ahead(name, value)
     ]
@@ -124,6 +121,10 @@ def verdict(run: Run) -> str:
     if missing:
         return f"Not everything was measured. {said}"
     return f"Ahead of MM2 in all of the first figures. {said}"
+
+
+def _over(against: str) -> str:
+    return "" if against == TUNED else f", over {against}"
 
 
 def _ratios(run: Run) -> list[Ratio]:
