@@ -21,7 +21,7 @@ _CODE = " " * 4
 _EVERYWHERE = ("lab", "config", "json")
 """Options that every synopsis leaves out."""
 
-_SHARED = 3
+_SHARED = 2
 """As many commands that mean the same by an argument have it once on the page."""
 
 _INTRODUCTION = """\
