@@ -42,6 +42,11 @@ def test_the_page_of_the_design_lists_the_packages_that_there_are() -> None:
     }
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_row_of_a_table_is_a_line(page: Path) -> None:
+    assert re.findall(r"^.*\S.*\| \| ?---.*$", page.read_text(), re.MULTILINE) == []
+
+
 def test_one_page_says_how_long_the_tests_take() -> None:
     said = re.compile(r"[^.]*\bmake (?:test|check|integration)\b[^.]*\bmin(?:utes?)?\b")
     places = [
