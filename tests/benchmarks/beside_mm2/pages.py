@@ -55,14 +55,12 @@ third; MM2's default writes without a codec.
   differs by less than 5 %. Seconds end when a read_committed reader of the target sees the last record. CPU is that of
   the replicating processes, without those that a schedule starts once a minute.
 - **Mapped topics.** The poller, which AWS runs and which is a Python program here, encodes the events before the clock
-  runs, and one event is under way at a time, as if its environment had a processor of its own.
-- **Scheduled topics.** One continuous run of one shard of 512 MB; no poller, so that seconds can be compared. Memory is
-  that at the end of a copy of 100 topics.
+  runs, and one event is under way at a time.
+- **Scheduled topics.** One continuous run of one shard of 512 MB. Memory is that at the end of a copy of 100 topics.
 - **Whole batches.** The same run copies batches as they lie in the source's log: of 16 KB, the default of Java's
-  producer, or 256 KB, before lz4. MM2 decodes and compresses anew, whatever they are like. With three replicas, the
-  target's three brokers share the cores as well.
-- **Backfill.** 10 GB of 1 KB in twelve lanes. MM2 is warm; the job is started cold, with Spark on this machine, and
-  figures begin with the first look at which a record is visible on the target.
+  producer, or 256 KB, before lz4. With three replicas, the target's three brokers share the cores as well.
+- **Backfill.** 10 GB of 1 KB in twelve lanes. MM2 is warm; the job is started cold, and figures begin with the first
+  record that is visible on the target.
 - **Latency.** A producer at 1,000 records a second of 100 B. Every value carries the moment at which it was handed to
   the client. Mirrorless delivers at once (`maximum.batching.window.seconds: 0`); a continuous run gathers as ever.
 - **Recovery.** While 2,000 records a second flow, the broker is killed and started again at once. Seconds are from the
@@ -76,18 +74,19 @@ replicator, and each round's memory and CPU.
 def page(run: Run, *, raw: str) -> str:
     """Markdown. Args: raw: where the figures of all rounds are, for a link."""
     found = {(each.kind, each.against, each.case, each.figure): each for each in _ratios(run) if each.side == OURS}
-    rows = [["ours over MM2's", "case", "median of the rounds, lowest and highest"], ["---"] * 3]
+    rows: dict[str, list[str]] = {}
     for name, place in SUMMARY.items():
         kind, against, case, figure = place
-        row = [what(kind, figure) + _over(against), case]
         ratio = found.get(place)
-        if ratio is None:
-            rows.append([*row, "not measured"])
-        else:
-            spread = f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
-            rows.append([*row, spread if _ahead(name, ratio.median) else f"**behind: {spread}**"])
+        spread = (
+            f"{case}: {ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})" if ratio else f"{case}: not measured"
+        )
+        behind = ratio is not None and not _ahead(name, ratio.median)
+        rows.setdefault(what(kind, figure) + _over(against), []).append(f"**{spread}**" if behind else spread)
     made = f"{verdict(run)} Made by `make bench`; [{raw}]({raw}) has every round."
-    lines = ["# Mirrorless beside MirrorMaker 2", "", made, "", *(f"| {' | '.join(row)} |" for row in rows), ""]
+    table = ["| ours over MM2's | by case: median of the rounds, lowest and highest; **behind** |", "| --- | --- |"]
+    table += [f"| {name} | {'; '.join(cases)} |" for name, cases in rows.items()]
+    lines = ["# Mirrorless beside MirrorMaker 2", "", made, "", *table, ""]
     lines += [f"Counted: {', '.join(_counts(run))}.", "", _machine(run), *_unmeasured(run)]
     return "\n".join(lines) + METHOD
 
