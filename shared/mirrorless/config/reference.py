@@ -28,7 +28,7 @@ from a file that has a problem.
 Keys are MirrorMaker 2's where it has one, and are written in one piece: `emit.heartbeats.enabled: true`. A list is a
 YAML list, or names with commas between. A range is one of whole numbers. Only `true` and `false` are truth values, and
 only decimal digits are numbers: `no` is a name like any other, and `0x10` is text. Tags such as `!!str` are refused;
-quotes make text.
+quotes make text. What stands behind a semicolon is the default.
 
 **Names and patterns.** An entry of letters, digits, `.`, `_` and `-` is a literal name, and its dot is a dot
 (MirrorMaker 2 lets it match any character). Everything else is a regular expression that must match the whole name.
@@ -50,25 +50,25 @@ def reference_page() -> str:
     """Return docs/reference/configuration.md."""
     parts = [
         _INTRODUCTION,
-        _table("The document", "", Document),
-        _table(
+        _section("The document", "", Document),
+        _section(
             "clusters.*alias*",
             "A Kafka cluster. `producer.…` applies to what is written to it, by any flow.",
             ClusterSection,
         ),
         _authentications(),
-        _table("clusters.*alias*.vpc", _first_line(Vpc), Vpc),
-        _table(
+        _section("clusters.*alias*.vpc", _first_line(Vpc), Vpc),
+        _section(
             "flows.*source->target*, and defaults",
             "A key that a flow leaves out is taken from `defaults`.",
             FlowSection,
         ),
-        _table("….mapping", _first_line(MappingSection), MappingSection),
-        _table("….function", _first_line(FunctionSection), FunctionSection),
-        _table("….schedule", _first_line(ScheduleSection), ScheduleSection),
-        _table("deployment", _first_line(DeploymentSection), DeploymentSection),
-        _table("deployment.alarms", _first_line(AlarmSection), AlarmSection),
-        _table("deployment.spark", _first_line(SparkSection), SparkSection),
+        _section("….mapping", _first_line(MappingSection), MappingSection),
+        _section("….function", _first_line(FunctionSection), FunctionSection),
+        _section("….schedule", _first_line(ScheduleSection), ScheduleSection),
+        _section("deployment", _first_line(DeploymentSection), DeploymentSection),
+        _section("deployment.alarms", _first_line(AlarmSection), AlarmSection),
+        _section("deployment.spark", _first_line(SparkSection), SparkSection),
     ]
     return "\n".join(parts)
 
@@ -95,9 +95,9 @@ def _authentications() -> str:
     """The section `authentication`: its types, then each key once with the types that have it."""
     types: dict[str, list[str]] = {}
     for name, model in AUTHENTICATIONS.items():
-        for row in _rows(model):
-            if not row.startswith("| `type` |"):
-                types.setdefault(row, []).append(name)
+        for line in _keys(model):
+            if not line.startswith("- `type` "):
+                types.setdefault(line, []).append(name)
     return "\n".join(
         [
             "## clusters.*alias*.authentication\n",
@@ -105,30 +105,31 @@ def _authentications() -> str:
                 f"- `type: {name}`: {_first_line(model)} {model.model_fields['type'].description}"
                 for name, model in AUTHENTICATIONS.items()
             ),
-            "\n| Types | Key | Value | Default | Meaning |\n| --- | --- | --- | --- | --- |",
-            *(f"| {', '.join(names)} {row}" for row, names in types.items()),
+            "\nKeys, with the types that have them:\n",
+            *(f"{line} *{', '.join(names)}*" for line, names in types.items()),
             "",
         ]
     )
 
 
-def _table(title: str, introduction: str, section: type[Section]) -> str:
-    rows = "\n".join(_rows(section))
+def _section(title: str, introduction: str, section: type[Section]) -> str:
     introduction = f"{introduction}\n\n" if introduction else ""
-    return f"## {title}\n\n{introduction}| Key | Value | Default | Meaning |\n| --- | --- | --- | --- |\n{rows}\n"
+    return f"## {title}\n\n{introduction}" + "\n".join(_keys(section)) + "\n"
 
 
-def _rows(section: type[Section]) -> Iterator[str]:
+def _keys(section: type[Section]) -> Iterator[str]:
+    """A line for each key: what it expects, its default, and its meaning."""
     required = schema_of(section).get("required", [])
     for field in section.model_fields.values():
         key = str(field.alias)
         value = field.get_default(call_default_factory=True, validated_data={})
         default = "*required*" if key in required else _default(value)
-        yield f"| `{key}` | {_short(expectation(section, key))} | {default} | {field.description} |"
+        said = "; ".join(filter(None, (_short(expectation(section, key)), default)))
+        yield f"- `{key}` ({said}): {field.description}"
 
 
 def _short(expected: str) -> str:
-    """What a key expects, for a column: the introduction has the rest."""
+    """What a key expects: the introduction has the rest."""
     for phrase in ("a whole number from ", ", or names with commas between", "a section of "):
         expected = expected.replace(phrase, "")
     return expected
@@ -141,8 +142,7 @@ def _default(value: Any) -> str:
         case bool():
             return f"`{str(value).lower()}`"
         case tuple():
-            # A vertical line would end the table's cell.
-            return ", ".join(f"`{entry}`" for entry in value).replace("|", r"\|") or "none"
+            return ", ".join(f"`{entry}`" for entry in value) or "none"
         case str() | int():
             return f"`{value}`"
         case Plaintext():
