@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from aws_cdk import App
 
+from docs.examples import two_regions
 from infra.app import build
 from infra.constructs.endpoints import HTTPS, VpcEndpoints, endpoint_policy, vpc_endpoints
 from infra.deployment import plan
-from infra.examples import two_regions
 from infra.iam import Right
 from infra.iam.statements import network_of, network_rights
 from infra.synth import lint

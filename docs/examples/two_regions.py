@@ -1,6 +1,6 @@
 """The network between two MSK clusters in two regions, for the walk-through of docs/how-to/first-deployment.md.
 
-    .venv/bin/python -m infra.cdk deploy --app '.venv/bin/python -m infra.examples.two_regions' …
+    .venv/bin/python -m infra.cdk deploy --app '.venv/bin/python docs/examples/two_regions.py' …
 
 In each region: private subnets for functions and jobs in the cluster's VPC, a NAT gateway for their calls to AWS, a
 security group of their own, the rules of the cluster's group, and routes to the other VPC by a peering connection.

@@ -1,1 +1,0 @@
-"""Stacks that a deployment does not have, to begin with."""
