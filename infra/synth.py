@@ -139,6 +139,26 @@ def _contents(template: Mapping[str, Any]) -> str:
     return ", ".join([*counted, f"{others} others"])
 
 
+TOPICS: Final = 2_000
+STACKS: Final = 8
+
+
+def cases(example: Path) -> Mapping[str, str]:
+    """Configurations beside the examples, their texts by name. Args: example: what they are made from."""
+    document = yaml_source.read(example.read_text(encoding="utf-8"), origin=str(example)).data
+    flow = next(iter(document["flows"]))
+    names = [f"team-{number % 20:02}.service-{number % 31:02}.event-{number:04}" for number in range(TOPICS)]
+    many = {flow: {**document["flows"][flow], "topics": names}}
+    return {
+        "many-topics": _text({**document, "flows": many, "deployment": {"mapping.stacks": STACKS}}),
+        "second-deployment": _text({**document, "deployment": {"name": "second"}}),
+    }
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return f"{json.dumps(document, indent=1)}\n"
+
+
 def _written_cases(out: Path) -> Iterator[Path]:
     out.mkdir(parents=True, exist_ok=True)
     for name, text in cases(EXAMPLES[0]).items():
@@ -172,23 +192,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-
-TOPICS: Final = 2_000
-STACKS: Final = 8
-
-
-def cases(example: Path) -> Mapping[str, str]:
-    """Configurations beside the examples, their texts by name. Args: example: what they are made from."""
-    document = yaml_source.read(example.read_text(encoding="utf-8"), origin=str(example)).data
-    flow = next(iter(document["flows"]))
-    names = [f"team-{number % 20:02}.service-{number % 31:02}.event-{number:04}" for number in range(TOPICS)]
-    many = {flow: {**document["flows"][flow], "topics": names}}
-    return {
-        "many-topics": _text({**document, "flows": many, "deployment": {"mapping.stacks": STACKS}}),
-        "second-deployment": _text({**document, "deployment": {"name": "second"}}),
-    }
-
-
-def _text(document: Mapping[str, Any]) -> str:
-    return f"{json.dumps(document, indent=1)}\n"

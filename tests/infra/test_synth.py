@@ -33,6 +33,13 @@ def test_a_second_deployment_and_two_thousand_topics_are_synthesized_with_the_ex
     assert {flow.flow.deployment for flow in found["second-deployment"].flows} == {"second"}
 
 
+def test_a_module_that_is_run_is_read_to_its_end_before() -> None:
+    """What is defined behind the call of `main` would not be there yet: `make synth` made no example for that."""
+    for path in (REPOSITORY / "infra").glob("**/*.py"):
+        if "__main__" in (text := path.read_text()) and "node_modules" not in path.parts:
+            assert text.endswith(('"__main__":\n    main()\n', '"__main__":\n    sys.exit(main())\n')), path
+
+
 def test_cloudformation_accepts_every_resource_and_property_of_every_example(
     assembled: Callable[[str], Assembly],
 ) -> None:
