@@ -7,9 +7,8 @@ from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from cli.assumptions import assumptions_of
-from infra.limits import NEW_TABLE_WRITES, TABLE_WRITES, FlowCounts, flow_counts
-from infra.monitoring.alarms import alarms
-from infra.monitoring.function_alarms import pull_alarms, standby_alarms
+from infra.monitoring.alarms import alarms, pull_alarms, standby_alarms
+from infra.validation import NEW_TABLE_WRITES, TABLE_WRITES, FlowCounts, flow_counts
 from mirrorless.cost.assumptions import ReplicationLoad
 from mirrorless.cost.prices import PRICES
 from mirrorless.cost.pull import ShardSettings

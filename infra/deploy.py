@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from infra import cdk
-from infra.deployed import DeployedStack, Lookups, Networks, StackLookups, left_stacks, network_findings
+from infra.deployed import DeployedStack, Lookups, StackLookups, left_stacks
 from infra.deployment import Location
 from infra.guard.change_rules import findings
 from infra.guard.diff_guard import report
 from infra.guard.verdict import ApplicationState, ChangeFinding, accepted, running_applications, updated_applications
+from infra.networks import Networks, network_findings
 from infra.synth import REPOSITORY, SynthesizedStack, stacks_in, synth
 from mirrorless.errors import MirrorlessError
 

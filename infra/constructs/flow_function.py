@@ -15,10 +15,10 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.constructs.annotations import excuse
-from infra.constructs.role_policies import add_policies
+from infra.constructs.annotations import acknowledge, excuse
 from infra.deployment import ALIAS
 from infra.iam import file_of
+from infra.iam.policies import divided
 from infra.iam.statements import log_rights, network_of
 from infra.packaging.assets import function_code
 from infra.packaging.bundle import RUNTIME
@@ -149,3 +149,16 @@ def add_log_group(scope: Construct, name: str, *, deployment: Deployment, key: k
     )
     cast("logs.CfnLogGroup", log.node.default_child).retention_in_days = deployment.settings.log_retention_days
     return log
+
+
+def add_policies(scope: Construct, role: iam.Role, rights: Sequence[Right]) -> iam.Policy:
+    """Give a role its rights. Returns the inline policy; what depends on it comes after the managed ones, too."""
+    inline, *managed = divided(rights)
+    policy = iam.Policy(scope, "Policy", roles=[role], statements=[right.statement() for right in inline])
+    acknowledge(policy, inline)
+    for number, more in enumerate(managed, start=1):
+        added = iam.ManagedPolicy(
+            policy, f"Managed{number}", roles=[role], statements=[right.statement() for right in more]
+        )
+        acknowledge(added, more)
+    return policy

@@ -17,8 +17,7 @@ from constructs import Construct
 
 from infra.constructs.annotations import show_in_diff
 from infra.constructs.forwarder import settings
-from infra.deployment import ALIAS
-from infra.schedule_inputs import pull_input_text, schedule_input_text, standby_input_text
+from infra.deployment import ALIAS, compact
 from mirrorless.flow.naming import PULL, STANDBY, pull_schedule
 from mirrorless.scheduled.functions import SCHEDULED
 from mirrorless.scheduled.runner import MINUTE
@@ -38,7 +37,7 @@ OLDEST_SECONDS = int(MINUTE)
 
 def scheduled_functions(flow: FlowDeployment) -> tuple[ScheduledFunction, ...]:
     """Return the scheduled functions that have work to do."""
-    settings_ = control_settings(json.loads(schedule_input_text(flow)))
+    settings_ = control_settings(json.loads(compact(flow.schedule_input())))
     return tuple(each for each in SCHEDULED if each.has_work(settings_))
 
 
@@ -50,7 +49,7 @@ def standby_starts(flow: FlowDeployment) -> list[ScheduleStart]:
             name=flow.flow.resource_name(STANDBY),
             part=STANDBY,
             minutes=1,
-            input=standby_input_text(flow),
+            input=compact(flow.flow.standby_settings()),
             description=f"Starts the standby of {flow.id} every minute",
         )
     ]
@@ -168,7 +167,7 @@ class FlowSchedules(Construct):
 
 def control_starts(flow: FlowDeployment) -> list[ScheduleStart]:
     """The schedules of the scheduled functions that have work to do."""
-    text = schedule_input_text(flow)
+    text = compact(flow.schedule_input())
     return [
         ScheduleStart(
             id=each.name,
@@ -195,7 +194,7 @@ def pull_starts(flow: FlowDeployment) -> list[ScheduleStart]:
             name=pull_schedule(flow.flow.name, shard, deployment=flow.flow.deployment),
             part=PULL,
             minutes=minutes,
-            input=pull_input_text(flow, shard),
+            input=compact(flow.flow.pull_settings(shard)),
             description=f"Starts shard {shard} of {schedule.shards} of {flow.id}",
         )
         for shard in range(schedule.shards)

@@ -15,9 +15,8 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from infra.monitoring.alarms import Alarm, alarms, flow_alarm
+from infra.monitoring.alarms import Alarm, alarms, flow_alarm, pull_alarms
 from infra.monitoring.dashboard import dashboard_body
-from infra.monitoring.function_alarms import pull_alarms
 
 if TYPE_CHECKING:
     from infra.deployment import Deployment, FlowDeployment, Location

@@ -15,8 +15,8 @@ from infra.constructs.endpoints import add_endpoints
 from infra.constructs.flow_function import FlowFunction
 from infra.constructs.schedules import FlowSchedules, pull_starts, standby_starts
 from infra.iam.statements import rights
+from infra.monitoring.alarms import pull_alarms, standby_alarms
 from infra.monitoring.flow_monitoring import OnCallTopic, add_alarm
-from infra.monitoring.function_alarms import pull_alarms, standby_alarms
 from infra.stacks import PlacedStack
 from mirrorless.flow.naming import METRICS_PER_TOPIC_VARIABLE, PULL, STANDBY
 from mirrorless.scheduled.functions import CONTROL, PULL_TIMEOUT_SECONDS

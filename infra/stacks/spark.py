@@ -17,8 +17,7 @@ from constructs import Construct
 
 from infra import spark_settings
 from infra.constructs.endpoints import add_endpoints
-from infra.constructs.flow_function import add_log_group
-from infra.constructs.role_policies import add_policies
+from infra.constructs.flow_function import add_log_group, add_policies
 from infra.iam import statements
 from infra.packaging.assets import spark_artifacts
 from infra.stacks import PlacedStack

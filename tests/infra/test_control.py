@@ -12,7 +12,6 @@ import pytest
 from infra.constructs.schedules import scheduled_functions
 from infra.deployment import plan
 from infra.guard.templates import Resource
-from infra.schedule_inputs import schedule_input
 from mirrorless.config import load
 from mirrorless.flow.naming import CONTROL_CALLS_VARIABLE
 from mirrorless.scheduled.functions import SCHEDULED
@@ -81,7 +80,7 @@ def test_each_flow_is_started_every_minute_with_its_own_settings_by_its_aliases(
             assert properties["FlexibleTimeWindow"] == {"Mode": "OFF"}
             assert target["Arn"] == f"{flow.function_arn(each.name)}:live"
             settings = control_settings(json.loads(target["Input"]))
-            assert settings == control_settings(json.loads(json.dumps(schedule_input(flow))))
+            assert settings == control_settings(json.loads(json.dumps(flow.schedule_input())))
             assert settings.name == flow.flow.name
             assert settings.function_name == f"{flow.flow.resource_name('forward')}:live"
 
@@ -206,7 +205,8 @@ def test_flows_at_one_home_share_the_control_calls_of_its_account(assembled: Ass
     """Lambda answers fifteen a second to all of an account and region together."""
     assembly = assembled("hub-and-spoke")
     shares = {
-        flow.name: control_settings(schedule_input(flow)).control_calls_per_second for flow in assembly.deployment.flows
+        flow.name: control_settings(flow.schedule_input()).control_calls_per_second
+        for flow in assembly.deployment.flows
     }
     removals = {
         each.properties["FunctionName"]: each.properties["Environment"]["Variables"].get(CONTROL_CALLS_VARIABLE)
@@ -223,7 +223,7 @@ def test_deployments_of_one_account_divide_its_control_calls_by_their_files(tmp_
     config = written(tmp_path, "hub-and-spoke", ("clusters:", "deployment: {control.calls.per.second: 3}\nclusters:"))
 
     shares = {
-        flow.name: control_settings(schedule_input(flow)).control_calls_per_second for flow in plan(load(config)).flows
+        flow.name: control_settings(flow.schedule_input()).control_calls_per_second for flow in plan(load(config)).flows
     }
 
     assert shares == {"paris->hub": 3, "dublin->hub": 3, "hub->paris": 1.5, "hub->dublin": 1.5}

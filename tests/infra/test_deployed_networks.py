@@ -11,9 +11,10 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from infra.deployed import Lookups, Networks, network_findings
+from infra.deployed import Lookups
 from infra.deployment import plan
 from infra.guard.verdict import ChangeFinding
+from infra.networks import Networks, network_findings
 from mirrorless.config import load
 
 REGION = "us-east-1"

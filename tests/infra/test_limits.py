@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from cli.forecast import throttled
-from infra import limits
+from infra import validation as limits
 from infra.iam import Right
 from infra.iam.kafka_names import fewest_prefixes
 from infra.iam.policies import ATTACHED, INLINE, MANAGED, are_too_many, divided
-from infra.limits import flow_counts, stack_sizes
-from infra.validation import validated
+from infra.validation import flow_counts, stack_sizes, validated
 from mirrorless.config import InvalidConfiguration
 from tests.support.assembly import EXAMPLES, Assembly
 from tests.support.many_topics import UNLIKE, many_topics

@@ -12,10 +12,9 @@ import pytest
 from infra.deployment import FlowDeployment, plan
 from infra.guard.templates import Resource
 from infra.monitoring import dashboard
-from infra.monitoring.alarms import alarms
+from infra.monitoring.alarms import alarms, pull_alarms
 from infra.monitoring.dashboard import RUNBOOK_SECTIONS, dashboard_body
 from infra.monitoring.flow_monitoring import alarm_topics
-from infra.monitoring.function_alarms import pull_alarms
 from mirrorless.adapters.aws.metrics import BatchMetrics, emit_overdue, emit_report, emit_standby
 from mirrorless.chain.lane import FlowName
 from mirrorless.chain.run import Run

@@ -11,7 +11,6 @@ from aws_cdk import App
 
 from infra.constructs.endpoints import vpc_endpoints
 from infra.constructs.schedules import pull_starts
-from infra.constructs.tables import trusted
 from infra.deployment import FlowDeployment
 from infra.guard.templates import Resource
 from infra.iam.kafka_names import scheduled_topics
@@ -24,6 +23,7 @@ from infra.iam.statements import (
     tables_role_rights,
 )
 from infra.stacks.function_stack import PullStack
+from infra.stacks.state import trusted
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS
 from mirrorless.scheduled.settings import pull_settings

@@ -10,7 +10,6 @@ import pytest
 
 from infra.constructs.endpoints import vpc_endpoints
 from infra.iam.statements import network_of, network_rights, table_rights
-from infra.schedule_inputs import schedule_input
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.cost.replication import standby
 from mirrorless.scheduled.settings import control_settings
@@ -44,7 +43,7 @@ def test_a_flow_at_home_in_another_region_has_control_once_more_beside_its_table
 
 def test_home_and_standby_do_the_same_tasks_with_the_same_settings() -> None:
     flow = planned(AT_SOURCE)
-    home = control_settings(json.loads(json.dumps(schedule_input(flow))))
+    home = control_settings(json.loads(json.dumps(flow.schedule_input())))
     there = control_settings(json.loads(json.dumps(flow.flow.standby_settings())))
 
     assert not home.stands_by
@@ -82,7 +81,7 @@ def test_a_flow_whose_home_is_in_the_targets_region_and_one_that_wants_none_have
     found = planned(AT_SOURCE | flow, target=target)
 
     assert not found.has("standby")
-    assert schedule_input(found)["standby_region"] is None
+    assert found.schedule_input()["standby_region"] is None
 
 
 def test_a_secret_of_the_target_that_is_lost_with_the_home_is_refused() -> None:
