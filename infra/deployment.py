@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from mirrorless.config import Configuration
-    from mirrorless.config.cluster import Cluster, Vpc
+    from mirrorless.config.cluster import Cluster
     from mirrorless.config.flow import Flow
     from mirrorless.config.schema import DeploymentSection
 
@@ -83,9 +83,6 @@ class FlowDeployment:
     """One enabled flow, and where its parts go.
 
     Attributes:
-        home: where its functions and mappings live, but for `pull`.
-        pull: where its function `pull` lives; None where it has none.
-        state: where its tables live, and its jobs run: with the target.
         replica_region: where a copy of its tables is kept to read from; None where none is.
         tables_key: ARN of the customer's key that encrypts the tables at home; None where it is AWS's own.
         replica_key: the same for their copy.
@@ -96,9 +93,6 @@ class FlowDeployment:
     """
 
     flow: Flow
-    home: Location
-    pull: Location | None
-    state: Location
     replica_region: str | None
     tables_key: str | None = None
     replica_key: str | None = None
@@ -115,6 +109,21 @@ class FlowDeployment:
     def id(self) -> str:
         """The id of its constructs: `us-east_eu-west`."""
         return flow_id(self.flow.name)
+
+    @property
+    def home(self) -> Location:
+        """Where its functions and mappings live, but for `pull`."""
+        return _place(self.flow.home)
+
+    @property
+    def pull(self) -> Location | None:
+        """Where its function `pull` lives; None where it has none."""
+        return _place(self.flow.pull_home) if self.flow.has_pull else None
+
+    @property
+    def state(self) -> Location:
+        """Where its tables live, and its jobs run: with the target."""
+        return _place(self.flow.target)
 
     def with_prefixes(self, prefixes: tuple[str, ...]) -> FlowDeployment:
         """The same with `topics.rights.prefixes`."""
@@ -137,23 +146,21 @@ class FlowDeployment:
             return self.flow.standby is not None
         return part != PULL or self.pull is not None
 
+    def end_of(self, part: str) -> Cluster:
+        """The cluster beside which a part runs."""
+        if part in {"jobs", STANDBY}:
+            return self.flow.target
+        return self.flow.pull_home if part == PULL else self.flow.home
+
     def place_of(self, part: str) -> Location:
         """Where a part runs.
 
         Raises:
             ValueError: the flow does not have it.
         """
-        if part != PULL:
-            return self.state if part in {"jobs", STANDBY} else self.home
-        if self.pull is None:
+        if part == PULL and self.pull is None:
             raise ValueError(f"{self.name} has no scheduled topics")
-        return self.pull
-
-    def network_of(self, part: str) -> Vpc | None:
-        """The network that brokers are reached from where a function runs; None where none is written."""
-        if part == STANDBY:
-            return self.flow.target.vpc
-        return self.flow.pull_home.vpc if part == PULL else self.flow.home.vpc
+        return _place(self.end_of(part))
 
     def tables_role_of(self, part: str) -> str | None:
         """The role by which a part reaches tables in another account; None where they are in its own."""
@@ -321,9 +328,6 @@ def plan(configuration: Configuration) -> Deployment:
         flows.append(
             FlowDeployment(
                 flow=flow,
-                home=_place(flow.home),
-                pull=_place(flow.pull_home) if flow.has_pull else None,
-                state=state,
                 replica_region=elsewhere,
                 tables_key=_key(settings, state.account, state.region),
                 replica_key=_key(settings, state.account, elsewhere) if elsewhere else None,

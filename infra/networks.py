@@ -88,14 +88,11 @@ def _of_flow(flow: FlowDeployment, *, jobs: bool) -> Iterator[Connection]:
             ports=(polled_ports(source),),
             services=services,
         )
-    parts = [("forward", flow.flow.home.vpc)]
-    parts += [(PULL, flow.flow.pull_home.vpc)] if flow.has(PULL) else []
-    parts += [(STANDBY, flow.flow.target.vpc)] if flow.has(STANDBY) else []
-    parts += [("jobs", flow.flow.target.vpc)] if jobs else []
-    for part, network in parts:
+    parts = [part for part in ("forward", PULL, STANDBY) if flow.has(part)]
+    for part in [*parts, "jobs"] if jobs else parts:
+        network, place = flow.end_of(part).vpc, flow.place_of(part)
+        client = f"{'jobs' if part == 'jobs' else 'functions'} in {place.region}"
         for cluster in (source, flow.flow.target) if network else ():
-            place = flow.place_of(part)
-            client = f"{'jobs' if part == 'jobs' else 'functions'} in {place.region}"
             yield Connection(client=client, place=place, network=network, cluster=cluster, ports=ports_of(cluster))
 
 

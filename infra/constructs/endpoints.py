@@ -17,14 +17,14 @@ https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/vpc-access.html)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from aws_cdk import Annotations
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from mirrorless.config.cluster import secrets_of
-from mirrorless.flow.naming import PULL, STANDBY
+from mirrorless.flow.naming import FORWARD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -73,11 +73,17 @@ class _User:
     """The functions of a flow in one VPC, for a flow at home its pollers, or its jobs."""
 
     flow: FlowDeployment
-    alias: str
-    network: Vpc
-    place: Location
-    services: frozenset[str]
     kind: UserKind
+
+    @property
+    def part(self) -> str:
+        """What stands for it."""
+        return FORWARD if self.kind == "home" else self.kind
+
+    @property
+    def network(self) -> Vpc:
+        """Its network."""
+        return cast("Vpc", self.flow.end_of(self.part).vpc)
 
 
 def vpc_endpoints(
@@ -94,36 +100,21 @@ def vpc_endpoints(
         standing_by: those that have a standby there.
         with_jobs: those whose jobs run there.
     """
-    users = [
-        _User(flow, end.alias, end.vpc, flow.home, frozenset(_services(flow)), "home")
-        for flow in flows
-        if (end := flow.flow.home).vpc
-    ]
-    users += [
-        _User(flow, end.alias, end.vpc, flow.place_of(PULL), frozenset(_services_of_reader(flow, PULL)), PULL)
-        for flow in pulling
-        if (end := flow.flow.pull_home).vpc
-    ]
-    users += [
-        _User(flow, end.alias, end.vpc, flow.place_of(STANDBY), frozenset(_services_of_reader(flow, STANDBY)), STANDBY)
-        for flow in standing_by
-        if (end := flow.flow.target).vpc
-    ]
-    users += [
-        _User(flow, end.alias, end.vpc, flow.state, frozenset({"logs", *_services_of_reader(flow, "jobs")}), "jobs")
-        for flow in with_jobs
-        if (end := flow.flow.target).vpc
-    ]
+    kinds = zip(get_args(UserKind), (flows, pulling, standing_by, with_jobs), strict=True)
+    users = [_User(flow, kind) for kind, those in kinds for flow in those]
     of: dict[str, list[_User]] = {}
-    for user in sorted(users, key=lambda each: (each.alias, each.flow.id)):
-        if user.network.endpoints and user.network.id:
-            of.setdefault(user.network.id, []).append(user)
+    for user in sorted(users, key=lambda each: (each.flow.end_of(each.part).alias, each.flow.id)):
+        network = user.flow.end_of(user.part).vpc
+        if network and network.endpoints and network.id:
+            of.setdefault(network.id, []).append(user)
     return [_of_vpc(vpc, those) for vpc, those in sorted(of.items())]
 
 
 def _of_vpc(vpc: str, users: list[_User]) -> VpcEndpoints:
     networks = [user.network for user in users]
     groups = _each(group for network in networks for group in network.security_groups)
+    places = [user.flow.place_of(user.part) for user in users]
+    states = [user.flow.state for user in users]
     polling = (user.flow.flow for user in users if user.kind == "home" and user.flow.flow.polled_on_demand)
     carried = _each(group for flow in polling for group in flow.home.msk_groups)
     return VpcEndpoints(
@@ -131,11 +122,11 @@ def _of_vpc(vpc: str, users: list[_User]) -> VpcEndpoints:
         subnets=networks[0].subnets,
         security_groups=groups,
         pollers=tuple(group for group in carried if group not in groups),
-        services=tuple(sorted({service for user in users for service in user.services})),
+        services=tuple(sorted({service for user in users for service in _services(user)})),
         route_tables=_each(table for network in networks for table in network.route_tables),
         gateways=("dynamodb", *(["s3"] if any(user.kind == "jobs" for user in users) else [])),
-        accounts=tuple(sorted({place.account for user in users for place in (user.place, user.flow.state)})),
-        elsewhere=tuple(sorted({user.flow.state.region for user in users} - {user.place.region for user in users})),
+        accounts=tuple(sorted({place.account for place in (*places, *states)})),
+        elsewhere=tuple(sorted({place.region for place in states} - {place.region for place in places})),
         made_by=min((user.kind for user in users), key=get_args(UserKind).index),
     )
 
@@ -153,27 +144,17 @@ def add_endpoints(
     return [Endpoints(scope, each, region=place.region) for each in found if each.made_by == made_by]
 
 
-def _services(flow: FlowDeployment) -> Iterator[str]:
-    settings = flow.flow.settings
-    on_demand = settings.mapping.mode == "on-demand"
-    if on_demand or settings.refresh_topics_enabled:
+def _services(user: _User) -> Iterator[str]:
+    flow, settings = user.flow, user.flow.flow.settings
+    on_demand = user.kind == "home" and settings.mapping.mode == "on-demand"
+    if on_demand or (user.kind == "home" and settings.refresh_topics_enabled):
         yield "lambda"
-    if on_demand or flow.flow.tables_role:
+    if on_demand or flow.tables_role_of(user.part):
         yield "sts"
-    if _has_secrets(flow):
+    if any(secrets_of(end.authentication) for end in (flow.flow.source, flow.flow.target)):
         yield "secretsmanager"
-
-
-def _services_of_reader(flow: FlowDeployment, part: str) -> Iterator[str]:
-    """Of a function that has no mappings. Args: part: which."""
-    if flow.tables_role_of(part):
-        yield "sts"
-    if _has_secrets(flow):
-        yield "secretsmanager"
-
-
-def _has_secrets(flow: FlowDeployment) -> bool:
-    return any(secrets_of(end.authentication) for end in (flow.flow.source, flow.flow.target))
+    if user.kind == "jobs":
+        yield "logs"
 
 
 def _each(found: Iterable[str]) -> tuple[str, ...]:

@@ -246,7 +246,7 @@ def mapping_rights(part: Part, flow: FlowDeployment) -> list[Right]:
 
 def network_of(part: Part, flow: FlowDeployment) -> Vpc | None:
     """The network that a function is attached to; None where it needs none, or none is written."""
-    return flow.network_of(part) if _calls_clusters(part) else None
+    return flow.end_of(part).vpc if _calls_clusters(part) else None
 
 
 def network_rights(part: Part, flow: FlowDeployment) -> list[Right]:
@@ -267,7 +267,7 @@ def _interfaces(part: Part, flow: FlowDeployment, *, where_msk_is: bool = False,
         where_msk_is: for an MSK mapping's pollers too, who use the cluster's own subnets and security groups.
         polled: for a self-managed mapping's pollers too, who use the flow's.
     """
-    network, here = flow.network_of(part), flow.place_of(part)
+    network, here = flow.end_of(part).vpc, flow.place_of(part)
     subnets, groups = (network.subnets, network.security_groups) if network else ((), ())
     if where_msk_is:
         subnets, groups = ("*",), ("*",)

@@ -168,8 +168,9 @@ def test_a_place_that_only_tags_name_is_looked_at() -> None:
 def test_tags_name_all_places_however_many_there_are() -> None:
     deployment, _ = variant()
     (flow, *_) = deployment.flows
-    places = [Location("111122223333", f"ap-northeast-{number}") for number in range(30)]
-    many = replace(deployment, flows=tuple(replace(flow, state=place) for place in places))
+    targets = [replace(flow.flow.target, region=f"ap-northeast-{number}") for number in range(30)]
+    flows = tuple(replace(flow, flow=replace(flow.flow, target=target)) for target in targets)
+    many = replace(deployment, flows=flows)
 
     tags = many.place_tags
 
