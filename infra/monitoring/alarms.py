@@ -44,7 +44,7 @@ class Alarm:
         below: the threshold that a breaching value stays under.
         period: in seconds.
         evaluation_periods: the newest periods that are evaluated.
-        datapoints_to_alarm: how many of these must breach.
+        datapoints_to_alarm: how many of these must breach; None: all of them.
         missing: how a period without a value counts.
         resolves: whether the end of the alarm is the end of the trouble. A metric of single events ends by itself.
     """
@@ -57,7 +57,7 @@ class Alarm:
     below: float | None = None
     period: int = MINUTE
     evaluation_periods: int = 1
-    datapoints_to_alarm: int = 1
+    datapoints_to_alarm: int | None = None
     missing: Missing = "notBreaching"
     resolves: bool = True
 
@@ -101,6 +101,7 @@ def lane_stopped(flow: FlowDeployment, *, part: str = FORWARD) -> Alarm:
         above=0,
         # Redeliveries come at Lambda's pace: the alarm ends a quarter of an hour after the last that met the stop.
         evaluation_periods=15,
+        datapoints_to_alarm=1,
     )
 
 
@@ -143,7 +144,6 @@ def _of_lanes(flow: FlowDeployment) -> list[Alarm]:
             above=0,
             # A delivery or the lane check settles a doubt within a minute or two of its writer's end.
             evaluation_periods=15,
-            datapoints_to_alarm=15,
         ),
     ]
 
@@ -163,35 +163,28 @@ def _of_losses(flow: FlowDeployment) -> list[Alarm]:
 
 def _of_silence(flow: FlowDeployment) -> list[Alarm]:
     settings = flow.flow.settings
-    found = []
     if settings.emit_heartbeats_enabled:
         period = minutes(settings.emit_heartbeats_interval_seconds)
-        found.append(
-            Alarm(
-                id="no-heartbeats",
-                means=f"{flow.name} has written no heartbeat for minutes: its schedule stands, or no cluster answers.",
-                first=f"mirrorless status '{flow.name}' says what the task met.",
-                metric=metrics.of_flow(flow, "heartbeats-emitted", "Sum"),
-                below=1,
-                period=period,
-                evaluation_periods=_periods(period),
-                datapoints_to_alarm=_periods(period),
-                missing="breaching",
-            )
-        )
+        means = f"{flow.name} has written no heartbeat for minutes: its schedule stands, or no cluster answers."
+        first = f"mirrorless status '{flow.name}' says what the task met."
+        metric = metrics.of_flow(flow, "heartbeats-emitted", "Sum")
     else:
-        found.append(
-            Alarm(
-                id="no-heartbeats",
-                means=f"No task of {flow.name} has run for minutes: its lanes and groups are not checked.",
-                first="look at the schedule and at the log of the function control.",
-                metric=metrics.of_flow(flow, "task-errors", "SampleCount"),
-                below=1,
-                evaluation_periods=_periods(MINUTE),
-                datapoints_to_alarm=_periods(MINUTE),
-                missing="breaching",
-            )
+        period = MINUTE
+        means = f"No task of {flow.name} has run for minutes: its lanes and groups are not checked."
+        first = "look at the schedule and at the log of the function control."
+        metric = metrics.of_flow(flow, "task-errors", "SampleCount")
+    found = [
+        Alarm(
+            id="no-heartbeats",
+            means=means,
+            first=first,
+            metric=metric,
+            below=1,
+            period=period,
+            evaluation_periods=_periods(period),
+            missing="breaching",
         )
+    ]
     if not metrics.heartbeats_scheduled(flow):
         # A heartbeat may wait for its batch, and a mapping that scales stands still for a minute or three.
         found += nothing_arrives(flow, settings.mapping.maximum_batching_window_seconds or 0)
@@ -219,7 +212,6 @@ def nothing_arrives(flow: FlowDeployment, window_seconds: int) -> list[Alarm]:
             below=1,
             period=period,
             evaluation_periods=evaluation_periods,
-            datapoints_to_alarm=evaluation_periods,
             missing="breaching",
         )
     ]
@@ -249,7 +241,6 @@ def _of_tasks(flow: FlowDeployment) -> list[Alarm]:
                 above=0,
                 period=_FIVE_MINUTES,
                 evaluation_periods=12,
-                datapoints_to_alarm=12,
             )
         )
     if settings.refresh_topics_enabled:
@@ -263,7 +254,6 @@ def _of_tasks(flow: FlowDeployment) -> list[Alarm]:
                 # Rounds may be further apart than a minute, and a mapping takes minutes to be created or updated.
                 period=(period := minutes(max(_FIVE_MINUTES, settings.refresh_topics_interval_seconds))),
                 evaluation_periods=3,
-                datapoints_to_alarm=3,
             ),
             Alarm(
                 id="mapping-refused",
@@ -273,7 +263,6 @@ def _of_tasks(flow: FlowDeployment) -> list[Alarm]:
                 above=0,
                 period=period,
                 evaluation_periods=3,
-                datapoints_to_alarm=3,
             ),
         ]
     return found
@@ -294,7 +283,6 @@ def _of_deliveries(flow: FlowDeployment, record_age_seconds: int) -> list[Alarm]
             metric=metrics.of_flow(flow, "record-age-ms-max", "Maximum"),
             above=record_age_seconds * 1000,
             evaluation_periods=5,
-            datapoints_to_alarm=5,
         ),
         Alarm(
             id="deliveries-fail",
@@ -304,7 +292,6 @@ def _of_deliveries(flow: FlowDeployment, record_age_seconds: int) -> list[Alarm]
             above=0,
             period=period,
             evaluation_periods=periods,
-            datapoints_to_alarm=periods,
         ),
     ]
 
@@ -327,37 +314,6 @@ def _periods(period: int) -> int:
 # their runs fail. Those at home are lost with it.
 
 
-def not_started(
-    flow: FlowDeployment, part: str, *, means: str, first: str, starts: int = 1, period: int = MINUTE, periods: int
-) -> Alarm:
-    """Fewer starts than these in each of so many periods."""
-    return Alarm(
-        id=f"{part}-silent",
-        means=means,
-        first=first,
-        metric=metrics.of_function(flow, part, "Invocations", "Sum"),
-        below=starts,
-        period=period,
-        evaluation_periods=periods,
-        datapoints_to_alarm=periods,
-        missing="breaching",
-    )
-
-
-def runs_fail(flow: FlowDeployment, part: str, *, means: str, first: str, period: int = MINUTE, periods: int) -> Alarm:
-    """A run that failed in each of so many periods."""
-    return Alarm(
-        id=f"{part}-fails",
-        means=means,
-        first=first,
-        metric=metrics.of_function(flow, part, "Errors", "Sum"),
-        above=0,
-        period=period,
-        evaluation_periods=periods,
-        datapoints_to_alarm=periods,
-    )
-
-
 MISSED: Final = 3
 """Intervals without a run of some shard, or with a run that failed, after which an operator is called."""
 
@@ -368,22 +324,24 @@ def pull_alarms(flow: FlowDeployment, *, record_age_seconds: int) -> list[Alarm]
     interval = MINUTE if schedule.continuous else schedule.interval_seconds
     failing = minutes(max(_FIVE_MINUTES, interval))
     found = [
-        not_started(
-            flow,
-            PULL,
+        Alarm(
+            id="pull-silent",
             means=f"A shard of {flow.name} has not been started for {MISSED} intervals: its scheduled topics wait.",
             first="see which of the schedules mirrorless-pull-… is missing, disabled or refused.",
-            starts=schedule.shards,
+            metric=metrics.of_function(flow, PULL, "Invocations", "Sum"),
+            below=schedule.shards,
             period=interval,
-            periods=MISSED,
+            evaluation_periods=MISSED,
+            missing="breaching",
         ),
-        runs_fail(
-            flow,
-            PULL,
+        Alarm(
+            id="pull-fails",
             means=f"Runs that read scheduled topics of {flow.name} have failed again and again.",
             first="read the last error in the log of the function pull: it names the lane and says what to do.",
+            metric=metrics.of_function(flow, PULL, "Errors", "Sum"),
+            above=0,
             period=failing,
-            periods=MISSED,
+            evaluation_periods=MISSED,
         ),
         Alarm(
             id="scheduled-late",
@@ -393,7 +351,6 @@ def pull_alarms(flow: FlowDeployment, *, record_age_seconds: int) -> list[Alarm]
             above=(record_age_seconds + (0 if schedule.continuous else interval)) * 1000,
             period=failing,
             evaluation_periods=MISSED,
-            datapoints_to_alarm=MISSED,
         ),
     ]
     if metrics.heartbeats_scheduled(flow):
@@ -417,19 +374,23 @@ def standby_alarms(flow: FlowDeployment) -> list[Alarm]:
             metric=metrics.of_flow(flow, "home-silent", "Maximum", part=STANDBY),
             above=0,
             evaluation_periods=3,
+            datapoints_to_alarm=1,
         ),
-        runs_fail(
-            flow,
-            STANDBY,
+        Alarm(
+            id="standby-fails",
             means=f"The standby of {flow.name} fails: its groups would not move if {flow.home.region} were lost.",
             first="read the last error in the log of the function standby.",
-            periods=_PERIODS,
+            metric=metrics.of_function(flow, STANDBY, "Errors", "Sum"),
+            above=0,
+            evaluation_periods=_PERIODS,
         ),
-        not_started(
-            flow,
-            STANDBY,
+        Alarm(
+            id="standby-silent",
             means=f"The standby of {flow.name} is not started: its groups would not move without {flow.home.region}.",
             first="see whether the schedule mirrorless-standby-… is missing, disabled or refused.",
-            periods=_PERIODS,
+            metric=metrics.of_function(flow, STANDBY, "Invocations", "Sum"),
+            below=1,
+            evaluation_periods=_PERIODS,
+            missing="breaching",
         ),
     ]

@@ -119,7 +119,7 @@ def add_alarm(
         comparison_operator="GreaterThanThreshold" if above else "LessThanThreshold",
         threshold=alarm.above if above else alarm.below,
         evaluation_periods=alarm.evaluation_periods,
-        datapoints_to_alarm=alarm.datapoints_to_alarm,
+        datapoints_to_alarm=alarm.datapoints_to_alarm or alarm.evaluation_periods,
         treat_missing_data=alarm.missing,
         alarm_actions=topics,
         ok_actions=topics if alarm.resolves else None,
