@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -140,16 +141,6 @@ def test_no_function_has_a_service_name_which_would_be_a_dimension_more(assemble
 # Alarms
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_every_flow_has_its_alarms_where_its_functions_live(example: str, assembled: Assembled) -> None:
-    assembly = assembled(example)
-
-    for flow in assembly.deployment.flows:
-        template = assembly.template("monitoring", flow.home)["Resources"].values()
-        names = {each["Properties"].get("AlarmName") for each in template}
-        assert {f"mirrorless-{flow.id}-{alarm}" for alarm in EXPECTED} <= names
-
-
 EXPECTED = {
     # id: threshold, period, evaluation periods, datapoints to alarm, missing
     "lane-stopped": (0, 60, 15, 1, "notBreaching"),
@@ -167,13 +158,20 @@ EXPECTED = {
     "mapping-fails": (0, 300, 3, 3, "notBreaching"),
     "mapping-refused": (0, 300, 3, 3, "notBreaching"),
 }
+OF_PULL = {
+    # of two shards each five minutes
+    "pull-silent": (2, 300, 3, 3, "breaching"),
+    "pull-fails": (0, 300, 3, 3, "notBreaching"),
+    "scheduled-late": (1_200_000, 300, 3, 3, "notBreaching"),
+}
+OF_STANDBY = ("home-silent", "standby-fails", "standby-silent")
 
 
-@pytest.mark.parametrize("alarm", EXPECTED)
+@pytest.mark.parametrize("alarm", [*EXPECTED, *OF_PULL])
 def test_an_alarm_rings_when_it_should_and_not_before(alarm: str, assembled: Assembled) -> None:
-    properties = _alarm(assembled("active-passive"), alarm).properties
+    properties = _alarm(assembled("long-tail" if alarm in OF_PULL else "active-passive"), alarm).properties
 
-    assert EXPECTED[alarm] == (
+    assert (EXPECTED | OF_PULL)[alarm] == (
         properties["Threshold"],
         properties.get("Period"),
         properties["EvaluationPeriods"],
@@ -193,24 +191,62 @@ def test_an_alarm_of_a_flow_is_one_metric_without_a_query(assembled: Assembled) 
         assert "topic" not in {each["Name"] for each in properties["Dimensions"]}
 
 
-def test_a_flow_without_heartbeats_is_missed_by_its_tasks() -> None:
-    flow = _planned({"emit.heartbeats.enabled": False})
+NO_BEATS_BACK = {"emit.heartbeats.source.enabled": False}
+ONE_TASK = {"refresh.topics.enabled": False, "emit.checkpoints.enabled": False}
+HOURLY = {"trigger": "schedule", "heartbeats.replication.enabled": True, "schedule": {"interval.seconds": 3_600}}
+CHANGED: Mapping[str, tuple[Mapping[str, Any], set[str], Mapping[str, tuple[str, Any]]]] = {
+    "a flow without heartbeats is missed by its tasks": (
+        {"emit.heartbeats.enabled": False},
+        {"nothing-arrives"},
+        {"no-heartbeats": ("metric.name", "task-errors")},
+    ),
+    "failed deliveries ring sooner where no heartbeats come through": (
+        NO_BEATS_BACK,
+        {"nothing-arrives"},
+        {"deliveries-fail": ("evaluation_periods", 3)},
+    ),
+    # A retry follows when the failed call has ended: a shorter period would be empty now and then.
+    "a forwarder that may take long is looked at as long": (
+        {"function": {"timeout.seconds": 840}},
+        set(),
+        {"deliveries-fail": ("period", 840)},
+    ),
+    "only alarms of tasks that run are made": (
+        ONE_TASK,
+        {"groups-not-ready", "mapping-fails", "mapping-refused", "nothing-arrives"},
+        {},
+    ),
+    "mappings are looked at no more often than they are listed": (
+        {"refresh.topics.interval.seconds": 3_600},
+        set(),
+        dict.fromkeys(("mapping-fails", "mapping-refused"), ("period", 3_600)),
+    ),
+    # Where both functions run in one region, one metric has the age of both.
+    "records of an interval are not late before it is over": (
+        HOURLY,
+        {"nothing-arrives"},
+        {"records-late": ("above", 4_500_000)},
+    ),
+    "the number of alarms does not grow with topics": (
+        {"topics": [f"t-{number}" for number in range(600)]},
+        set(),
+        {},
+    ),
+}
+"""By what they say: keys of a flow, the alarms that it lacks, and what others have."""
 
-    found = {each.id: each for each in alarms(flow, record_age_seconds=900)}
 
-    assert "nothing-arrives" not in found
-    silent = found["no-heartbeats"]
-    assert silent.metric is not None
-    assert (silent.metric.name, silent.metric.stat, silent.missing) == ("task-errors", "SampleCount", "breaching")
+@pytest.mark.parametrize(("keys", "lacking", "expected"), CHANGED.values(), ids=CHANGED)
+def test_alarms_are_those_of_what_the_flow_does(
+    keys: Mapping[str, Any], lacking: set[str], expected: Mapping[str, tuple[str, Any]]
+) -> None:
+    made = alarms(_planned(keys), record_age_seconds=900)
 
-
-def test_failed_deliveries_ring_sooner_where_no_heartbeats_come_through() -> None:
-    flow = _planned({"emit.heartbeats.source.enabled": False})
-
-    found = {each.id: each for each in alarms(flow, record_age_seconds=900)}
-
-    assert "nothing-arrives" not in found
-    assert (found["deliveries-fail"].period, found["deliveries-fail"].evaluation_periods) == (300, 3)
+    found = {each.id: each for each in made}
+    assert len(found) == len(made)
+    assert found.keys() == EXPECTED.keys() - lacking
+    for id_, (name, value) in expected.items():
+        assert attrgetter(name)(found[id_]) == value
 
 
 @pytest.mark.parametrize("seconds", [1, 61, 3_599, 3_601, 86_400])
@@ -222,41 +258,6 @@ def test_heartbeats_that_are_far_apart_are_given_time_within_what_cloudwatch_tak
             assert alarm.period >= min(seconds, 86_400)
             assert alarm.period % 60 == 0
             assert alarm.period * alarm.evaluation_periods <= (604_800 if alarm.period >= 3_600 else 86_400)
-
-
-def test_a_forwarder_that_may_take_long_is_looked_at_as_long() -> None:
-    """A retry follows when the failed call has ended: a shorter period would be empty now and then."""
-    flow = _planned({"function": {"timeout.seconds": 840}})
-
-    periods = {each.id: each.period for each in alarms(flow, record_age_seconds=900)}
-
-    assert periods["deliveries-fail"] == 840
-
-
-@pytest.mark.parametrize("topics", [1, 600])
-def test_the_number_of_alarms_does_not_grow_with_topics(topics: int) -> None:
-    flow = _planned({"topics": [f"t-{number}" for number in range(topics)]})
-
-    found = [each.id for each in alarms(flow, record_age_seconds=900)]
-
-    assert found == list(dict.fromkeys(found))
-    assert set(found) == EXPECTED.keys()
-
-
-def test_only_alarms_of_tasks_that_run_are_made() -> None:
-    flow = _planned({"refresh.topics.enabled": False, "emit.checkpoints.enabled": False})
-
-    found = {each.id for each in alarms(flow, record_age_seconds=900)}
-
-    assert EXPECTED.keys() - found == {"groups-not-ready", "mapping-fails", "mapping-refused", "nothing-arrives"}
-
-
-def test_mappings_are_looked_at_no_more_often_than_they_are_listed() -> None:
-    flow = _planned({"refresh.topics.interval.seconds": 3_600})
-
-    periods = {each.id: each.period for each in alarms(flow, record_age_seconds=900)}
-
-    assert (periods["mapping-fails"], periods["mapping-refused"]) == (3_600, 3_600)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -286,16 +287,6 @@ def test_the_cost_model_counts_the_metrics_that_alarms_read() -> None:
 
 # Scheduled topics
 
-OF_PULL = {
-    # id: threshold, period, evaluation periods, datapoints to alarm, missing; of two shards each five minutes
-    "pull-silent": (2, 300, 3, 3, "breaching"),
-    "pull-fails": (0, 300, 3, 3, "notBreaching"),
-    "scheduled-late": (1_200_000, 300, 3, 3, "notBreaching"),
-}
-
-
-OF_STANDBY = ("home-silent", "standby-fails", "standby-silent")
-
 
 def test_the_reader_of_scheduled_topics_has_its_alarms_where_it_runs(assembled: Assembled) -> None:
     assembly = assembled("long-tail")
@@ -303,24 +294,12 @@ def test_the_reader_of_scheduled_topics_has_its_alarms_where_it_runs(assembled: 
     assert flow.pull is not None
 
     made = {
-        str(each.properties["AlarmName"]).removeprefix(f"mirrorless-{flow.id}-"): each.properties
+        str(each.properties["AlarmName"]).removeprefix(f"mirrorless-{flow.id}-")
         for each in _alarms(assembly)
         if each.stack == assembly.deployment.artifact_id("pull", flow.pull)
     }
 
-    assert made.keys() == {*OF_PULL, "lane-stopped"}, "and one that would else be seen at home only"
-    for name, expected in OF_PULL.items():
-        alarm = made[name]
-        assert expected == (
-            alarm["Threshold"],
-            alarm["Period"],
-            alarm["EvaluationPeriods"],
-            alarm["DatapointsToAlarm"],
-            alarm["TreatMissingData"],
-        )
-
-
-SCHEDULED = {"trigger": "schedule", "heartbeats.replication.enabled": True}
+    assert made == {*OF_PULL, "lane-stopped"}, "and one that would else be seen at home only"
 
 
 @pytest.mark.parametrize(
@@ -334,7 +313,7 @@ SCHEDULED = {"trigger": "schedule", "heartbeats.replication.enabled": True}
 def test_three_intervals_without_a_run_of_each_shard_ring_within_what_cloudwatch_takes(
     schedule: dict[str, Any], silent: tuple[int, int, int], late: int
 ) -> None:
-    flow = _planned(SCHEDULED | {"schedule": schedule})
+    flow = _planned(HOURLY | {"schedule": schedule})
 
     found = {each.id: each for each in pull_alarms(flow, record_age_seconds=900)}
 
@@ -346,25 +325,12 @@ def test_three_intervals_without_a_run_of_each_shard_ring_within_what_cloudwatch
 
 
 def test_heartbeats_that_are_scheduled_are_missed_where_they_are_read() -> None:
-    flow = _planned(SCHEDULED | {"schedule": {"interval.seconds": 3_600}})
+    flow = _planned(HOURLY)
 
-    at_home = {each.id for each in alarms(flow, record_age_seconds=900)}
-    there = {each.id: each for each in pull_alarms(flow, record_age_seconds=900)}
+    (arrives,) = [each for each in pull_alarms(flow, record_age_seconds=900) if each.id == "nothing-arrives"]
 
-    assert "nothing-arrives" not in at_home
-    assert there["nothing-arrives"].period >= 3_600
-    assert there["nothing-arrives"].metric is not None
-    assert there["nothing-arrives"].metric.region == flow.place_of("pull").region
-
-
-def test_records_of_an_interval_are_not_late_before_it_is_over() -> None:
-    """Where both functions run in one region, one metric has the age of both."""
-    flow = _planned(SCHEDULED | {"schedule": {"interval.seconds": 3_600}})
-    assert flow.pull == flow.home
-
-    (late,) = [each for each in alarms(flow, record_age_seconds=900) if each.id == "records-late"]
-
-    assert late.above == 4_500_000
+    assert arrives.period >= 3_600
+    assert arrives.metric.region == flow.place_of("pull").region
 
 
 # Runbook
@@ -379,30 +345,17 @@ def _sections() -> dict[str, str]:
     }
 
 
-def test_every_alarm_has_a_section_of_the_runbook_that_says_what_to_do(assembled: Assembled) -> None:
-    sections = _sections()
-    anchors = {
-        str(each.properties["AlarmDescription"]).rpartition("#")[2]
-        for example in EXAMPLES
-        for each in _alarms(assembled(example))
-    }
+def test_every_alarm_has_a_section_of_the_runbook_that_says_what_to_do_first_and_no_section_is_without() -> None:
+    sections = {anchor: text for anchor, text in _sections().items() if anchor.startswith("alarm-")}
 
-    for anchor in anchors:
-        assert "\n1. " in sections[anchor], f"{anchor} says nothing to do"
+    assert sections.keys() == {f"alarm-{each}" for each in (*EXPECTED, *OF_PULL, *OF_STANDBY)}
+    assert [anchor for anchor, text in sections.items() if "\n1. " not in text] == []
 
 
-def test_every_section_about_an_alarm_is_about_one_that_there_is() -> None:
-    written = {anchor for anchor in _sections() if anchor.startswith("alarm-")}
+def test_every_link_of_the_runbook_and_of_the_dashboard_leads_to_a_section() -> None:
+    links = [*re.findall(r"\]\(#([^)]+)\)", RUNBOOK), *RUNBOOK_SECTIONS.values()]
 
-    assert written == {f"alarm-{each}" for each in (*EXPECTED, *OF_PULL, *OF_STANDBY)}
-
-
-def test_every_link_within_the_runbook_leads_somewhere() -> None:
-    assert [each for each in re.findall(r"\]\(#([^)]+)\)", RUNBOOK) if each not in _sections()] == []
-
-
-def test_every_link_of_the_dashboard_leads_to_a_section_of_the_runbook() -> None:
-    assert [each for each in RUNBOOK_SECTIONS.values() if each not in _sections()] == []
+    assert [each for each in links if each not in _sections()] == []
 
 
 def test_links_lead_to_the_operator_s_own_copy_where_there_is_one() -> None:
@@ -414,11 +367,13 @@ def test_links_lead_to_the_operator_s_own_copy_where_there_is_one() -> None:
     assert alarm.description(None).endswith(" Runbook: docs/how-to/on-call.md#alarm-lane-stopped")
 
 
-def test_descriptions_are_short_enough_and_say_what_to_do_first(assembled: Assembled) -> None:
+def test_descriptions_are_short_enough_and_say_what_to_do_first_and_which_section_goes_on(assembled: Assembled) -> None:
     for example in EXAMPLES:
         for alarm in _alarms(assembled(example)):
-            assert " First: " in alarm.properties["AlarmDescription"]
-            assert len(alarm.properties["AlarmDescription"]) <= 1024
+            description = alarm.properties["AlarmDescription"]
+            assert " First: " in description
+            assert description.rpartition("#")[2] in _sections()
+            assert len(description) <= 1024
 
 
 # Topics that are notified
@@ -547,21 +502,17 @@ def test_what_is_emitted_only_where_it_is_not_zero_is_shown_as_zero_otherwise(as
     assert troubles <= {row[1] for row in rows}
 
 
-def test_tables_are_looked_up_where_they_are_written(assembled: Assembled) -> None:
-    body = dict(_dashboards(assembled("active-passive")))["mirrorless-us-east_us-west"]
-    rows = [
-        row for widget in body["widgets"] for row in widget["properties"].get("metrics", []) if row[0] == "AWS/DynamoDB"
-    ]
+def test_tables_are_looked_up_where_they_are_written_and_those_of_another_account_are_not_promised(
+    assembled: Assembled,
+) -> None:
+    (_, here), (_, abroad) = (*_dashboards(assembled("active-passive")), *_dashboards(assembled("cross-account")))
+    rows = [row for each in here["widgets"] for row in each["properties"].get("metrics", [])]
+    tables = [row for row in rows if row[0] == "AWS/DynamoDB"]
 
-    assert {row[-1]["region"] for row in rows} == {"us-west-2"}
-    assert {row[3] for row in rows} == set(_flow(assembled("active-passive")).flow.tables.values())
-
-
-def test_tables_of_another_account_are_not_promised(assembled: Assembled) -> None:
-    body = dict(_dashboards(assembled("cross-account")))["mirrorless-production_vault"]
-
-    assert "AWS/DynamoDB" not in json.dumps(body)
-    assert "The tables are in 444455556666/us-west-2" in json.dumps(body)
+    assert {row[-1]["region"] for row in tables} == {"us-west-2"}
+    assert {row[3] for row in tables} == set(_flow(assembled("active-passive")).flow.tables.values())
+    assert "AWS/DynamoDB" not in json.dumps(abroad)
+    assert "The tables are in 444455556666/us-west-2" in json.dumps(abroad)
 
 
 def test_lag_is_msk_s_own_where_it_has_the_groups(assembled: Assembled) -> None:
