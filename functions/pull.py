@@ -24,19 +24,20 @@ from mirrorless.adapters.aws.runtime import keep_memory
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.adapters.kafka.log import PULL, KafkaLog
 from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs
-from mirrorless.adapters.kafka.pulled_log import KafkaBatchLog, KafkaPulledLog
+from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
 from mirrorless.adapters.replicator import LARGEST_RECORD, flow_replicator
 from mirrorless.clock import now_ms
 from mirrorless.flow.naming import METRICS_PER_TOPIC_VARIABLE
 from mirrorless.flow.rate_limit import ByteRateLimit
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.flow.triggers import WINDOW_SECONDS
+from mirrorless.ports.log import Log
 from mirrorless.protocol.copy_choice import BatchTally, Engine, engine_of
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.pull.followed_lanes import PullReport
-from mirrorless.pull.log import PulledLog
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.run import PullRun
 from mirrorless.pull.shards import ShardLease
@@ -73,7 +74,7 @@ class PullWiring:
     """Of the last run."""
     engine_at: float = field(default_factory=time.monotonic)
     """When it was chosen."""
-    copies: dict[Engine, tuple[Replicator, PulledLog]] = field(default_factory=dict)
+    copies: dict[Engine, tuple[Replicator, Log]] = field(default_factory=dict)
     """The clients of each engine that a run has had."""
     groups: KafkaGroups = field(init=False)
     epochs: KafkaLogEpochs = field(init=False)
@@ -92,7 +93,7 @@ class PullWiring:
         per_topic = flow.remote_topic if os.environ.get(METRICS_PER_TOPIC_VARIABLE) == "true" else None
         self.metrics = BatchMetrics(flow.name, per_topic=per_topic)
 
-    def clients(self, engine: Engine) -> tuple[Replicator, PulledLog]:
+    def clients(self, engine: Engine) -> tuple[Replicator, Log]:
         """The clients of an engine; those of the other one are closed, and forget what they knew."""
         for other, (replicator, log) in self.copies.items():
             if other != engine:
@@ -182,10 +183,10 @@ class PullWiring:
             gc.collect()
 
 
-def _log(flow: FlowSettings, engine: Engine) -> PulledLog:
+def _log(flow: FlowSettings, engine: Engine) -> Log:
     if engine == "batches":
-        return KafkaBatchLog(flow.source, flow=flow.flow)
-    return KafkaPulledLog(flow.source, flow=flow.flow)
+        return KafkaRawLog(flow.source, flow=flow.flow)
+    return KafkaLog(flow.source, flow=flow.flow, tuning=PULL)
 
 
 keep_memory()

@@ -13,13 +13,13 @@ import msgspec
 
 from mirrorless.adapters.archive import ParquetArchive, open_archive
 from mirrorless.adapters.dynamodb.client import dynamodb_client
-from mirrorless.adapters.kafka.batch_lane_log import CHUNK_BYTES, KafkaBatchLaneLog
 from mirrorless.adapters.kafka.batch_target import KafkaBatchTarget
-from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
+from mirrorless.adapters.kafka.lane_log import KafkaBatchLaneLog, KafkaLaneLog
 from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.flow.rate_limit import ByteRateLimit
 from mirrorless.flow.settings import ClusterSettings, FlowSettings
+from mirrorless.jobs.copy_task import CHUNK_BYTES
 
 
 @cache

@@ -29,9 +29,8 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
-from mirrorless.adapters.kafka.batch_lane_log import KafkaBatchLaneLog
 from mirrorless.adapters.kafka.groups import KafkaGroups
-from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
+from mirrorless.adapters.kafka.lane_log import KafkaBatchLaneLog, KafkaLaneLog
 from mirrorless.adapters.kafka.record_ranges import KafkaRecordRanges
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import RUNNING, LaneState, LeftOut, Stop

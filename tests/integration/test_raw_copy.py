@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
-from mirrorless.adapters.kafka.pulled_log import KafkaPulledLog
+from mirrorless.adapters.kafka.log import PULL, KafkaLog
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
 from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
 from mirrorless.chain.run import spans_of
@@ -31,7 +31,7 @@ from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import BatchAt, OffsetRange
-from mirrorless.pull.log import RawArrivals
+from mirrorless.ports.log import Arrivals
 from mirrorless.records.batch_records import packed, records
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import CODECS, BatchUnreadable, PassTerms, RecordBatch, batch_digest, obstacle
@@ -418,7 +418,7 @@ def test_no_reader_takes_a_batch_whose_bytes_have_changed_on_the_disk_and_all_fi
 
     copy.log.follow({place: 0})
     raw = until_unreadable(lambda: copy.log.arrivals(1.0, records=10**6, size=10**6), place)
-    client = KafkaPulledLog(settings_of(copy.source), flow="a->b")
+    client = KafkaLog(settings_of(copy.source), flow="a->b", tuning=PULL)
     client.follow({place: 0})
     pulled = until_unreadable(lambda: client.arrivals(1.0, records=10**6, size=10**6), place)
     assert client.arrivals(1.0, records=10**6, size=10**6).records == {}, "the client itself goes on behind it"
@@ -467,7 +467,7 @@ def test_a_topic_that_is_not_there_ends_the_write_with_the_deadline(copy: RawCop
     writer.close()
 
 
-def arrivals_of(copy: RawCopy, told: Callable[[RawArrivals], Any]) -> RawArrivals:
+def arrivals_of(copy: RawCopy, told: Callable[[Arrivals], Any]) -> Arrivals:
     deadline = in_seconds(20)
     while True:
         arrivals = copy.log.arrivals(0.5, records=10**6, size=10**6)

@@ -13,10 +13,10 @@ from mirrorless.clock import Deadline
 from mirrorless.flow.rate_limit import ByteRateLimit
 from mirrorless.flow.triggers import WINDOW_SECONDS
 from mirrorless.ports.kafka import EpochEnd, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.log import NOTHING_MORE, Arrivals
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.pull.followed_lanes import PullReport
-from mirrorless.pull.log import Arrivals
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.run import PullRun
 from mirrorless.pull.shards import ShardLease
@@ -33,7 +33,7 @@ Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 @dataclass(slots=True)
 class MemoryLog:
-    """Implements `PulledLog` over the source of a world, of which a growing part has been written."""
+    """Implements `Log` over the source of a world, of which a growing part has been written."""
 
     there: World
     chance: random.Random
@@ -44,25 +44,25 @@ class MemoryLog:
     """Whether it is read by whole batches."""
 
     def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
-        """See `PulledLog.stable_ends`."""
+        """See `Log.stable_ends`."""
         return {place: self._end(place) for place in places}
 
     def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
-        """See `PulledLog.starts`."""
+        """See `Log.starts`."""
         return dict.fromkeys(places, 0)
 
-    def follow(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """See `PulledLog.follow`."""
+    def follow(self, offsets: Mapping[TopicPartition, int], below: Mapping[TopicPartition, int] = NOTHING_MORE) -> None:
+        """See `Log.follow`."""
         self.followed |= offsets
         self.reported = {place: end for place, end in self.reported.items() if place not in offsets}
 
     def leave(self, places: Iterable[TopicPartition]) -> None:
-        """See `PulledLog.leave`."""
+        """See `Log.leave`."""
         for place in places:
             del self.followed[place]
 
     def arrivals(self, seconds: float, *, records: int, size: int) -> Arrivals:
-        """See `PulledLog.arrivals`."""
+        """See `Log.arrivals`."""
         found = Arrivals()
         self.there.now += int(seconds * 1000) + 1
         for place in self.chance.sample(sorted(self.followed), self.chance.randint(0, len(self.followed))):
@@ -86,7 +86,7 @@ class MemoryLog:
                 found.bytes += sizes[len(taken) - 1]
                 found.records[place] = taken
                 found.epochs[place] = self._epoch(place, taken[-1].offset)
-                self.followed[place] = taken[-1].offset + 1
+                found.covered[place] = self.followed[place] = taken[-1].offset + 1
             if len(taken) == len(some) and self.reported.get(place) != end:
                 found.ended[place] = self.followed[place] = self.reported[place] = end
         return found
@@ -100,16 +100,16 @@ class MemoryLog:
         if taken:
             found.records[place] = taken
             found.epochs[place] = self._epoch(place, taken[-1].last_offset)
-            self.followed[place] = taken[-1].next
+            found.covered[place] = self.followed[place] = taken[-1].next
         if len(taken) == len(some) and self.reported.get(place) != end:
             found.ended[place] = self.followed[place] = self.reported[place] = end
 
     def reading_on(self) -> AbstractContextManager[None]:
-        """See `PulledLog.reading_on`."""
+        """See `Log.reading_on`."""
         return nullcontext()
 
     def close(self) -> None:
-        """See `PulledLog.close`."""
+        """See `Log.close`."""
         self.followed.clear()
 
     def _epoch(self, place: TopicPartition, offset: int) -> int:

@@ -14,12 +14,12 @@ from mirrorless.chain.run import Run
 from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.ports.kafka import Groups, LogEpochs, TopicPartition
+from mirrorless.ports.log import Arrivals, Log
 from mirrorless.protocol.log_parting import Parting, compare, parted_stop
 from mirrorless.protocol.outgoing import first_offset
 from mirrorless.protocol.plan import unreadable_stop
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.pull.gathering import Gathering
-from mirrorless.pull.log import Arrivals, PulledLog
 from mirrorless.pull.readings import FOLLOWED, LOOK_SECONDS, Readings
 from mirrorless.pull.shards import places_of_shard, transactions
 
@@ -60,7 +60,7 @@ class FollowedLanes:
     """The followed lanes of one run, and the looks for those that are behind."""
 
     replicator: Replicator
-    log: PulledLog
+    log: Log
     groups: Groups
     """Of the source."""
     epochs: LogEpochs

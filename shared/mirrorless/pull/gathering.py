@@ -14,9 +14,9 @@ from typing import Final
 
 from mirrorless.chain.lane import SLICE_LANES
 from mirrorless.ports.kafka import TopicPartition
+from mirrorless.ports.log import Arrivals
 from mirrorless.protocol.outgoing import LaneContent, is_raw
 from mirrorless.protocol.portions import TransactionBytes
-from mirrorless.pull.log import Arrivals
 from mirrorless.pull.shards import LANES_OF_TRANSACTION
 from mirrorless.records.record import Record
 
@@ -95,7 +95,13 @@ class Gathering:
     def drop(self, places: Iterable[TopicPartition]) -> None:
         """Forget what has come of lanes that are read no more, or are to be read anew."""
         for place in places:
-            for come in (self.come.epochs, self.come.ended, self.come.truncated, self.come.unreadable):
+            for come in (
+                self.come.covered,
+                self.come.epochs,
+                self.come.ended,
+                self.come.truncated,
+                self.come.unreadable,
+            ):
                 come.pop(place, None)
             self.come.out_of_range.discard(place)
             if (content := self.come.records.pop(place, None)) is None:
@@ -132,6 +138,7 @@ class Gathering:
             found.records = {place: content for place, content in found.records.items() if place in places}
             written = sum(map(_bytes, found.records.values()))
             found.bytes, rest.bytes = written, found.bytes - written
+            rest.covered = {place: found.covered.pop(place) for place in found.covered.keys() & left.keys()}
             rest.epochs = {place: found.epochs.pop(place) for place in found.epochs.keys() & left.keys()}
             rest.ended = {place: found.ended.pop(place) for place in found.ended.keys() & left.keys()}
             rest.truncated = {place: found.truncated.pop(place) for place in found.truncated.keys() & left.keys()}

@@ -26,13 +26,13 @@ from mirrorless.errors import MirrorlessError, NotAcknowledged, Retriable
 from mirrorless.flow.rate_limit import ByteRateLimit
 from mirrorless.flow.triggers import LONGEST_WINDOW_SECONDS, WINDOW_SECONDS
 from mirrorless.ports.kafka import GroupIsActive, Groups, LogEpochs, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.log import Arrivals, Log
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.outgoing import LaneContent, following_offset, is_raw, opened_to_records
 from mirrorless.protocol.portions import bytes_in, portions
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.pull.followed_lanes import FollowedLanes, PullEnding, PullReport
 from mirrorless.pull.gathering import Gathering
-from mirrorless.pull.log import Arrivals, PulledLog
 from mirrorless.pull.readings import ASIDE_SECONDS, UNSEEN, Readings
 from mirrorless.pull.shards import LEAST_MS, ShardLease, places_of_shard
 
@@ -71,7 +71,7 @@ class PullRun:
     """One run."""
 
     replicator: Replicator
-    log: PulledLog
+    log: Log
     groups: Groups
     """Of the source."""
     epochs: LogEpochs
@@ -212,6 +212,8 @@ class PullRun:
             records, size = gathering.room
             until = min(gathering.due_at, self._lanes.look_at)
             come = self.log.arrivals(max(0.0, until - self.monotonic()), records=records, size=size)
+            for refused in come.refused.values():
+                raise refused
             for place in come.records.keys() & self.readings.followed:
                 self.readings.lanes[place].ended = UNSEEN  # something of it is left to be written
             gathering.add(come)

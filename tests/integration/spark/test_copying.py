@@ -11,7 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from mirrorless.adapters.kafka.batch_lane_log import KafkaBatchLaneLog
+from mirrorless.adapters.kafka.lane_log import KafkaBatchLaneLog
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from spark.jobs.lane_copies import copy_lane, copy_together
 from spark.jobs.lane_tasks import TaskAttempt, run_lanes

@@ -11,14 +11,13 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from mirrorless.adapters.kafka.batch_lane_log import KafkaBatchLaneLog
 from mirrorless.adapters.kafka.committed_log import _read, _Reading
-from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
+from mirrorless.adapters.kafka.lane_log import KafkaBatchLaneLog
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import BatchChunk, OffsetRange
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.pull.log import RawArrivals
+from mirrorless.ports.log import Arrivals, Log
 from mirrorless.records.record_batch import BatchUnreadable, RecordBatch
 from tests.support.batches import batch_of
 from tests.support.protocol_world import records
@@ -117,22 +116,28 @@ def test_a_leader_that_does_not_say_yet_where_its_log_ends_is_no_log_that_ends()
 class Answers:
     """Implements what is asked of a raw log, by answers that are given in turn; `None` is no answer in time."""
 
-    given: list[RawArrivals | None]
+    given: list[Arrivals | None]
     followed: dict[TopicPartition, int] = field(default_factory=dict)
+    closed: bool = False
 
-    def follow(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """See `KafkaRawLog.follow`."""
+    def follow(self, offsets: Mapping[TopicPartition, int], below: Mapping[TopicPartition, int]) -> None:
+        """See `Log.follow`."""
         self.followed |= offsets
 
     def leave(self, places: Iterable[TopicPartition]) -> None:
-        """See `KafkaRawLog.leave`."""
+        """See `Log.leave`."""
         for place in places:
             del self.followed[place]
 
-    def arrivals(self, seconds: float, *, records: int, size: int) -> RawArrivals:
-        """See `KafkaRawLog.arrivals`."""
+    def arrivals(self, seconds: float, *, records: int, size: int) -> Arrivals:
+        """See `Log.arrivals`."""
         assert size > 0
-        return self.given.pop(0) or RawArrivals()
+        return self.given.pop(0) or Arrivals()
+
+    def close(self) -> None:
+        """See `Log.close`."""
+        self.followed.clear()
+        self.closed = True
 
 
 def a_batch(first: int) -> RecordBatch:
@@ -140,16 +145,16 @@ def a_batch(first: int) -> RecordBatch:
     return batch_of(records(*range(first, first + 10)))
 
 
-def some(*batches: RecordBatch) -> RawArrivals:
+def some(*batches: RecordBatch) -> Arrivals:
     size = sum(each.size for each in batches)
-    return RawArrivals(records={PLACE: list(batches)}, covered={PLACE: batches[-1].next}, bytes=size)
+    return Arrivals(records={PLACE: list(batches)}, covered={PLACE: batches[-1].next}, bytes=size)
 
 
-def log_of(*answers: RawArrivals | None) -> tuple[KafkaBatchLaneLog, Answers]:
+def log_of(*answers: Arrivals | None) -> tuple[KafkaBatchLaneLog, Answers]:
     size = 2 * a_batch(0).size
     log = KafkaBatchLaneLog(ClusterSettings(alias="a", bootstrap="a:9092"), flow="a->b", chunk_bytes=size)
     raw = Answers(list(answers))
-    log._log = cast("KafkaRawLog", raw)
+    log._log._opened = lambda: cast("Log", raw)
     return log, raw
 
 
@@ -157,14 +162,14 @@ def read(log: KafkaBatchLaneLog, first: int, following: int) -> list[BatchChunk]
     return list(log.read(*PLACE, OffsetRange(first, following), lambda: 60.0))
 
 
-def test_answers_are_gathered_to_chunks_and_what_lies_beyond_the_range_is_left_out() -> None:
-    answers = [some(a_batch(0)), some(a_batch(10)), some(a_batch(20)), None, some(a_batch(30), a_batch(40))]
+def test_answers_are_gathered_to_chunks_and_the_first_begins_where_the_range_does() -> None:
+    answers = [some(a_batch(0)), some(a_batch(10)), some(a_batch(20)), None, some(a_batch(30))]
     log, raw = log_of(*answers)
 
     chunks = read(log, 5, 35)
 
     assert [[each.offset for each in chunk.records] for chunk in chunks] == [[5, 10], [20], [30]]
-    assert [chunk.covered for chunk in chunks] == [20, 30, 50]
+    assert [chunk.covered for chunk in chunks] == [20, 30, 40]
     assert raw.followed == {}
 
 
@@ -188,4 +193,4 @@ def test_what_was_read_before_a_log_ends_badly_is_given_first(ending: str) -> No
         chunks.extend(log.read(*PLACE, OffsetRange(0, 90), lambda: 60.0))
 
     assert [chunk.covered for chunk in chunks] == [10]
-    assert raw.followed == {}
+    assert raw.closed, "what an error interrupts is not used again"

@@ -8,9 +8,9 @@ from math import inf
 import pytest
 
 from mirrorless.ports.kafka import TopicPartition
+from mirrorless.ports.log import Arrivals
 from mirrorless.protocol.portions import BATCH_BYTES
 from mirrorless.pull.gathering import BATCH_RECORDS, EARLY, Gathering
-from mirrorless.pull.log import Arrivals
 from mirrorless.pull.shards import LANES_OF_TRANSACTION
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import BatchUnreadable

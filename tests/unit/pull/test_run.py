@@ -14,11 +14,11 @@ from mirrorless.clock import Deadline
 from mirrorless.errors import ChainBroken, NotAcknowledged, Retriable
 from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.ports.kafka import Delivery, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.log import Arrivals
 from mirrorless.protocol import hooks
 from mirrorless.protocol.hooks import Step
 from mirrorless.protocol.portions import BATCH_BYTES
 from mirrorless.pull.followed_lanes import PullReport
-from mirrorless.pull.log import Arrivals
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.run import FAILURES, REPLICATE_SECONDS
 from mirrorless.pull.shards import ShardLease

@@ -1,69 +1,121 @@
-"""A partition's log, read whole by one warm consumer. See `mirrorless.jobs.copy_task.LaneLog`.
-
-Measured on librdkafka 2.16: `consume(n, seconds)` waits all of its seconds for n messages, also at the end of a log;
-a fetch at the end of one partition delays that of the next by `fetch.wait.max.ms`; and a consumer whose queue was full
-once looks at it again only after `fetch.queue.backoff.ms`, a second by default.
-"""
+"""A partition's log, read whole in chunks, by records or by whole batches. See `mirrorless.jobs.copy_task`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-
-from mirrorless.adapters.kafka.client import TurnedAway, consumer_config, translated, wait_left
-from mirrorless.adapters.kafka.messages import headers_of, record_of
+from mirrorless.adapters.kafka.client import wait_left
+from mirrorless.adapters.kafka.log import JOB, KafkaLog
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
 from mirrorless.chain.run import NO_EPOCH
 from mirrorless.clock import Deadline
-from mirrorless.errors import RecordsGone, Retriable
-from mirrorless.flow.naming import JOB_GROUP
+from mirrorless.errors import MirrorlessError, RecordsGone, Retriable
 from mirrorless.flow.settings import ClusterSettings
-from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, OffsetRange
-from mirrorless.ports.kafka import LogEnds
-from mirrorless.records.record import Record
-from mirrorless.records.record_batch import BatchUnreadable
+from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, BatchAt, BatchChunk, Chunk, OffsetRange
+from mirrorless.ports.kafka import LogEnds, TopicPartition
+from mirrorless.ports.log import Arrivals, Log
 
-AT_ONCE = 2_000
-"""Records taken from the client in one call, at most."""
+FETCHED_BYTES: Final = 4_000_000
+"""In one answer, of whole batches: a task reads one partition, so that nothing else waits for it."""
 
-WAIT_SECONDS = 0.05
-"""For the call to fill up; the end of a log is noticed after this long."""
-
-SILENCE_SECONDS = 30.0
+SILENCE_SECONDS: Final = 30.0
 """Without a record or an end, until the cluster counts as not answering."""
 
-_OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 -- the constants' names
+POLL_SECONDS: Final = 0.5
+"""What has come goes on if nothing follows for so long."""
 
-_FETCH = {
-    "group.id": JOB_GROUP,
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "isolation.level": "read_committed",
-    "enable.partition.eof": True,
-    "auto.offset.reset": "error",  # below the log's start nothing is to be read in its place
-    "fetch.wait.max.ms": 20,
-    "fetch.queue.backoff.ms": 5,
-    "max.partition.fetch.bytes": 4 * 1024 * 1024,
-    "queued.min.messages": 100_000,
-    "queued.max.messages.kbytes": 32 * 1024,
-}
+
+class ChunkedLog:
+    """A log that is read in chunks. One reading takes it; another one beside it opens a log of its own."""
+
+    def __init__(self, opened: Callable[[], Log], *, where: str, records: int = 2**31, size: int = CHUNK_BYTES) -> None:
+        """Args: opened: makes a log. where: flow and cluster. records, size: of a chunk; whichever comes first."""
+        self._opened, self._where = opened, where
+        self._records, self._size = records, size
+        self._warm: Log | None = None
+
+    def read(
+        self, place: TopicPartition, wanted: OffsetRange, deadline: Deadline
+    ) -> Iterator[tuple[list[Any], int, int]]:
+        """What is in a range, the offset below which all was read, and the leader epoch there, chunk by chunk.
+
+        The deadline is for each chunk anew, as far as a silent cluster is concerned.
+
+        Raises:
+            Retriable: the cluster does not answer.
+            RecordsGone: the log begins above `wanted.first`.
+            BatchUnreadable: a batch is damaged; what lies before it was given.
+        """
+        if wanted.first >= wanted.next:
+            return
+        # Until the range has been read, another reading must not find this log warm, nor after an error or a kill.
+        log, self._warm = self._warm or self._opened(), None
+        try:
+            yield from self._chunks(log, place, wanted, deadline)
+        except GeneratorExit:  # the reader has seen enough
+            log.leave([place])
+            self._warm = log
+            raise
+        except BaseException:
+            log.close()
+            raise
+        log.leave([place])
+        self._warm = log
+
+    def _chunks(
+        self, log: Log, place: TopicPartition, wanted: OffsetRange, deadline: Deadline
+    ) -> Iterator[tuple[list[Any], int, int]]:
+        where = f"{self._where} {place[0]}-{place[1]}"
+        log.follow({place: wanted.first}, {place: wanted.next})
+        at, heard = wanted.first, time.monotonic()
+        some, begun, size, epoch = list[Any](), at, 0, NO_EPOCH
+        while at < wanted.next:
+            found = log.arrivals(POLL_SECONDS, records=self._records - len(some), size=self._size - size)
+            covered = max(found.covered.get(place, at), found.ended.get(place, at))
+            if moved := covered > at:
+                heard, at = time.monotonic(), covered
+                some += found.records.get(place, [])
+                size += found.bytes
+                epoch = found.epochs.get(place, epoch)
+            over = _over(found, place, at, where=where)
+            full = size >= self._size or len(some) >= self._records or at >= wanted.next
+            if at > begun and (not moved or over is not None or full):
+                yield some, at, epoch
+                some, begun, size, heard = [], at, 0, time.monotonic()
+            if over is not None and at < wanted.next:
+                raise over
+            if not moved and time.monotonic() - heard >= min(SILENCE_SECONDS, wait_left(deadline)):
+                raise Retriable(f"{place[0]}-{place[1]} @ {at} showed nothing in time", where=self._where)
+
+
+def _over(found: Arrivals, place: TopicPartition, at: int, *, where: str) -> MirrorlessError | None:
+    """Why nothing more comes of a partition; None where more comes."""
+    if place in found.out_of_range:
+        return RecordsGone(
+            f"the log does not hold upstream offset {at} any more",
+            where=where,
+            hint="the source's retention has overtaken the job: start it again from what is left, or from an archive; "
+            "what is passed over is listed as lost",
+        )
+    if (end := found.truncated.get(place)) is not None:
+        # What was read and not written may be all that is gone: whoever reads again holds the log against the chain.
+        return Retriable(f"the log was cut off at {end}, below what was read of it", where=where)
+    return found.refused.get(place) or found.unreadable.get(place)
 
 
 class KafkaLaneLog:
-    """Implements `LaneLog` on one consumer and one admin client: one for each cluster and process."""
+    """Implements `LaneLog` on the Kafka client: one for each cluster and process."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
         """Args: flow: part of what the clients call themselves in the brokers' logs."""
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
-        self._config = consumer_config(cluster, f"{flow}|job") | _FETCH
-        self._turned_away: TurnedAway = self._config["error_cb"]
         self._ends = KafkaRecords(cluster, flow=flow, client_role="job-admin")
-        self._raw = KafkaRawLog(cluster, flow=flow)
-        self._damage: BatchUnreadable | None = None
-        """Where the reading ends, once what lies before it was given."""
-        self._consumer: Consumer | None = None
+        self._log = ChunkedLog(
+            lambda: KafkaLog(cluster, flow=flow, tuning=JOB), where=self._where, records=CHUNK_RECORDS
+        )
 
     def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:
         """See `LaneLog.bounds`."""
@@ -85,120 +137,31 @@ class KafkaLaneLog:
         return found
 
     def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:
-        """See `LaneLog.read`. The deadline is for each chunk anew, as far as a silent cluster is concerned."""
-        if wanted.first >= wanted.next:
-            return
-        consumer = self._consumer or self._open()
-        # Until the range has been read, another reading must not find this consumer warm.
-        self._consumer = None
-        self._turned_away.why, self._damage = "", None
-        with translated(f"show {topic}-{partition}", self._where, self._turned_away):
-            consumer.assign([TopicPartition(topic, partition, wanted.first)])
-            at = wanted.first
-            while at < wanted.next:
-                left = OffsetRange(at, wanted.next)
-                records, at, epoch = self._chunk(consumer, (topic, partition), left, deadline)
-                if self._damage is not None and not records:
-                    raise self._damage
-                try:
-                    yield Chunk(records, at, epoch)
-                except GeneratorExit:  # the reader has seen enough
-                    break
-            consumer.unassign()
-        self._consumer = consumer
+        """See `LaneLog.read`."""
+        for records, covered, epoch in self._log.read((topic, partition), wanted, deadline):
+            yield Chunk(records, covered, epoch)
 
-    def _open(self) -> Consumer:
-        with translated("take a consumer", self._where):
-            return Consumer(self._config)
 
-    def _chunk(
-        self, consumer: Consumer, place: tuple[str, int], wanted: OffsetRange, deadline: Deadline
-    ) -> tuple[list[Record], int, int]:
-        """The next records of the range, the upstream offset below which everything was read, and the last epoch."""
-        records: list[Record] = []
-        epoch = NO_EPOCH
-        at, size, silent = wanted.first, 0, 0.0
-        room = AT_ONCE
-        while self._damage is None and len(records) < CHUNK_RECORDS and size < CHUNK_BYTES and at < wanted.next:
-            # Never more than can come: with a count too large by one, the client waits for that record.
-            messages = consumer.consume(
-                max(1, min(room, CHUNK_RECORDS - len(records), wanted.next - at)), timeout=WAIT_SECONDS
-            )
-            if not messages:
-                silent += WAIT_SECONDS
-                if silent >= min(SILENCE_SECONDS, wait_left(deadline)):
-                    self._turned_away.check()
-                    raise Retriable(f"{place[0]}-{place[1]} @ {at} showed nothing in time", where=self._where)
-                if silent >= 10 * WAIT_SECONDS and records:
-                    return records, at, epoch
-                continue
-            silent = 0.0
-            plain = _records(messages)
-            if plain is None:
-                plain, at = self._with_events(messages, place, OffsetRange(at, wanted.next))
-            elif plain[-1].offset >= wanted.next:
-                plain, at = [each for each in plain if each.offset < wanted.next], wanted.next
-            else:
-                at = plain[-1].offset + 1
-            if plain:
-                epoch = _epoch_at(messages, plain[-1].offset)
-            records += plain
-            size += sum(map(len, messages))
-            if records:
-                room = max(1, min(AT_ONCE, (CHUNK_BYTES - size) * len(records) // max(1, size)))
-        return records, at, epoch
+class KafkaBatchLaneLog:
+    """Implements `BatchLog`."""
 
-    def _with_events(
-        self, messages: list[Message], place: tuple[str, int], wanted: OffsetRange
-    ) -> tuple[list[Record], int]:
-        """The same where ends and errors stand among the records, up to a batch that is damaged."""
-        records: list[Record] = []
+    def __init__(self, cluster: ClusterSettings, *, flow: str, chunk_bytes: int = CHUNK_BYTES) -> None:
+        """The log of a cluster's partitions, one after the other.
+
+        Args:
+            cluster: to read.
+            flow: part of what the client calls itself in the brokers' logs.
+            chunk_bytes: of a chunk, about.
+        """
+        self._log = ChunkedLog(
+            lambda: KafkaRawLog(cluster, flow=flow, part_bytes=min(FETCHED_BYTES, chunk_bytes // 2)),
+            where=f"{flow} {cluster.alias} at {cluster.bootstrap}",
+            size=chunk_bytes,
+        )
+
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[BatchChunk]:
+        """See `BatchLog.read`."""
         at = wanted.first
-        for message in messages:
-            error, offset = message.error(), message.offset() or 0
-            if error is None:
-                if offset >= wanted.next:
-                    return records, wanted.next
-                records.append(record_of(message))
-                at = offset + 1
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
-                at = max(at, min(offset, wanted.next))
-            elif error.code() in _OUT_OF_RANGE:
-                raise RecordsGone(
-                    f"the log does not hold upstream offset {max(at, offset)} any more: {error.str()}",
-                    where=f"{self._where} {place[0]}-{place[1]}",
-                    hint="the source's retention has overtaken the job: start it again from what is left, or from an "
-                    "archive; what is passed over is listed as lost",
-                )
-            elif error.code() == KafkaError._BAD_MSG:  # noqa: SLF001 -- its name
-                self._damage = self._raw.damage(place, offset)  # the client goes on behind it
-                return records, at
-            elif error.fatal() or not error.retriable():
-                raise KafkaException(error)
-        return records, at
-
-
-def _epoch_at(messages: list[Message], offset: int) -> int:
-    """Of the leader that appended the record at an offset, which is near the end of the messages."""
-    found = next(each.leader_epoch() for each in reversed(messages) if each.offset() == offset and each.error() is None)
-    return NO_EPOCH if found is None else found
-
-
-def _records(messages: list[Message]) -> list[Record] | None:
-    """The records of messages; None where one of them is an event of the client's instead."""
-    try:
-        return [
-            Record(each.offset(), each.timestamp()[1], headers_of(each), each.key(), each.value())  # type: ignore[arg-type]  # a record's are there
-            for each in messages
-            if each.error() is None or _raise()
-        ]
-    except _EventAmongThem:
-        return None
-
-
-class _EventAmongThem(Exception):
-    pass
-
-
-def _raise() -> bool:
-    raise _EventAmongThem
+        for batches, covered, epoch in self._log.read((topic, partition), wanted, deadline):
+            yield BatchChunk([BatchAt(max(each.base_offset, at), each) for each in batches], covered, epoch)
+            at = covered

@@ -1,4 +1,4 @@
-"""The source's logs, read by whole batches: one fetch under way to each broker. See `mirrorless.pull.log`.
+"""The source's logs, read by whole batches: one fetch under way to each broker. See `mirrorless.ports.log`.
 
 The next fetch is sent before what came is looked at by anybody else, so that a distant broker is never waited for
 alone; it is held back once enough has come that was not taken. A partition that gave something goes behind all others.
@@ -32,7 +32,7 @@ from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.pull.log import RawArrivals
+from mirrorless.ports.log import NOTHING_MORE, Arrivals
 from mirrorless.records.record_batch import BatchUnreadable, RecordBatch, batches
 
 
@@ -82,6 +82,8 @@ class _Reading:
     place: TopicPartition
     at: int
     """Fetched next."""
+    below: int | None = None
+    """From where on nothing is wanted."""
     last_epoch: int = -1
     """Of the batch that was fetched last."""
     queued_bytes: int = 0
@@ -103,23 +105,20 @@ class _Come:
     epoch: int
     """Before `covered`."""
     bytes: int
-    records: int
 
-    def first(self, records: int, size: int) -> tuple[list[RecordBatch], int, int]:
-        """Take so much of it, one batch at least, but not all: the batches, their bytes and records."""
+    def first(self, size: int) -> tuple[list[RecordBatch], int]:
+        """Take so much of it, one batch at least, but not all: the batches and their bytes."""
         some: list[RecordBatch] = []
-        taken = counted = 0
-        while len(self.batches) > 1 and taken < size and counted < records:
+        taken = 0
+        while len(self.batches) > 1 and taken < size:
             some.append(batch := self.batches.popleft())
             taken += batch.size
-            counted += batch.records_count
         self.bytes -= taken
-        self.records -= counted
-        return some, taken, counted
+        return some, taken
 
 
 class KafkaRawLog:
-    """Reads partitions by whole batches, each from an offset of its own, as a read_committed reader sees them."""
+    """Implements `Log` with whole batches, as a read_committed reader sees them."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str, part_bytes: int = PART_BYTES) -> None:
         """The reader of a cluster.
@@ -134,7 +133,7 @@ class KafkaRawLog:
         self._readings: dict[TopicPartition, _Reading] = {}
         self._come: deque[_Come] = deque()
         self._queued = 0
-        self._news = RawArrivals()
+        self._news = Arrivals()
         self._taken_bytes = 0
         """Since it read on."""
         self._reads_on = False
@@ -142,20 +141,20 @@ class KafkaRawLog:
         """Of the thread that read on."""
 
     def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
-        """See `PulledLog.stable_ends`."""
+        """See `Log.stable_ends`."""
         return listed_offsets(self._cluster, set(places), LATEST, deadline)
 
     def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
-        """See `PulledLog.starts`."""
+        """See `Log.starts`."""
         return listed_offsets(self._cluster, set(places), EARLIEST, deadline)
 
-    def follow(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """See `PulledLog.follow`."""
+    def follow(self, offsets: Mapping[TopicPartition, int], below: Mapping[TopicPartition, int] = NOTHING_MORE) -> None:
+        """See `Log.follow`."""
         self.leave(offsets)
-        self._readings |= {place: _Reading(place, offset) for place, offset in offsets.items()}
+        self._readings |= {place: _Reading(place, offset, below.get(place)) for place, offset in offsets.items()}
 
     def leave(self, places: Iterable[TopicPartition]) -> None:
-        """See `PulledLog.leave`."""
+        """See `Log.leave`."""
         gone = [place for place in places if place in self._readings]
         left = {id(self._readings.pop(place)) for place in gone}
         if left:
@@ -163,12 +162,12 @@ class KafkaRawLog:
             self._queued = sum(reading.queued_bytes for reading in self._readings.values())
         for place in gone:
             # Whoever follows it again from another offset would take its end for all that there is.
-            for news in (self._news.ended, self._news.truncated, self._news.unreadable):
+            for news in (self._news.ended, self._news.truncated, self._news.unreadable, self._news.refused):
                 news.pop(place, None)
             self._news.out_of_range.discard(place)
 
-    def arrivals(self, seconds: float, *, records: int, size: int) -> RawArrivals:
-        """See `PulledLog.arrivals`. One batch at least is returned where there is one."""
+    def arrivals(self, seconds: float, *, records: int, size: int) -> Arrivals:
+        """See `Log.arrivals`."""
         until = time.monotonic() + seconds
         trouble, self._trouble = self._trouble, None
         with self._cluster.translated("show its records"):
@@ -180,11 +179,11 @@ class KafkaRawLog:
                 self._receive(waits)
                 self._fetch(until)
                 if self._come or self._news or time.monotonic() >= until:
-                    return self._taken(records, size)
+                    return self._taken(size if records > 0 else 0)
 
     @contextmanager
     def reading_on(self) -> Iterator[None]:
-        """See `PulledLog.reading_on`. Without a backlog the next answer is as well read afterwards."""
+        """See `Log.reading_on`. Without a backlog the next answer is as well read afterwards."""
         taken, self._taken_bytes = self._taken_bytes, 0
         if taken < BACKLOG_BYTES:
             yield
@@ -208,7 +207,7 @@ class KafkaRawLog:
         """
         self.follow({place: offset})
         try:
-            found, until = RawArrivals(), time.monotonic() + DAMAGE_SECONDS
+            found, until = Arrivals(), time.monotonic() + DAMAGE_SECONDS
             while not found and time.monotonic() < until:
                 found = self.arrivals(1.0, records=1, size=1)
         finally:
@@ -220,31 +219,30 @@ class KafkaRawLog:
         return found.unreadable[place]
 
     def close(self) -> None:
-        """See `PulledLog.close`."""
+        """See `Log.close`."""
         self._trouble = None
         self.leave(list(self._readings))
         self._come.clear()
         self._queued = 0
-        self._news = RawArrivals()
+        self._news = Arrivals()
         self._cluster.close()
 
-    def _taken(self, records: int, size: int) -> RawArrivals:
-        found, self._news = self._news, RawArrivals()
-        while self._come and records > 0 and size > 0:
+    def _taken(self, size: int) -> Arrivals:
+        found, self._news = self._news, Arrivals()
+        while self._come and size > 0:
             some: Sequence[RecordBatch]
             come = self._come[0]
             place, reading = come.reading.place, come.reading
-            if len(come.batches) <= 1 or (come.bytes <= size and come.records <= records):
-                some, taken, counted = come.batches, come.bytes, come.records
+            if len(come.batches) <= 1 or come.bytes <= size:
+                some, taken = come.batches, come.bytes
                 self._come.popleft()
                 found.covered[place], found.epochs[place] = come.covered, come.epoch
             else:
-                some, taken, counted = come.first(records, size)
+                some, taken = come.first(size)
                 found.covered[place], found.epochs[place] = some[-1].next, some[-1].leader_epoch
             if some:
                 found.records.setdefault(place, []).extend(some)
             found.bytes += taken
-            records -= counted
             size -= taken
             reading.queued_bytes -= taken
             self._queued -= taken
@@ -363,8 +361,9 @@ class KafkaRawLog:
         elif part.error in LEADER_MOVED:
             self._put_off([reading])
         elif part.error:
-            raise Retriable(
-                f"the source does not show {place[0]}-{place[1]}: {KafkaError(part.error).str()}",
+            reading.over = True
+            self._news.refused[place] = Retriable(
+                f"the cluster does not show {place[0]}-{place[1]}: {KafkaError(part.error).str()}",
                 where=self._cluster.where,
                 hint="check that the flow may read and describe the topic",
             )
@@ -381,24 +380,30 @@ class KafkaRawLog:
 
     def _take_batches(self, reading: _Reading, part: FetchedPart) -> bool:
         seen: deque[RecordBatch] = deque()
-        begun, at, size, count = reading.at, reading.at, 0, 0
+        begun, at, size = reading.at, reading.at, 0
         try:
             for batch, visible in committed(batches(part.records), part.aborted):
                 following = batch.next
                 if following <= begun:
                     continue
+                if reading.below is not None and batch.base_offset >= reading.below:
+                    at = max(at, reading.below)
+                    break
                 at = following
                 reading.last_epoch = batch.leader_epoch
                 if visible and batch.records_count:
                     seen.append(batch)
                     size += batch.size
-                    count += batch.records_count
         except BatchUnreadable as exc:
             reading.over = True
-            self._news.unreadable[reading.place] = exc
+            if reading.below is None or exc.offset < reading.below:
+                self._news.unreadable[reading.place] = exc
+            else:
+                at = max(at, reading.below)
+        reading.over = reading.over or (reading.below is not None and at >= reading.below)
         if at > begun:
             reading.at = at
             reading.queued_bytes += size
             self._queued += size
-            self._come.append(_Come(reading, seen, at, reading.last_epoch, size, count))
+            self._come.append(_Come(reading, seen, at, reading.last_epoch, size))
         return at > begun

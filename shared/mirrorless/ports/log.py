@@ -1,28 +1,32 @@
-"""The source's logs as a pull reads them: many partitions at once, each from an offset of its own."""
+"""The logs of one cluster: many partitions at once, each from an offset of its own, by records or whole batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from mirrorless.clock import Deadline
+from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.records.record import Record
-from mirrorless.records.record_batch import BatchUnreadable, RecordBatch
+from mirrorless.records.record_batch import BatchUnreadable
+
+NOTHING_MORE: Mapping[TopicPartition, int] = {}
 
 
 @dataclass(slots=True)
 class Arrivals:
-    """What has come from the source since the last call."""
+    """What has come since the last call."""
 
-    records: dict[TopicPartition, list[Record] | list[RecordBatch]] = field(default_factory=dict)
-    """In the order of their offsets: records, or whole batches from a log that is read by them. The first batch may
-    begin below the offset that was to be read."""
-    bytes: int = 0
+    records: dict[TopicPartition, list[Any]] = field(default_factory=dict)
+    """In the order of their offsets: records, or whole batches from a log that is read by them. These are without
+    control batches, and the first may begin below the offset that was to be read, where that lies inside it."""
+    covered: dict[TopicPartition, int] = field(default_factory=dict)
+    """By partition of which anything came: the offset below which nothing is left to come."""
     epochs: dict[TopicPartition, int] = field(default_factory=dict)
     """The leader epoch at the end of what came of a partition, where it is known; see `Run.epoch`."""
+    bytes: int = 0
     ended: dict[TopicPartition, int] = field(default_factory=dict)
     """Partitions that were read to their stable end, and that offset: below it nothing is left to come."""
     out_of_range: set[TopicPartition] = field(default_factory=set)
@@ -31,48 +35,34 @@ class Arrivals:
     """Partitions whose log parts at this offset from the one that was read. Nothing more of them comes."""
     unreadable: dict[TopicPartition, BatchUnreadable] = field(default_factory=dict)
     """Partitions whose next batch cannot be read whole. Nothing more of them comes."""
+    refused: dict[TopicPartition, Retriable] = field(default_factory=dict)
+    """Partitions that the cluster does not show. Nothing more of them comes."""
+
+    def __bool__(self) -> bool:
+        """Whether anything came."""
+        return bool(
+            self.covered or self.ended or self.out_of_range or self.truncated or self.unreadable or self.refused
+        )
 
     def add(self, more: Arrivals) -> None:
         """Join what came later."""
         for place, records in more.records.items():
             if place in self.records:
-                self.records[place] += records  # type: ignore[operator]  # of one kind, as its log reads
+                self.records[place] += records
             else:
                 self.records[place] = records
         self.bytes += more.bytes
+        self.covered |= more.covered
         self.epochs |= more.epochs
         self.ended |= more.ended
         self.out_of_range |= more.out_of_range
         self.truncated |= more.truncated
         self.unreadable |= more.unreadable
+        self.refused |= more.refused
 
 
-@dataclass(slots=True)
-class RawArrivals:
-    """What has come by whole batches: as `Arrivals`, which has records instead."""
-
-    records: dict[TopicPartition, list[RecordBatch]] = field(default_factory=dict)
-    """In the order of their offsets; without control batches, and without those of aborted transactions. The first may
-    begin below the offset that is read from, where that lies inside it."""
-    covered: dict[TopicPartition, int] = field(default_factory=dict)
-    """By partition of which anything came: the offset below which nothing is left to come."""
-    epochs: dict[TopicPartition, int] = field(default_factory=dict)
-    """Of the same: the leader epoch of what stands before that offset."""
-    bytes: int = 0
-    ended: dict[TopicPartition, int] = field(default_factory=dict)
-    out_of_range: set[TopicPartition] = field(default_factory=set)
-    truncated: dict[TopicPartition, int] = field(default_factory=dict)
-    """Partitions whose leader has another log than the one that was read: where both part. Nothing more of it comes."""
-    unreadable: dict[TopicPartition, BatchUnreadable] = field(default_factory=dict)
-    """Partitions whose next batch cannot be read whole. Nothing more of it comes."""
-
-    def __bool__(self) -> bool:
-        """Whether anything came."""
-        return bool(self.covered or self.ended or self.out_of_range or self.truncated or self.unreadable)
-
-
-class PulledLog(Protocol):
-    """The logs of one cluster, read by one consumer. Every method raises Retriable when the cluster does not answer."""
+class Log(Protocol):
+    """Read by one consumer. Every method raises Retriable when the cluster does not answer."""
 
     def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """The last stable offset of partitions; those that are gone, or without a leader, are left out."""
@@ -82,8 +72,8 @@ class PulledLog(Protocol):
         """The first offset of partitions; those that are gone, or without a leader, are left out."""
         ...
 
-    def follow(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions too, each from its offset on."""
+    def follow(self, offsets: Mapping[TopicPartition, int], below: Mapping[TopicPartition, int] = NOTHING_MORE) -> None:
+        """Read these partitions too, each from its offset on. Args: below: where they, if named, are to be read to."""
         ...
 
     def leave(self, places: Iterable[TopicPartition]) -> None:
@@ -95,8 +85,8 @@ class PulledLog(Protocol):
 
         Args:
             seconds: to wait at most.
-            records: to return at most.
-            size: bytes to return, about.
+            records: to return at most. Of whole batches they cost nothing, and bytes alone limit what is returned.
+            size: bytes to return, about: one record, or batch, is returned however large it is.
         """
         ...
 
