@@ -39,6 +39,8 @@ class RecordRanges(Protocol):
     ) -> Iterator[tuple[TopicPartition, list[Record]]]:
         """The visible records of each half-open range of offsets, partition by partition as they are complete.
 
+        Of a batch that cannot be read, and of what follows it, nothing is returned.
+
         Raises:
             Retriable: the cluster does not answer, or did not show all in time.
         """
@@ -47,11 +49,7 @@ class RecordRanges(Protocol):
     def batches(
         self, wanted: Mapping[TopicPartition, tuple[int, int]], deadline: Deadline
     ) -> Iterator[tuple[TopicPartition, list[RecordBatch]]]:
-        """The same by whole batches. Of a batch that cannot be read, and of what follows it, nothing is returned.
-
-        Raises:
-            Retriable: as `ranges`.
-        """
+        """The same by whole batches."""
         ...
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Protocol
 
 from mirrorless.clock import Deadline
@@ -37,6 +38,11 @@ class Arrivals:
     """Partitions whose next batch cannot be read whole. Nothing more of them comes."""
     refused: dict[TopicPartition, Retriable] = field(default_factory=dict)
     """Partitions that the cluster does not show. Nothing more of them comes."""
+
+    def places(self) -> Iterable[TopicPartition]:
+        """Partitions of which anything came."""
+        told = (self.covered, self.ended, self.out_of_range, self.truncated, self.unreadable, self.refused)
+        return dict.fromkeys(chain.from_iterable(told))
 
     def __bool__(self) -> bool:
         """Whether anything came."""

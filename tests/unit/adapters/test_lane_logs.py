@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
-from mirrorless.adapters.kafka.committed_log import _read, _Reading
 from mirrorless.adapters.kafka.lane_log import KafkaBatchLaneLog
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.flow.settings import ClusterSettings
@@ -23,93 +19,6 @@ from tests.support.batches import batch_of
 from tests.support.protocol_world import records
 
 PLACE = ("orders", 0)
-
-
-class Leader:
-    """A consumer's view of one partition: what comes in turn, and where the log ends by its leader."""
-
-    def __init__(self, came: Iterable[Any], ends: Iterable[int | KafkaException]) -> None:
-        self._came, self._ends = iter(came), iter(ends)
-
-    def poll(self, _: float) -> Any:
-        """What comes next."""
-        return next(self._came)
-
-    def get_watermark_offsets(self, *_: object) -> tuple[int, int]:
-        """As the leader lists them."""
-        end = next(self._ends)
-        if isinstance(end, KafkaException):
-            raise end
-        return 0, end
-
-    def incremental_unassign(self, _: object) -> None:
-        """As the client has it."""
-
-    def incremental_assign(self, _: object) -> None:
-        """As the client has it."""
-
-
-def end(offset: int) -> Any:
-    return _message(offset, KafkaError(KafkaError._PARTITION_EOF))
-
-
-def record(offset: int) -> Any:
-    return _message(offset, None)
-
-
-def _message(offset: int, error: KafkaError | None) -> Any:
-    content = {"timestamp": (1, 0), "headers": None, "key": None, "value": b"v"}
-    given = {"topic": PLACE[0], "partition": PLACE[1], "offset": offset, "error": error, **content}
-    return SimpleNamespace(**{name: (lambda value=value: value) for name, value in given.items()})
-
-
-def reading_of(leader: Leader, *ranges: tuple[int, int]) -> _Reading:
-    wanted = list(ranges or [(5, 8)])
-    reading = _Reading(wanted=wanted, left=list(wanted))
-    _read(leader, {PLACE: reading}, time.monotonic() + 20, 1_000, lambda *_: pytest.fail("nothing is damaged"))  # type: ignore[arg-type]  # a fake
-    return reading
-
-
-def test_a_log_that_its_leader_says_to_end_there_is_read_to_its_end() -> None:
-    assert reading_of(Leader([record(5), end(6)], [6])).until == 6
-
-
-def test_a_leader_that_shows_less_than_it_has_is_read_on() -> None:
-    reading = reading_of(Leader([end(5), record(5), record(6), record(7)], [9]))
-
-    assert (reading.until, [each.offset for each in reading.records]) == (8, [5, 6, 7])
-
-
-def refused(offset: int) -> Any:
-    return _message(offset, KafkaError(KafkaError._AUTO_OFFSET_RESET))
-
-
-@pytest.mark.parametrize("made_up", [12, 40], ids=["in the log", "beyond its end"])
-def test_a_fetch_behind_a_damaged_batch_that_is_refused_late_is_none_of_the_next_range(made_up: int) -> None:
-    """The client goes on behind a batch that it cannot read, at an offset that it makes up."""
-    came = [record(2), refused(made_up), record(5), record(6), record(7)]
-
-    reading = reading_of(Leader(came, [30]), (2, 3), (5, 8))
-
-    assert (reading.until, [each.offset for each in reading.records]) == (8, [2, 5, 6, 7])
-
-
-@pytest.mark.parametrize(
-    ("came", "ranges"),
-    [([record(5), refused(6)], [(5, 8)]), ([record(2), refused(5)], [(2, 3), (5, 8)]), ([refused(5)], [(5, 8)])],
-    ids=["within a range", "at the next range", "at the first"],
-)
-def test_a_log_that_is_cut_and_grows_on_while_it_is_read_is_no_answer(came: list[Any], ranges: list[Any]) -> None:
-    """Records of both logs would come together."""
-    with pytest.raises(KafkaException, match="_AUTO_OFFSET_RESET"):
-        reading_of(Leader(came, [30]), *ranges)
-
-
-def test_a_leader_that_does_not_say_yet_where_its_log_ends_is_no_log_that_ends() -> None:
-    not_yet = KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
-
-    with pytest.raises(KafkaException, match="OFFSET_NOT_AVAILABLE"):
-        reading_of(Leader([end(5)], [not_yet]))
 
 
 @dataclass

@@ -25,7 +25,7 @@ from mirrorless.adapters.kafka.messages import unreadable_headers
 from mirrorless.chain.run import NO_EPOCH
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.flow.naming import JOB_GROUP, PULL_GROUP
+from mirrorless.flow.naming import GAPS_GROUP, JOB_GROUP, LOOK_GROUP, PULL_GROUP
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.log import NOTHING_MORE, Arrivals
@@ -77,6 +77,49 @@ JOB: Final = Tuning(
         "queued.max.messages.kbytes": 32 * 1024,
     },
 )
+
+RANGES: Final = Tuning("failover", JOB_GROUP, {"fetch.wait.max.ms": 20})
+
+LOOK: Final = Tuning(
+    "operator",
+    LOOK_GROUP,
+    {
+        "fetch.wait.max.ms": 50,  # the end of a partition is reported after this long
+        "max.partition.fetch.bytes": 65_536,  # a few records are wanted of each; the client fetches more if need be
+        # Its queue is always full: of batches larger than a fetch, the broker gives those of one partition at a time.
+        "queued.min.messages": 1,
+        "log_level": 0,
+    },
+)
+
+WITNESS: Final = Tuning("look", LOOK_GROUP, {"fetch.wait.max.ms": 50})
+
+GAPS: Final = Tuning(
+    "gaps",
+    GAPS_GROUP,
+    {
+        "fetch.wait.max.ms": 50,
+        "max.partition.fetch.bytes": 256 * 1024,  # a gap is often one offset, and more is fetched for nothing
+        "queued.max.messages.kbytes": 16 * 1024,
+    },
+)
+
+COMMITTED: Final = Tuning(
+    "committed",
+    GAPS_GROUP,
+    {
+        "fetch.wait.max.ms": 50,
+        "fetch.max.bytes": 8 * 1024 * 1024,
+        "max.partition.fetch.bytes": 512 * 1024,  # what lies behind its ranges is fetched for nothing
+        "queued.max.messages.kbytes": 4 * 1024,
+    },
+)
+
+
+def uncommitted(tuning: Tuning) -> Tuning:
+    """The same for a reader that sees what was aborted, and what is not committed yet."""
+    return tuning._replace(fetch=dict(tuning.fetch) | {"isolation.level": "read_uncommitted"})
+
 
 _FETCH: Final[dict[str, Any]] = {
     "enable.auto.commit": False,
@@ -268,6 +311,7 @@ class KafkaLog:
         else:
             what = f"the cluster does not show {place[0]}-{place[1]}: {error.str()} ({error.name()})"
             found.refused[place] = Retriable(what, where=self._where)
+            found.refused[place].__cause__ = KafkaException(error)
 
     def _damage(self, place: TopicPartition, offset: int) -> BatchUnreadable:
         """See `KafkaRawLog.damage`."""

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message
-from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka import IsolationLevel, KafkaError
 from confluent_kafka.admin import OffsetSpec
 
 from mirrorless.adapters.kafka.admin import WarmAdmin, offsets_call
-from mirrorless.adapters.kafka.client import MARGIN_SECONDS, consumer_config, translated
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS
 from mirrorless.adapters.kafka.groups import KafkaGroups
-from mirrorless.adapters.kafka.messages import record_of
+from mirrorless.adapters.kafka.log import LOOK, KafkaLog, uncommitted
+from mirrorless.adapters.kafka.log_ranges import TO_THE_END, Part, Range, read_ranges
 from mirrorless.adapters.kafka.wire.cluster import WireCluster
 from mirrorless.adapters.kafka.wire.open_transactions import OpenProducer, open_producers
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.flow.naming import LOOK_GROUP
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.records.record import Record
@@ -178,13 +177,6 @@ def _within(seconds: float) -> Deadline:
     return lambda: end - time.monotonic()
 
 
-FETCH_BYTES = 65_536
-"""Of a partition at a time. One record is wanted of each; the client fetches more where that does not fit."""
-
-AT_ONCE = 500
-"""Records taken from the client in one call."""
-
-
 class KafkaPeek:
     """One look at one cluster."""
 
@@ -197,20 +189,7 @@ class KafkaPeek:
             seconds: how long the look may take in all.
             committed: whether it sees what read_committed readers see.
         """
-        self._config = consumer_config(cluster, f"{flow}|operator") | {
-            "group.id": LOOK_GROUP,
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed" if committed else "read_uncommitted",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",  # retention has passed the place: the first record that is left counts
-            "fetch.wait.max.ms": 50,  # the end of a partition is reported after this long
-            "fetch.message.max.bytes": FETCH_BYTES,
-            "queued.min.messages": 1,
-            # Its queue is always full: of batches larger than a fetch, the broker gives those of one partition at a
-            # time, and the next fetch would wait for a second.
-            "fetch.queue.backoff.ms": 5,
-            "log_level": 0,
-        }
+        self._log = KafkaLog(cluster, flow=flow, tuning=LOOK if committed else uncommitted(LOOK))
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
         self._end = time.monotonic() + seconds
 
@@ -225,28 +204,12 @@ class KafkaPeek:
             that may not be read, are left out.
         """
         found: dict[TopicPartition, int | None] = {}
-        with self._consumer() as consumer:
-            consumer.assign(
-                [ClientPartition(topic, partition, offset) for (topic, partition), offset in places.items()]
-            )
-            waiting = set(places)
-            while waiting:
-                records = self._consume(consumer)
-                if records is None:
-                    break
-                done = []
-                for record in records:
-                    place = (record.topic() or "", record.partition() or 0)
-                    if place not in waiting:
-                        continue
-                    error = record.error()
-                    if error is None:
-                        found[place] = record.timestamp()[1]
-                    elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
-                        found[place] = None
-                    waiting.discard(place)
-                    done.append(ClientPartition(*place))
-                consumer.pause(done)  # what else a partition holds is not wanted
+        for part in self._read({place: (offset, TO_THE_END) for place, offset in places.items()}):
+            if part.records:
+                found[part.place] = part.records[0].timestamp
+                part.over = True  # what else a partition holds is not wanted
+            elif part.over and part.failure is None:
+                found[part.place] = None
         return found
 
     def record_from(self, place: TopicPartition, offset: int) -> Record | None:
@@ -255,26 +218,20 @@ class KafkaPeek:
         Raises:
             Retriable: nothing was seen in time, or the cluster refuses.
         """
-        with self._consumer() as consumer, translated(f"show a record of {place[0]}", self._where):
-            consumer.assign([ClientPartition(*place, offset)])
-            while (records := self._consume(consumer)) is not None:
-                for found in records:
-                    error = found.error()
-                    if error is None:
-                        return record_of(found)
-                    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
-                        return None
-                    if found.topic() is not None:
-                        raise KafkaException(error)
+        for part in self._read({place: (offset, TO_THE_END)}):
+            if part.failure is not None:
+                raise part.failure
+            if part.records or part.over:
+                return part.records[0] if part.records else None
         raise Retriable(f"no record of {place[0]}-{place[1]} was seen in time", where=self._where)
 
     def last_timestamp(self, place: TopicPartition, first: int, end: int, *, key: bytes | None = None) -> int | None:
-        """The timestamp of the last record from an offset on.
+        """The timestamp of the last record of a range.
 
         Args:
             place: where.
             first: the offset to begin at.
-            end: the look is over behind it, and at the end that readers see; what is written meanwhile may count.
+            end: the look is over there, and at the end that readers see.
             key: only records with this key count; None counts all.
 
         Returns:
@@ -284,31 +241,15 @@ class KafkaPeek:
             Retriable: the end was not reached in time, or the cluster refuses.
         """
         last: int | None = None
-        with self._consumer() as consumer, translated(f"show the end of {place[0]}", self._where):
-            consumer.assign([ClientPartition(*place, first)])
-            while (records := self._consume(consumer)) is not None:
-                for record in records:
-                    error = record.error()
-                    if error is None:
-                        if key is None or record.key() == key:
-                            last = record.timestamp()[1]
-                        if (record.offset() or 0) >= end - 1:
-                            return last
-                    elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
-                        return last
-                    elif record.topic() is not None:
-                        raise KafkaException(error)
+        for part in self._read({place: (first, end)}):
+            if part.failure is not None:
+                raise part.failure
+            last = next((each.timestamp for each in reversed(part.records) if key in {None, each.key}), last)
+            if part.over:
+                return last
         raise Retriable(f"the end of {place[0]}-{place[1]} was not reached in time", where=self._where)
 
-    def _consume(self, consumer: Consumer) -> list[Message] | None:
-        """What has arrived; None when the time is over."""
-        left = self._end - time.monotonic()
-        return consumer.consume(AT_ONCE, timeout=min(0.1, left)) if left > 0 else None
-
-    @contextmanager
-    def _consumer(self) -> Iterator[Consumer]:
-        consumer = Consumer(self._config)
-        try:
-            yield consumer
-        finally:
-            consumer.close()
+    def _read(self, ranges: Mapping[TopicPartition, Range]) -> Iterator[Part]:
+        wanted = {place: [each] for place, each in ranges.items()}
+        with closing(self._log):
+            yield from read_ranges(self._log, wanted, lambda: self._end - time.monotonic())

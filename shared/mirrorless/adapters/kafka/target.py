@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka import TopicPartition as ClientPartition
-
-from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config, consumer_config, translated, wait_left
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config
 from mirrorless.adapters.kafka.delivery_reports import Watch
-from mirrorless.adapters.kafka.messages import record_of
 from mirrorless.adapters.kafka.writer import BATCH_BYTES, KafkaWriter
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.flow.naming import LOOK_GROUP, transactional_id
+from mirrorless.flow.naming import transactional_id
 from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.ports.kafka import PORTION, LookResult, Refusal, TopicPartition
 from mirrorless.ports.topics import NewRemoteTopic
@@ -51,50 +48,39 @@ class Witnesses:
                 readable[place] = offset
             else:
                 found[place] = "expired" if offset < start else "ended" if offset >= end else "unsettled"
-        found |= self._read(readable, "read_committed", deadline)
+        found |= self._read(readable, deadline, committed=True)
         # An aborted record is in the log, unless compaction removed it: then it may have been a committed one.
         unseen = {place: offset for place, offset in readable.items() if place not in found}
-        aborted = self._read(unseen, "read_uncommitted", deadline)
+        aborted = self._read(unseen, deadline, committed=False)
         return found | {place: "absent" if place in aborted else "expired" for place in unseen}
 
     def _read(
-        self, offsets: Mapping[TopicPartition, int], isolation: str, deadline: Deadline
+        self, offsets: Mapping[TopicPartition, int], deadline: Deadline, *, committed: bool
     ) -> dict[TopicPartition, Record]:
         """The records at exactly these offsets, below the stable end; what readers do not see is left out."""
+        from mirrorless.adapters.kafka.log import WITNESS, KafkaLog, uncommitted  # noqa: PLC0415 -- kept out of every cold start
+        from mirrorless.adapters.kafka.log_ranges import read_ranges  # noqa: PLC0415 -- same
+
         if not offsets:
             return {}
-        config = consumer_config(self._cluster, f"{self._flow}|look") | {
-            "group.id": LOOK_GROUP,
-            "enable.auto.commit": False,
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 50,  # at the stable end there is nothing to wait for
-        }
         found: dict[TopicPartition, Record] = {}
-        waiting = dict(offsets)
-        with translated("show records", self._cluster.alias):
-            consumer = Consumer(config)
-            try:
-                consumer.assign([ClientPartition(*place, offset) for place, offset in offsets.items()])
-                while waiting and deadline() > MARGIN_SECONDS:
-                    seen = consumer.poll(min(1.0, wait_left(deadline)))
-                    place = None if seen is None else (seen.topic() or "", seen.partition() or 0)
-                    if seen is None or place not in waiting:
-                        continue
-                    error = seen.error()
-                    # At the stable end nothing visible is left in between.
-                    if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
-                        raise KafkaException(error)
-                    if error is None and seen.offset() == waiting[place]:
-                        found[place] = record_of(seen)
-                    del waiting[place]
-                    consumer.incremental_unassign([ClientPartition(*place)])
-            finally:
-                consumer.close()
+        waiting = set(offsets)
+        tuning = WITNESS if committed else uncommitted(WITNESS)
+        with closing(KafkaLog(self._cluster, flow=self._flow, tuning=tuning)) as log:
+            wanted = {place: [(offset, offset + 1)] for place, offset in offsets.items()}
+            for part in read_ranges(log, wanted, lambda: deadline() - MARGIN_SECONDS):
+                topic, partition = part.place
+                if part.failure is not None:
+                    raise Retriable(part.failure.what, where=f"{self._cluster.alias} {topic}-{partition}")
+                if part.log_start:
+                    raise Retriable(f"the log of {topic}-{partition} begins above what was asked for")
+                for record in part.records:
+                    found[part.place] = record
+                if part.over:
+                    waiting.discard(part.place)
         if waiting:
-            (topic, partition), offset = next(iter(waiting.items()))
-            raise Retriable(f"the target showed nothing at {topic}-{partition} @ {offset} in time")
+            topic, partition = min(waiting)
+            raise Retriable(f"the target showed nothing at {topic}-{partition} @ {offsets[topic, partition]} in time")
         return found
 
 

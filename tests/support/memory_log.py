@@ -1,0 +1,136 @@
+"""The logs of a cluster in memory, for whoever reads by `mirrorless.ports.log.Log`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from mirrorless.clock import Deadline
+from mirrorless.errors import Retriable
+from mirrorless.ports.kafka import TopicPartition
+from mirrorless.ports.log import NOTHING_MORE, Arrivals
+from mirrorless.records.record import Record
+from mirrorless.records.record_batch import BatchUnreadable
+
+
+def plain(offset: int) -> Record:
+    """A record that says where it stands."""
+    return Record(offset=offset, timestamp=offset, headers=[], key=None, value=b"%d" % offset)
+
+
+@dataclass(slots=True)
+class MemoryPartition:
+    """The log of one partition."""
+
+    records: dict[int, Record] = field(default_factory=dict)
+    """Those that readers see, growing."""
+    start: int = 0
+    end: int = 0
+    """The stable one."""
+    shown: int | None = None
+    """As far as a leader shows it that was just elected; it says the end to nobody yet where `silent`."""
+    silent: bool = False
+    damaged: BatchUnreadable | None = None
+    refused: bool = False
+    epoch: int = 0
+
+
+@dataclass(slots=True)
+class MemoryLog:
+    """Implements `Log`. Of each partition a few records come at a time."""
+
+    partitions: dict[TopicPartition, MemoryPartition] = field(default_factory=dict)
+    few: int = 2
+    at: dict[TopicPartition, int] = field(default_factory=dict)
+    """Where those that are followed are read next."""
+    below: dict[TopicPartition, int] = field(default_factory=dict)
+    told: dict[TopicPartition, int] = field(default_factory=dict)
+    """Ends, each of which is returned once."""
+    over: set[TopicPartition] = field(default_factory=set)
+    """Of which nothing more comes."""
+    closed: bool = False
+
+    def partition(
+        self, place: TopicPartition, *offsets: int, start: int = 0, end: int | None = None
+    ) -> MemoryPartition:
+        """Make a partition with records at these offsets."""
+        end = max(offsets, default=-1) + 1 if end is None else end
+        made = MemoryPartition({offset: plain(offset) for offset in offsets}, start, max(end, start))
+        self.partitions[place] = made
+        return made
+
+    def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """See `Log.stable_ends`."""
+        assert deadline() > 0
+        return {place: own.end for place in places if not (own := self.partitions[place]).silent}
+
+    def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """See `Log.starts`."""
+        assert deadline() > 0
+        return {place: own.start for place in places if not (own := self.partitions[place]).silent}
+
+    def follow(self, offsets: Mapping[TopicPartition, int], below: Mapping[TopicPartition, int] = NOTHING_MORE) -> None:
+        """See `Log.follow`."""
+        self.leave(offsets)
+        self.at |= offsets
+        self.below |= below
+        self.closed = False
+
+    def leave(self, places: Iterable[TopicPartition]) -> None:
+        """See `Log.leave`."""
+        for place in places:
+            for kept in (self.at, self.below, self.told):
+                kept.pop(place, None)
+            self.over.discard(place)
+
+    def arrivals(self, seconds: float, *, records: int, size: int) -> Arrivals:
+        """See `Log.arrivals`; time is passed by nobody."""
+        assert seconds > 0
+        assert min(records, size) > 0
+        found = Arrivals()
+        for place in [each for each in self.at if each not in self.over]:
+            taken = self._take(place, min(records, self.few), found)
+            records, size = records - taken, size - taken
+            if min(records, size) <= 0:
+                break
+        return found
+
+    def _take(self, place: TopicPartition, most: int, found: Arrivals) -> int:
+        own, at = self.partitions[place], self.at[place]
+        end = own.end if own.shown is None else own.shown
+        if own.refused:
+            found.refused[place] = Retriable(f"the cluster does not show {place}")
+        elif not own.start <= at <= max(end, own.end):
+            found.out_of_range.add(place)
+        elif own.damaged is not None and at >= own.damaged.offset:
+            found.unreadable[place] = own.damaged
+        else:
+            return self._records(place, most, found, end if own.damaged is None else own.damaged.offset)
+        self.over.add(place)
+        return 0
+
+    def _records(self, place: TopicPartition, most: int, found: Arrivals, end: int) -> int:
+        own, at = self.partitions[place], self.at[place]
+        below = min(end, self.below.get(place, end))
+        some = [own.records[offset] for offset in own.records if at <= offset < below][:most]
+        behind = any(some[-1].offset < offset < below for offset in own.records) if some else False
+        if some:
+            found.records[place], found.epochs[place] = some, own.epoch
+            found.bytes += sum(len(each.value or b"") for each in some)
+        covered = some[-1].offset + 1 if some and behind else max(at, below)
+        if covered > at:
+            found.covered[place] = self.at[place] = covered
+        if covered == end == (own.end if own.shown is None else own.shown) and self.told.get(place) != end:
+            found.ended[place] = self.told[place] = end
+            own.shown = None
+        return len(some)
+
+    def reading_on(self) -> AbstractContextManager[None]:
+        """See `Log.reading_on`."""
+        return nullcontext()
+
+    def close(self) -> None:
+        """See `Log.close`."""
+        self.leave(list(self.at))
+        self.closed = True
