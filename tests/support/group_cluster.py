@@ -35,6 +35,7 @@ from mirrorless.scheduled.settings import ControlSettings
 from tests.support.chains import FLOW, MemoryChains, MemoryLaneStates, run
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_control, make_flow
+from tests.support.memory_log import look_at
 
 MARKER = -1
 """In a log: an offset without a record that a read_committed reader could see."""
@@ -180,16 +181,14 @@ class MemoryTopics:
     def look(
         self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
     ) -> dict[TopicPartition, Look]:
-        """See `gaps.SourceLog.look`."""
+        """See `LogLooks.look`."""
         self._answer()
         assert committed
         self.looks += 1
         found = {}
         for place, wanted in ranges.items():
-            log = self.logs[place]
-            inside = [offset for first, following in wanted for offset in range(first, min(following, len(log)))]
-            visible = {offset: 1 for offset in inside if log[offset] != MARKER}
-            found[place] = Look(until=min(wanted[-1][1], len(log)), visible=visible)
+            visible = (offset for offset, each in enumerate(self.logs[place]) if each != MARKER)
+            found[place] = look_at(wanted, visible, len(self.logs[place]))
         return found
 
     def checkpoints(self, topic: str) -> list[Checkpoint]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
+from mirrorless.lanes.gaps import GapRange, Look
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.log import NOTHING_MORE, Arrivals
 from mirrorless.records.record import Record
@@ -134,3 +135,10 @@ class MemoryLog:
         """See `Log.close`."""
         self.leave(list(self.at))
         self.closed = True
+
+
+def look_at(wanted: Sequence[GapRange], visible: Iterable[int], end: int, *, size: int = 1) -> Look:
+    """What a look shows of a partition whose log ends there, and where readers see a record at these offsets."""
+    until = min(wanted[-1][1], end)
+    inside = (at for at in sorted(visible) if at < until and any(first <= at < end for first, end in wanted))
+    return Look(until=until, visible=dict.fromkeys(inside, size))

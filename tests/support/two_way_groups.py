@@ -19,6 +19,7 @@ from tests.support.clusters import stable_offset
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_flow
 from tests.support.group_cluster import MINUTE, MemoryGroups, MemoryTopics, checkpoint_round
+from tests.support.memory_log import look_at
 from tests.support.two_way_world import TOPIC, TwoWayWorld
 
 PLACE = (TOPIC, 0)
@@ -41,19 +42,13 @@ class WorldTopics(MemoryTopics):
     def look(
         self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
     ) -> dict[TopicPartition, Look]:
-        """See `gaps.SourceLog.look`."""
+        """See `LogLooks.look`."""
         self._answer()
         assert committed
         assert self.world is not None
         visible = [each.offset for each in self.world.visible(self.alias)]
         end = stable_offset(self.world.log(self.alias))
-        return {
-            place: Look(
-                until=min(wanted[-1][1], end),
-                visible={at: 1 for at in visible if any(first <= at < following for first, following in wanted)},
-            )
-            for place, wanted in ranges.items()
-        }
+        return {place: look_at(wanted, visible, end) for place, wanted in ranges.items()}
 
 
 @dataclass

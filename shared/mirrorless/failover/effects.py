@@ -10,7 +10,7 @@ import msgspec
 
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
-from mirrorless.lanes.gaps import GapRange, Look
+from mirrorless.lanes.gaps import LogLooks
 from mirrorless.ports.kafka import Groups, LogEnds, OffsetAndMetadata, Target, TopicPartition
 from mirrorless.ports.stores import Chains, FlowFences, LaneStates, StateStore
 from mirrorless.records.record import Record
@@ -19,16 +19,6 @@ from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.acls import Acl, Acls
-
-
-class LogLooks(Protocol):
-    """Looks at which records stand in a cluster's logs."""
-
-    def look(
-        self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
-    ) -> Mapping[TopicPartition, Look]:
-        """See `mirrorless.lanes.gaps.SourceLog.look`."""
-        ...
 
 
 class RecordRanges(Protocol):

@@ -17,11 +17,11 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE
 from mirrorless.chain.run import Run
 from mirrorless.clock import Deadline
-from mirrorless.failover.effects import FailoverEffects, LogLooks
+from mirrorless.failover.effects import FailoverEffects
 from mirrorless.failover.refusals import ObservedState
 from mirrorless.failover.state import FailoverOrder, read_document
 from mirrorless.failover.work import Done, FailoverWork
-from mirrorless.lanes.gaps import GapRange, Look
+from mirrorless.lanes.gaps import GapRange, LogLooks, Look
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.stores import Chains
 from mirrorless.reconcile.copy_tasks import ReconciledLane

@@ -9,10 +9,10 @@ the heads. See `OffsetMap.upstream` for the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from mirrorless.chain.lane import SLICE_LANES, Lane
 from mirrorless.chain.lane_state import Head
@@ -29,7 +29,7 @@ from mirrorless.groups.checkpoints import (
     TranslatedGroup,
     here_and_there,
 )
-from mirrorless.lanes.gaps import GapRange, Look
+from mirrorless.lanes.gaps import GapRange, LogLooks, Look
 from mirrorless.ports.kafka import LogEnds, TopicPartition
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.map_reads import MapReads
@@ -46,16 +46,6 @@ CommittedOffset = tuple[Direction, Lane, int]
 """A committed offset: direction, lane, and the offset on the side where it was read."""
 
 EndsOf = Callable[[Iterable[TopicPartition], Deadline], dict[TopicPartition, LogEnds]]
-
-
-class SourceReader(Protocol):
-    """Short reads of the source's log."""
-
-    def look(
-        self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
-    ) -> Mapping[TopicPartition, Look]:
-        """See `gaps.SourceLog.look`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +102,10 @@ class OffsetTranslator:
     source_partitions: Callable[[Deadline], Mapping[str, int]]
     """How many the source has of each topic."""
     target_ends: EndsOf
-    source_log: SourceReader
+    source_log: LogLooks
     transactional: bool
     """Whether no record becomes visible before its run is prepared: only then does the stable end prove anything."""
-    target_log: SourceReader | None = None
+    target_log: LogLooks | None = None
     """With a counterpart: the target's log, which is read as the source's is."""
     counterpart: Chains | None = None
     """Of the flow in the other direction, where both keep the names of topics; see `mirrorless.protocol.two_way`."""
@@ -354,7 +344,7 @@ class OffsetTranslator:
         with an empty cache reads at once, or it would take back what the run before has found.
         """
         searched: dict[CommittedOffset, TranslatedOffset] = {}
-        logs: dict[Direction, SourceReader | None] = {"forward": self.source_log, "reverse": self.target_log}
+        logs: dict[Direction, LogLooks | None] = {"forward": self.source_log, "reverse": self.target_log}
         for direction, log in logs.items():
             if log is not None:
                 some = {each: fresh[each] for each in still if each[0] == direction}
@@ -365,7 +355,7 @@ class OffsetTranslator:
         self,
         direction: Direction,
         fresh: Mapping[CommittedOffset, TranslatedOffset],
-        log: SourceReader,
+        log: LogLooks,
         deadline: Deadline,
     ) -> dict[CommittedOffset, TranslatedOffset]:
         """The same of one direction, by the log that the groups read."""

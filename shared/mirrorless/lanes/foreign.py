@@ -10,9 +10,9 @@ prepared before. That holds in transactions only, and where nobody else is meant
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -22,8 +22,7 @@ from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.lanes.chain_scan import MARKER, ChainScan
 from mirrorless.lanes.check_state import RECENT_MS, UNKNOWN, LaneNotes
-from mirrorless.lanes.gaps import UNREAD, GapRange, Look
-from mirrorless.ports.kafka import TopicPartition
+from mirrorless.lanes.gaps import UNREAD, GapRange, LogLooks
 from mirrorless.ports.stores import LaneStates
 from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.runner import RoundReport
@@ -36,16 +35,6 @@ LOOK_AGAIN_MS: Final = RECENT_MS // 2
 
 NAMED: Final = 5
 """Partitions that a sentence names; the others are counted."""
-
-
-class TargetReader(Protocol):
-    """Short reads of the target's log."""
-
-    def look(
-        self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
-    ) -> Mapping[TopicPartition, Look]:
-        """See `gaps.SourceLog.look`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +66,7 @@ class ForeignCheck:
     """Looks for foreign records beside the runs of scanned lanes."""
 
     remote_topic: Callable[[str], str]
-    target: TargetReader
+    target: LogLooks
     states: LaneStates
     alone: Callable[[Collection[str]], Collection[str]]
     """Of some topics those that the source has, and whose remote topics nobody but the flow is to write to."""

@@ -67,16 +67,8 @@ class Look:
 UNREAD: Final = Look(until=-1, visible={})
 
 
-class SourceLog(Protocol):
-    """The log of the source cluster, beside the events. Every method raises Retriable when it does not answer."""
-
-    def starts(self, places: Sequence[TopicPartition], deadline: Deadline) -> Mapping[TopicPartition, int]:
-        """The first offset of each partition's log; partitions that do not exist are left out."""
-        ...
-
-    def cleanup(self, topics: Sequence[str], deadline: Deadline) -> Mapping[str, Cleanup]:
-        """The cleanup of each topic; topics that cannot be described are left out."""
-        ...
+class LogLooks(Protocol):
+    """Looks at which records stand in a cluster's logs."""
 
     def look(
         self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
@@ -87,7 +79,22 @@ class SourceLog(Protocol):
             ranges: of each partition, ascending and disjoint.
             committed: whether to read as read_committed, or as read_uncommitted.
             deadline: seconds that are left.
+
+        Raises:
+            Retriable: the cluster does not answer.
         """
+        ...
+
+
+class SourceLog(LogLooks, Protocol):
+    """The log of the source cluster, beside the events. Every method raises Retriable when it does not answer."""
+
+    def starts(self, places: Sequence[TopicPartition], deadline: Deadline) -> Mapping[TopicPartition, int]:
+        """The first offset of each partition's log; partitions that do not exist are left out."""
+        ...
+
+    def cleanup(self, topics: Sequence[str], deadline: Deadline) -> Mapping[str, Cleanup]:
+        """The cleanup of each topic; topics that cannot be described are left out."""
         ...
 
 

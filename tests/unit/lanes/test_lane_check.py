@@ -28,6 +28,7 @@ from mirrorless.scheduled.runner import RoundReport
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
 from tests.support.clusters import Entry, MemoryCluster, MemoryTarget, stable_offset
 from tests.support.documents import MemoryDocuments
+from tests.support.memory_log import look_at
 
 REMOTE = "us-east.orders"
 WRITER = "mirrorless.us-east.eu-west.test"
@@ -63,20 +64,10 @@ class MemorySource:
     def look(
         self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
     ) -> Mapping[TopicPartition, Look]:
-        """See `SourceLog.look`."""
+        """See `LogLooks.look`."""
         self.looks += bool(ranges)
-        return {
-            place: Look(
-                until=min(self.end, wanted[-1][1]),
-                visible={
-                    offset: 10
-                    for offset in sorted(self.records)
-                    if any(first <= offset < min(following, self.end) for first, following in wanted)
-                    and (self.records[offset] or not committed)
-                },
-            )
-            for place, wanted in ranges.items()
-        }
+        visible = [offset for offset, is_committed in self.records.items() if is_committed or not committed]
+        return {place: look_at(wanted, visible, self.end, size=10) for place, wanted in ranges.items()}
 
 
 @dataclass(slots=True)
@@ -154,7 +145,7 @@ class Stage:
     def look(
         self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
     ) -> Mapping[TopicPartition, Look]:
-        """See `TargetReader.look`."""
+        """See `LogLooks.look`."""
         assert committed
         if self.target_silent:
             raise Retriable("the target does not answer")
@@ -162,9 +153,9 @@ class Stage:
         found = {}
         for (topic, partition), wanted in ranges.items():
             log = self.cluster.topics[topic][partition]
-            until = min(wanted[-1][1], stable_offset(log), wanted[0][0] + self.most_read)
-            seen = [at for first, end in wanted for at in range(first, min(end, until)) if log[at].state == "committed"]
-            found[topic, partition] = Look(until=until, visible=dict.fromkeys(seen, 1))
+            visible = (at for at, each in enumerate(log) if each.state == "committed")
+            end = min(stable_offset(log), wanted[0][0] + self.most_read)
+            found[topic, partition] = look_at(wanted, visible, end)
         return found
 
     def ends(

@@ -87,7 +87,7 @@ class KafkaSourceLog:
     def look(
         self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
     ) -> dict[TopicPartition, Look]:
-        """See `SourceLog.look`."""
+        """See `LogLooks.look`."""
         wanted = {place: some for place, some in ranges.items() if some}
         end = time.monotonic() + min(LOOK_SECONDS, deadline() - MARGIN_SECONDS)
         seen = {place: _Seen() for place in wanted}
