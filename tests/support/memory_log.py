@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
@@ -61,15 +63,25 @@ class MemoryLog:
         self.partitions[place] = made
         return made
 
+    def append(self, place: TopicPartition, *offsets: int, seen: bool = True, marker: bool = False) -> None:
+        """Write records; they are of a transaction that ended where a marker follows, and aborted if not `seen`."""
+        own = self.partitions[place]
+        own.records |= {offset: plain(offset) for offset in offsets if seen}
+        own.end = offsets[-1] + 1 + marker
+
     def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `Log.stable_ends`."""
         assert deadline() > 0
-        return {place: own.end for place in places if not (own := self.partitions[place]).silent}
+        return {place: own.end for place, own in self._asked(places)}
 
     def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `Log.starts`."""
         assert deadline() > 0
-        return {place: own.start for place in places if not (own := self.partitions[place]).silent}
+        return {place: own.start for place, own in self._asked(places)}
+
+    def _asked(self, places: Iterable[TopicPartition]) -> list[tuple[TopicPartition, MemoryPartition]]:
+        there = [(place, self.partitions[place]) for place in places if place in self.partitions]
+        return [(place, own) for place, own in there if not own.silent]
 
     def follow(self, offsets: Mapping[TopicPartition, int], below: Mapping[TopicPartition, int] = NOTHING_MORE) -> None:
         """See `Log.follow`."""
@@ -91,13 +103,13 @@ class MemoryLog:
         assert min(records, size) > 0
         found = Arrivals()
         for place in [each for each in self.at if each not in self.over]:
-            taken = self._take(place, min(records, self.few), found)
-            records, size = records - taken, size - taken
-            if min(records, size) <= 0:
+            taken = self._take(place, min(records, self.few), size - found.bytes, found)
+            records -= taken
+            if min(records, size - found.bytes) <= 0:
                 break
         return found
 
-    def _take(self, place: TopicPartition, most: int, found: Arrivals) -> int:
+    def _take(self, place: TopicPartition, most: int, size: int, found: Arrivals) -> int:
         own, at = self.partitions[place], self.at[place]
         end = own.end if own.shown is None else own.shown
         if own.refused:
@@ -107,18 +119,20 @@ class MemoryLog:
         elif own.damaged is not None and at >= own.damaged.offset:
             found.unreadable[place] = own.damaged
         else:
-            return self._records(place, most, found, end if own.damaged is None else own.damaged.offset)
+            return self._records(place, most, size, found, end if own.damaged is None else own.damaged.offset)
         self.over.add(place)
         return 0
 
-    def _records(self, place: TopicPartition, most: int, found: Arrivals, end: int) -> int:
+    def _records(self, place: TopicPartition, most: int, size: int, found: Arrivals, end: int) -> int:
         own, at = self.partitions[place], self.at[place]
         below = min(end, self.below.get(place, end))
-        some = [own.records[offset] for offset in own.records if at <= offset < below][:most]
+        some = [own.records[offset] for offset in own.records if at <= offset < below]
+        sizes = list(accumulate(len(each.value or b"") for each in some))
+        some = some[: max(1, min(most, bisect_right(sizes, size)))]  # a record, however large
         behind = any(some[-1].offset < offset < below for offset in own.records) if some else False
         if some:
             found.records[place], found.epochs[place] = some, own.epoch
-            found.bytes += sum(len(each.value or b"") for each in some)
+            found.bytes += sizes[len(some) - 1]
         covered = some[-1].offset + 1 if some and behind else max(at, below)
         if covered > at:
             found.covered[place] = self.at[place] = covered
