@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorless.adapters.kafka.log_ranges import TO_THE_END, Part, Range, joined, read_ranges
+from mirrorless.adapters.kafka.log_ranges import TO_THE_END, Range, RangePart, joined, read_ranges
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.records.record_batch import BatchUnreadable
@@ -25,7 +25,7 @@ def looks(number: int) -> object:
 
 def read(
     log: MemoryLog, place: TopicPartition, *ranges: Range, near: int = 0, most: int = 40
-) -> tuple[list[int], Part]:
+) -> tuple[list[int], RangePart]:
     """The offsets that were seen, and the last that was said of the partition."""
     parts = list(read_ranges(log, {place: ranges}, looks(most), near=near))  # type: ignore[arg-type]  # a deadline
     assert log.at == {}, "what was read is left"
@@ -101,7 +101,7 @@ def test_a_log_that_ends_below_a_range_has_nothing_of_it() -> None:
 @pytest.mark.parametrize("ranges", [[(5, 8)], [(2, 3), (5, 8)]], ids=["within a range", "at the next range"])
 def test_a_log_that_is_cut_and_grows_on_while_it_is_read_is_no_answer(ranges: Sequence[Range]) -> None:
     """Records of both logs would come together."""
-    log, seen = MemoryLog(few=1), list[Part]()
+    log, seen = MemoryLog(few=1), list[RangePart]()
     log.partition(ONE, *range(30))
 
     for part in read_ranges(log, {ONE: ranges}, lambda: 1.0):

@@ -36,7 +36,7 @@ LIST_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True)
-class Part:
+class RangePart:
     """What has come of the ranges of one partition since the part before."""
 
     place: TopicPartition
@@ -60,7 +60,7 @@ def read_ranges(
     near: int = 0,
     records: int = MANY,
     size: int = MANY,
-) -> Iterator[Part]:
+) -> Iterator[RangePart]:
     """Read ranges; of what is not over when this ends, time, records or bytes did not suffice.
 
     Args:
@@ -116,7 +116,7 @@ class _Reading:
         """Whether the range that is being read is over, so that the next one begins."""
         self._reads_through = len(self.left) < len(wanted)
 
-    def take(self, come: Arrivals) -> Part:
+    def take(self, come: Arrivals) -> RangePart:
         """What came of it, and whether that is all, as far as it is known without a question."""
         place, (_, following) = self.place, self.left[0]
         records = come.records.get(place, ())
@@ -152,17 +152,20 @@ class _Reading:
         if offset >= 0:
             self.until = max(self.until, min(offset, self.left[0][1]))
 
-    def _part(self, records: Sequence[Any], failure: MirrorlessError | None) -> Part:
+    def _part(self, records: Sequence[Any], failure: MirrorlessError | None) -> RangePart:
         over = failure is not None or not self.left
-        return Part(self.place, records, self.until, self.log_start, over=over, failure=failure)
+        return RangePart(self.place, records, self.until, self.log_start, over=over, failure=failure)
 
     def _is_wanted(self, each: Any) -> bool:
-        first, following = (each.offset, each.offset + 1) if isinstance(each, Record) else (each.base_offset, each.next)
+        is_record = isinstance(each, Record)
+        first, following = (each.offset, each.offset + 1) if is_record else (each.base_offset, each.next)
         at = bisect_right(self.wanted, following - 1, key=lambda some: some[0]) - 1
         return at >= 0 and first < self.wanted[at][1]
 
 
-def _look(log: Log, readings: Sequence[_Reading], come: Arrivals, parts: Sequence[Part], deadline: Deadline) -> None:
+def _look(
+    log: Log, readings: Sequence[_Reading], come: Arrivals, parts: Sequence[RangePart], deadline: Deadline
+) -> None:
     """Find out of logs that seem to end, or to begin, elsewhere than is wanted, whether they do."""
     doubtful = [
         (reading, part)
@@ -207,7 +210,7 @@ def _follow(log: Log, readings: Iterable[_Reading]) -> None:
     )
 
 
-def _go_on(log: Log, readings: dict[TopicPartition, _Reading], parts: Iterable[Part]) -> None:
+def _go_on(log: Log, readings: dict[TopicPartition, _Reading], parts: Iterable[RangePart]) -> None:
     """Leave what is over, and begin the next ranges."""
     over = [part.place for part in parts if part.over]
     following = [part.place for part in parts if not part.over and readings[part.place].is_done]

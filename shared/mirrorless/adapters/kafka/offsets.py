@@ -18,7 +18,7 @@ from mirrorless.adapters.kafka.admin import WarmAdmin, offsets_call
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.log import LOOK, KafkaLog, uncommitted
-from mirrorless.adapters.kafka.log_ranges import TO_THE_END, Part, Range, read_ranges
+from mirrorless.adapters.kafka.log_ranges import TO_THE_END, Range, RangePart, read_ranges
 from mirrorless.adapters.kafka.wire.cluster import WireCluster
 from mirrorless.adapters.kafka.wire.open_transactions import OpenProducer, open_producers
 from mirrorless.clock import Deadline
@@ -249,7 +249,7 @@ class KafkaPeek:
                 return last
         raise Retriable(f"the end of {place[0]}-{place[1]} was not reached in time", where=self._where)
 
-    def _read(self, ranges: Mapping[TopicPartition, Range]) -> Iterator[Part]:
+    def _read(self, ranges: Mapping[TopicPartition, Range]) -> Iterator[RangePart]:
         wanted = {place: [each] for place, each in ranges.items()}
         with closing(self._log):
             yield from read_ranges(self._log, wanted, lambda: self._end - time.monotonic())

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from mirrorless.adapters.kafka.admin import DENIED
 from mirrorless.adapters.kafka.log import LOOK, KafkaLog
-from mirrorless.adapters.kafka.log_ranges import Part, Range, read_ranges
+from mirrorless.adapters.kafka.log_ranges import Range, RangePart, read_ranges
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
 from mirrorless.errors import ConfigurationError, MirrorlessError, Retriable
@@ -72,7 +72,11 @@ class KafkaRates:
         return found
 
     def _read(
-        self, log: Log, ranges: Mapping[TopicPartition, Range], until: float, shown: Callable[[Part, int], RecordSample]
+        self,
+        log: Log,
+        ranges: Mapping[TopicPartition, Range],
+        until: float,
+        shown: Callable[[RangePart, int], RecordSample],
     ) -> dict[TopicPartition, RecordSample]:
         """What arrives until all ranges are read, or the time is over. Args: shown: of what came, and since where."""
         found = dict.fromkeys(ranges, RecordSample())
@@ -90,7 +94,7 @@ class KafkaRates:
         return {place: sample for place, sample in found.items() if sample != RecordSample()}
 
 
-def _refused(part: Part) -> MirrorlessError:
+def _refused(part: RangePart) -> MirrorlessError:
     cause = part.failure.__cause__ if part.failure is not None else None
     what = part.failure.what if part.failure is not None else ""
     if isinstance(cause, KafkaException) and cause.args[0].code() in DENIED:
@@ -99,14 +103,14 @@ def _refused(part: Part) -> MirrorlessError:
     return Retriable(f"its records cannot be read: {what}", where=f"{part.place[0]}-{part.place[1]}")
 
 
-def _records(part: Part, since: int) -> RecordSample:
+def _records(part: RangePart, since: int) -> RecordSample:
     """What precedes a record has been passed, whether records or not."""
     sizes = [size_of(each) for each in part.records]
     offsets = part.records[-1].offset - since + 1 if sizes else 0
     return RecordSample(records=len(sizes), offsets=offsets, bytes=sum(sizes), largest=max(sizes, default=0))
 
 
-def _batches(part: Part, _since: int) -> RecordSample:
+def _batches(part: RangePart, _since: int) -> RecordSample:
     return RecordSample(batches=len(part.records), batch_bytes=sum(each.size for each in part.records))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from mirrorless.adapters.kafka.admin import LASTING, Call, WarmAdmin, first_cause, offsets_call
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS
 from mirrorless.adapters.kafka.log import GAPS, KafkaLog, uncommitted
-from mirrorless.adapters.kafka.log_ranges import Part, read_ranges
+from mirrorless.adapters.kafka.log_ranges import RangePart, read_ranges
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.flow.naming import GAPS_GROUP
@@ -110,7 +110,7 @@ class _Seen:
     visible: dict[int, int] = field(default_factory=dict)
     trouble: str = ""
 
-    def take(self, part: Part) -> None:
+    def take(self, part: RangePart) -> None:
         if part.log_start:
             part.over = True  # retention was faster than we: the next round reads the log's start again
             return
