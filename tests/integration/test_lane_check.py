@@ -15,9 +15,8 @@ from control import ControlWiring
 from mirrorless.adapters.kafka import source_log
 from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog
 from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs
-from mirrorless.adapters.kafka.log_ranges import joined
 from mirrorless.adapters.kafka.records import KafkaRecords
-from mirrorless.adapters.kafka.source_log import NEAR, KafkaSourceLog
+from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.gaps import Cleanup
@@ -234,23 +233,6 @@ def test_the_gaps_of_many_lanes_are_read_side_by_side_and_a_bound_only_delays_th
 
 
 # The bounded read
-
-
-def test_ranges_far_apart_are_read_one_after_the_other(checks: Checks) -> None:
-    stage = checks.stage
-    stage.create(stage.source, stage.topic, partitions=2)
-    for partition in (0, 1):
-        stage.write(*[b"x" * 50] * 5_000, partition=partition)
-    ranges = [(5, 7), (1_000, 1_001), (1_100, 1_102), (4_999, 5_000)]
-    assert joined(ranges, NEAR) == [(5, 7), (1_000, 1_102), (4_999, 5_000)]
-
-    seen = checks.log.look(
-        {(stage.topic, 0): ranges, (stage.topic, 1): ranges[:1]}, committed=True, deadline=lambda: 20.0
-    )
-
-    assert list(seen[stage.topic, 0].visible) == [5, 6, 1_000, 1_100, 1_101, 4_999]
-    assert seen[stage.topic, 0].until == 5_000
-    assert list(seen[stage.topic, 1].visible) == [5, 6]
 
 
 def test_what_an_open_transaction_hides_is_not_taken_for_read(checks: Checks) -> None:

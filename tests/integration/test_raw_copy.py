@@ -17,8 +17,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka import Producer
+from confluent_kafka.admin import ConfigResource
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog
@@ -31,7 +31,6 @@ from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import BatchAt, OffsetRange
-from mirrorless.ports.log import Arrivals
 from mirrorless.records.batch_records import packed, records
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import CODECS, BatchUnreadable, PassTerms, RecordBatch, batch_digest, obstacle
@@ -465,38 +464,6 @@ def test_a_topic_that_is_not_there_ends_the_write_with_the_deadline(copy: RawCop
 
     assert time.monotonic() - began < 10
     writer.close()
-
-
-def arrivals_of(copy: RawCopy, told: Callable[[Arrivals], Any]) -> Arrivals:
-    deadline = in_seconds(20)
-    while True:
-        arrivals = copy.log.arrivals(0.5, records=10**6, size=10**6)
-        if told(arrivals):
-            return arrivals
-        assert deadline() > 0
-
-
-def test_offsets_that_the_log_does_not_hold_are_told_apart(copy: RawCopy) -> None:
-    """Deleted by retention, and beyond the end."""
-    create_topic(copy.source.bootstrap, copy.topic, 3)
-    producer = Producer({"bootstrap.servers": copy.source.bootstrap})
-    for partition in range(3):
-        for i in range(10):
-            producer.produce(copy.topic, b"%d" % i, partition=partition)
-    assert producer.flush(20) == 0
-    admin = AdminClient({"bootstrap.servers": copy.source.bootstrap, "log_level": 0})
-    for future in admin.delete_records([TopicPartition(copy.topic, 0, 4)]).values():
-        future.result(20)
-    places = [(copy.topic, partition) for partition in range(3)]
-
-    copy.log.follow({places[0]: 3, places[1]: 11})
-    found: set[Any] = set()
-    while len(found) < 2:
-        found |= arrivals_of(copy, lambda arrivals: arrivals.out_of_range).out_of_range
-    assert copy.log.starts(places, in_seconds(20)) == dict(zip(places, (4, 0, 0), strict=True))
-    copy.log.follow({places[0]: 4})
-    (batch, *_) = arrivals_of(copy, lambda arrivals: arrivals.records).records[places[0]]
-    assert batch.base_offset <= 4 < batch.next
 
 
 # A distance, and answers that are lost

@@ -159,8 +159,9 @@ class KafkaLog:
         client, group = f"{flow}|{tuning.role}", {"group.id": tuning.group}
         self._config = consumer_config(cluster, client) | group | _FETCH | dict(tuning.fetch)
         self._turned_away: TurnedAway = self._config["error_cb"]
-        self._listing = consumer_config(cluster, f"{client}-ends") | group | _LISTING
-        self._admin = WarmAdmin(cluster, f"{client}-admin")
+        quiet = {name: level for name, level in tuning.fetch.items() if name == "log_level"}
+        self._listing = consumer_config(cluster, f"{client}-ends") | group | _LISTING | quiet
+        self._admin = WarmAdmin(cluster, f"{client}-admin", quiet)
         self._lister: Consumer | None = None
         self._consumer: Consumer | None = None
         self._below: dict[TopicPartition, int] = {}
