@@ -58,7 +58,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "Consumer": ("Connect", "DescribeGroup", "AlterGroup"),
     # Metadata. Topics that may not be described are left out, groups likewise.
     **dict.fromkeys(("list_topics", "describe_topics"), ("DescribeTopic",)),
-    **dict.fromkeys(("list_offsets", "offsets_for_times", "get_watermark_offsets"), ("DescribeTopic",)),
+    **dict.fromkeys(("list_offsets", "offsets_for_times"), ("DescribeTopic",)),
     # Topics.
     "create_topics": ("CreateTopic",),
     "create_partitions": ("AlterTopic",),
@@ -81,7 +81,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     # Reading. A poll of a producer serves its callbacks.
     **dict.fromkeys(("poll", "consume"), ("ReadData",)),
     # What asks a broker for nothing that needs a right.
-    **dict.fromkeys(("assign", "incremental_assign", "incremental_unassign", "unassign", "pause", "close"), ()),
+    **dict.fromkeys(("incremental_assign", "incremental_unassign", "close"), ()),
     **dict.fromkeys(("describe_cluster", "begin_transaction", "flush"), ()),
     # Lambda's.
     POLLERS: ("Connect", "DescribeGroup", "AlterGroup", "DescribeTopic", "ReadData"),
@@ -266,7 +266,7 @@ def _writer(flow: Flow, topics: tuple[str, ...]) -> Use:
 
 def _gaps(flow: Flow, topics: tuple[str, ...]) -> list[Use]:
     """Read gaps for records that no event can carry."""
-    calls = ("Consumer", "poll", "get_watermark_offsets")
+    calls = ("Consumer", "poll", "offsets_for_times")
     return [_use(*calls, topics=topics, groups=(GAPS_GROUP,))] if flow.copies_oversize else []
 
 

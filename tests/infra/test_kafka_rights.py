@@ -111,12 +111,10 @@ def test_the_table_has_the_actions_that_iam_has_and_the_resources_they_take() ->
 
 def test_our_consumers_are_called_what_the_rights_say() -> None:
     found = {
-        name
-        for module in ADAPTERS.glob("kafka/*.py")
-        for name in re.findall(r'"group\.id": ([^,\n]+)', module.read_text())
+        name for module in ADAPTERS.glob("kafka/*.py") for name in re.findall(r"\b([A-Z]+_GROUP)\b", module.read_text())
     }
 
-    assert found == {"LOOK_GROUP", "GAPS_GROUP", "JOB_GROUP", "PULL_GROUP", "self._group"}
+    assert found == {"LOOK_GROUP", "GAPS_GROUP", "JOB_GROUP", "PULL_GROUP"}
     wired = (REPOSITORY / "functions" / "control.py").read_text()
     assert set(re.findall(r"KafkaSourceLog\(.*group=(\w+)", wired)) == {"LOOK_GROUP"}, (
         "as the look at the target has it"
