@@ -50,7 +50,7 @@ from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings, PullSettings
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
-from mirrorless.verify.slice_proof import LaneVerification
+from mirrorless.verify.lane import LaneVerification
 from mirrorless.verify.task import VerifyTask
 from tests.support.lane_stage import ORDERED, LaneStage
 from tests.support.readback import await_settled, read_topic

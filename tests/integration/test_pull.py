@@ -48,7 +48,7 @@ from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings, PullSettings
 from mirrorless.topics.pause import order_pause, order_resume
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
-from mirrorless.verify.slice_proof import LaneVerification
+from mirrorless.verify.lane import LaneVerification
 from mirrorless.verify.task import VerifyTask
 from tests.support.batch_writers import write_header_name
 from tests.support.cut_logs import cut_off, replace_by_format_1

@@ -30,11 +30,11 @@ from mirrorless.chain.run import spans_of
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.flow.settings import ClusterSettings
-from mirrorless.jobs.copy_task import BatchAt, OffsetRange
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.records.batch_records import packed, records
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import CODECS, BatchUnreadable, PassTerms, RecordBatch, batch_digest, obstacle
-from mirrorless.verify.proof import judge_batches
+from mirrorless.verify.walk import judge_batches
 from mirrorless.verify.windows import Window
 from tests.support.batch_writers import COMPACTED, write_by_aiokafka, write_by_librdkafka, write_compacted
 from tests.support.chains import run
@@ -264,7 +264,7 @@ def test_batches_that_the_target_stamps_have_the_digest_of_what_was_produced_and
     log.follow({(copy.topic, 0): 0})
     arrivals = log.arrivals(5.0, records=10, size=10**6)
     log.close()
-    batches = [BatchAt(each.base_offset, each) for each in arrivals.records[copy.topic, 0]]
+    batches = arrivals.records[copy.topic, 0]
     spans = spans_of([each.offset for each in there], [each.offset for each in arrived])
     written = replace(
         run(0, 5, *((span.upstream, span.downstream, span.length) for span in spans)),
@@ -272,8 +272,7 @@ def test_batches_that_the_target_stamps_have_the_digest_of_what_was_produced_and
         digest_of="batches",
         newest_timestamp=1_004,
     )
-    window = Window(first=0, next=5, run=written, claims=tuple((span.downstream, span.length) for span in spans))
-    assert judge_batches(window, batches, read=True, log_start=0, compacts=False).state == "wrong"
+    assert judge_batches(Window.of_copies(written), batches).state == "wrong"
 
 
 @pytest.mark.soak(

@@ -18,9 +18,8 @@ from mirrorless.protocol.digest import Columns, fingerprint
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import Codec, RecordBatch, batch_digest
 from mirrorless.verify.findings import LaneVerdict
-from mirrorless.verify.joining import LanePart, joined
-from mirrorless.verify.slice_proof import LaneVerification
-from mirrorless.verify.slices import VerifiedSlice, cut_lane, rows_to_close
+from mirrorless.verify.lane import LaneVerification
+from mirrorless.verify.parts import JoinedLane, LanePart, Portion, Search, Section, portions_of
 from mirrorless.verify.task import VerifyTask
 from tests.support.batches import batch_of
 from tests.support.chains import LANE, MemoryChains, MemoryLossLedger
@@ -279,44 +278,42 @@ class VerifiedLane:
         """Run the verification of this lane, whole. Args: options: of `verification`."""
         return self.verification(**options).verify()
 
-    def verify_in_slices(
+    def verify_in_parts(
         self, merged: Callable[[], bool], *, most: int = 1, stored: bool = True, **options: Any
     ) -> tuple[LaneVerdict, int]:
-        """Run the verification of this lane slice by slice, each by its own stand-in of a worker.
+        """Run the verification of this lane part by part, each by its own stand-in of a worker.
 
         Args:
-            merged: whether a slice and the next are to be one.
-            most: bytes of a slice before that.
+            merged: whether a section and the next are to be one.
+            most: bytes of a section before that, and of a portion.
             stored: whether every part passes through its JSON.
             options: of `verification`.
 
         Returns:
-            the verdict, and the number of slices.
+            the verdict, and the number of sections.
         """
-        lane = self.verification(**options)
-        survey = lane.survey()
-        slices: list[VerifiedSlice] = []
-        for each in cut_lane(lane.runs(survey), survey.windows(None), most=most):
-            if slices and merged():
-                slices[-1] = replaced(slices[-1], upto=each.upto, end=each.end, position=each.position)
+        survey = self.verification(**options).survey(most=most)
+        sections: list[Section] = []
+        for each in survey.sections:
+            if sections and merged():
+                sections[-1] = replaced(sections[-1], upto=each.upto, end=each.end, position=each.position)
             else:
-                slices.append(each)
-        survey = replaced(survey, slices=tuple(slices))
+                sections.append(each)
+        survey = replaced(survey, sections=tuple(sections))
 
-        def proved(part: VerifiedSlice) -> LanePart:
-            found = self.verification(**options).prove(survey, part)
+        def done(part: Section | Portion | Search) -> LanePart:
+            found = self.verification(**options).do(survey, part)
             return decode(encode(found), type=LanePart) if stored else found
 
-        parts = [proved(each) for each in slices]
-        rows = list(rows_to_close(slices, [(each.before, each.after) for each in parts]))
-        parts += [proved(each) for each in rows]
-        whole = joined(lane.task, survey, parts)
+        lane, parts = JoinedLane(self.verification(**options).task, survey), [done(each) for each in sections]
+        parts += [done(each) for each in portions_of(parts, most=most)]
+        for part in parts:
+            lane.add(part)
         known: dict[bytes, int] = {}
-        for each in slices:
-            within = survey.reach(each)
-            for content, offset in lane.elsewhere(survey, *whole.strangers(), within).items():
+        for search in lane.searches():
+            for content, offset in done(search).known:
                 known.setdefault(content, offset)
-        return whole.end(known), len(slices)
+        return lane.end(known), len(sections)
 
     # Faults
 

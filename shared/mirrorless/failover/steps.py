@@ -25,14 +25,13 @@ from mirrorless.failover.groups import checkpoints_of
 from mirrorless.failover.state import Failback
 from mirrorless.failover.work import Done, FailoverWork, Unfinished
 from mirrorless.flow.naming import OWN_GROUPS
-from mirrorless.jobs.copy_task import BatchAt
 from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
 from mirrorless.protocol.digest import digest
 from mirrorless.reports.format import numbered
 from mirrorless.topics.acl_sync import AclFailover, AclOutcome, Disabled, leased, planned_revocation, stored
 from mirrorless.topics.acls import why_withheld
-from mirrorless.verify.proof import Judged, judge, judge_batches
-from mirrorless.verify.windows import Window, is_of_batches
+from mirrorless.verify.walk import Judged, judge, judge_batches
+from mirrorless.verify.windows import Window, of_batches
 
 READ_SECONDS: Final = 60.0
 """For the runs that are read at a time."""
@@ -75,20 +74,14 @@ def judged_runs(
     target: RecordRanges, runs: Mapping[TopicPartition, Run], deadline: Deadline
 ) -> Iterator[tuple[TopicPartition, Judged]]:
     """Each run, judged by what its digest is of."""
-    windows = {place: _window(run) for place, run in runs.items()}
+    windows = {place: Window.of_copies(run) for place, run in runs.items()}
     ranges = {place: (window.first, window.next) for place, window in windows.items()}
-    by_batches = {place: ranges[place] for place, window in windows.items() if is_of_batches(window)}
+    by_batches = {place: ranges[place] for place, run in runs.items() if of_batches(run)}
     by_records = {place: ranges[place] for place in ranges.keys() - by_batches.keys()}
     for place, records in target.ranges(by_records, deadline):
-        yield place, judge(windows[place], records, read=True, log_start=0, compacts=False)
+        yield place, judge(windows[place], records)
     for place, batches in target.batches(by_batches, deadline):
-        seen = [BatchAt(each.base_offset, each) for each in batches]
-        yield place, judge_batches(windows[place], seen, read=True, log_start=0, compacts=False)
-
-
-def _window(run: Run) -> Window:
-    claims = tuple((span.downstream, span.length) for span in run.spans)
-    return Window(first=claims[0][0], next=claims[-1][0] + claims[-1][1], run=run, claims=claims)
+        yield place, judge_batches(windows[place], batches)
 
 
 def _as_on_source(
@@ -102,7 +95,7 @@ def _as_on_source(
     places = {
         (run.lane.topic, run.lane.partition): place
         for place, found in judged.items()
-        if found.state == "wrong" and (run := found.window.run) is not None and is_of_batches(found.window)
+        if found.state == "wrong" and (run := found.window.run) is not None and of_batches(run)
     }
     ranges, same = dict[TopicPartition, tuple[int, int]](), set[TopicPartition]()
     for there, place in places.items():

@@ -1,7 +1,7 @@
 """The explanation of runs that are not proved, by comparison with the source's records.
 
-A wrong window is compared at once, together with its wrong neighbours; what is left over is kept until the whole lane
-has been read, because a record may have moved, or stand twice, far from its place. It is kept by offsets and hashes.
+A wrong window is compared together with its wrong neighbours; what is left over is kept until the whole lane has been
+read, because a record may have moved, or stand twice, far from its place. It is kept by offsets and hashes.
 
 Reports are kept, and read by people who may not read the records: a difference is said in words and without content, by
 the part, the place and sizes.
@@ -21,8 +21,8 @@ from mirrorless.protocol.digest import fingerprint
 from mirrorless.records.record import Headers, Record
 from mirrorless.verify.comparison import Alignment, LeftOver, RecordAt, align, sort_out
 from mirrorless.verify.findings import Finding, FindingKind, LaneVerdict
-from mirrorless.verify.proof import Judged
-from mirrorless.verify.windows import Window, is_of_batches
+from mirrorless.verify.walk import Judged
+from mirrorless.verify.windows import Window, of_batches
 
 LEFT_OVERS: Final = 20_000
 """Records without a partner that are kept; beyond, those so far are sorted out among themselves."""
@@ -40,8 +40,6 @@ class Explanation:
     """Gathers the faults of a lane, and turns them into findings."""
 
     verdict: LaneVerdict
-    explained: set[int] = field(default_factory=set)
-    """Positions of runs of the newest generation that were compared with the source's records."""
     _missing: list[LeftOver] = field(default_factory=list)
     _surplus: list[LeftOver] = field(default_factory=list)
     _originals: dict[int, Record] = field(default_factory=dict)
@@ -56,24 +54,24 @@ class Explanation:
         return len(self._missing) + len(self._surplus) >= LEFT_OVERS
 
     def strange(self, judged: Judged) -> None:
-        """Keep the unclaimed records of a window whose run is right, or is judged in another way."""
+        """Keep the unclaimed records of a window."""
         self._surplus += [LeftOver(self._place, RecordAt.of(each)) for each in judged.unclaimed]
         self._place += 1
 
-    def beside_source(self, group: Sequence[Judged], originals: Sequence[Record]) -> int:
+    def beside_source(
+        self, group: Sequence[Judged], originals: Sequence[Record], strangers: Sequence[Record] = ()
+    ) -> int:
         """Compare windows in a row with the source's records of their runs; how many records are right.
 
         Args:
             group: of the newest generation.
             originals: the source's records at the upstream offsets that their runs claim, in order.
+            strangers: what no run claims, in these windows and right behind them.
         """
-        copies = sorted(
-            (each for one in group for each in (*one.records, *one.unclaimed)), key=lambda each: each.offset
-        )
+        copies = sorted((*(each for one in group for each in one.records), *strangers), key=lambda each: each.offset)
         source, target = [RecordAt.of(each) for each in originals], [RecordAt.of(each) for each in copies]
         found = align(source, target, first_place=self._place)
         self._keep(found, originals, copies)
-        self.explained.update(one.window.run.position for one in group if one.window.run is not None)
         if not found.missing and not found.surplus:
             self._misplaced(group, found)
         return len(found.pairs)
@@ -108,8 +106,6 @@ class Explanation:
                     what="at least one of these: " + suspicion(run, list(judged.records)),
                 )
             )
-        if judged.unclaimed:
-            self.strange(judged)
 
     def sort_out(self) -> None:
         """Judge what was kept among itself: there is no room for more."""
@@ -166,7 +162,7 @@ class Explanation:
             what = f"the map has downstream offset {places.get(source.offset)}"
             self.verdict.find(_finding("misplaced", self.verdict.generation, source, target, what))
         # The target may have compressed whole batches anew: their records are what counts.
-        run = next((one.window.run for one in group if not is_of_batches(one.window)), None)
+        run = next((one.window.run for one in group if one.window.run and not of_batches(one.window.run)), None)
         if not wrong and run is not None:
             self.verdict.find(
                 Finding(

@@ -32,7 +32,7 @@ SHOWN = 50
 """Findings of one lane in the report; the run's folder has the others."""
 
 KEPT = 100_000
-"""Findings of one slice of a lane that are kept in all; more are counted."""
+"""Findings of one part of a lane that are kept in all; more are counted."""
 
 SEGMENTS = 500
 """Parts of one lane that a plot shows; the rest is one part."""
@@ -139,6 +139,27 @@ class LaneVerdict(msgspec.Struct, kw_only=True):
             self.findings.append(finding)
         else:
             self.left_out += 1
+
+    def add(self, other: LaneVerdict) -> None:
+        """Add the verdict on another part of the lane; parts of its first reading come in order."""
+        self.read += other.read
+        self.bytes += other.bytes
+        self.seconds += other.seconds
+        self.cpu_seconds += other.cpu_seconds
+        if other.state == "failed":
+            self.state, self.error = "failed", self.error or other.error
+            return
+        self.counts.add(other.counts)
+        self.left_out += other.left_out
+        self.unsorted |= other.unsorted
+        for finding in other.findings:
+            self.keep(finding)
+        for each in other.segments:
+            if self.segments and self.segments[-1].next < each.first:
+                self.mark(self.segments[-1].next, each.first, "not in the map")
+            self.mark(each.first, each.next, each.kind)
+        for note in other.notes:
+            self.note(note)
 
     def show(self, most: int = SHOWN) -> None:
         """Leave out all findings but the first ones."""

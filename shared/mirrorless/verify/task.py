@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -12,13 +11,10 @@ from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.run import Run
 from mirrorless.clock import Deadline
 from mirrorless.flow.settings import FlowSettings
-from mirrorless.jobs.copy_task import Chunk, LaneLog, OffsetRange
+from mirrorless.jobs.copy_task import LaneLog
 from mirrorless.jobs.request import Bound
 from mirrorless.records.record import Record
 from mirrorless.verify.windows import chosen
-
-READ_SECONDS: Final = 60.0
-"""For a cluster's answer."""
 
 
 class VerifyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -78,39 +74,3 @@ class TargetLog(LaneLog, Protocol):
             Retriable: the cluster does not answer.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class VerifiedSide:
-    """A partition on one of the two clusters, with its records as they are to be compared."""
-
-    log: LaneLog
-    topic: str
-    partition: int
-    seen: Callable[[list[Record]], list[Record]] | None = None
-    """Where flows mark their copies: the source's records with the origin header, the target's without its own."""
-
-    def bounds(self) -> OffsetRange:
-        """See `LaneLog.bounds`."""
-        return self.log.bounds(self.topic, self.partition, patience)
-
-    def settled(self, log: TargetLog) -> tuple[int, bool]:
-        """The stable end, and whether nothing at all lies behind it: not even what a transaction hides."""
-        stable = self.bounds().next
-        return stable, log.end(self.topic, self.partition, patience) == stable
-
-    def read(self, wanted: OffsetRange) -> Iterator[Chunk]:
-        """See `LaneLog.read`."""
-        chunks = self.log.read(self.topic, self.partition, wanted, patience)
-        if self.seen is None:
-            return chunks
-        return (Chunk(self.seen(chunk.records), chunk.covered) for chunk in chunks)
-
-    def records(self, wanted: OffsetRange, at: Container[int]) -> list[Record]:
-        """The records at some offsets of a range."""
-        return [each for chunk in self.read(wanted) for each in chunk.records if each.offset in at]
-
-
-def patience() -> float:
-    """The deadline of each answer."""
-    return READ_SECONDS

@@ -11,7 +11,7 @@ window begins with a hole. Behind the last run is the tail, which should be empt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -49,6 +49,18 @@ class Window:
     def claimed(self) -> list[int]:
         """Every offset that is claimed."""
         return list(chain.from_iterable(range(first, first + length) for first, length in self.claims))
+
+    @classmethod
+    def of_copies(cls, run: Run) -> Window:
+        """The window of a run alone on the target: from its first record to its last."""
+        claims = tuple((span.downstream, span.length) for span in run.spans)
+        return cls(first=claims[0][0], next=claims[-1][0] + claims[-1][1], run=run, claims=claims)
+
+    @classmethod
+    def of_originals(cls, run: Run) -> Window:
+        """The window of a run on the source: what it covers, gaps and all."""
+        claims = tuple((span.upstream, span.length) for span in run.spans)
+        return cls(first=run.position, next=run.next, run=run, claims=claims)
 
 
 LinkKey = tuple[int, int]
@@ -92,13 +104,11 @@ class Border(msgspec.Struct, frozen=True, kw_only=True):
     """Where the next window begins, downstream."""
     hole: bool = False
     """See `TargetWindows`."""
-    begun: bool = False
-    """See `TargetWindows`."""
 
 
-def is_of_batches(window: Window) -> bool:
-    """Whether its run was copied by whole batches."""
-    return window.run is not None and window.run.digest_of == "batches"
+def of_batches(run: Run) -> bool:
+    """Whether a run was copied by whole batches."""
+    return run.digest_of == "batches"
 
 
 def chosen(run: Run, start: Bound, end: Bound, *, newest: int) -> bool:
@@ -145,7 +155,7 @@ def runs_of(
     expected = (0, 0) if begin is None else begin.expected
     for generation in range(since if begin is None else max(since, begin.generation), end.generation + 1):
         after = begin.position if begin is not None and begin.generation == generation else -1
-        for link in _links(chains, lane, generation, after):
+        for link in links_of(chains, lane, generation, after):
             if generation == end.generation and link.position > end.last:
                 return
             # A reset over a run in doubt that was confirmed later has that run's position.
@@ -163,12 +173,15 @@ def runs_of(
         yield None  # what was replicated last is not known
 
 
-def _links(chains: Chains, lane: Lane, generation: int, after: int = -1) -> Iterator[Run | Reset]:
+def links_of(
+    chains: Chains, lane: Lane, generation: int, after: int = -1, *, page: int = PAGE
+) -> Iterator[Run | Reset]:
+    """The links of a generation behind a position, in order, read by pages."""
     at = after
     # A page may hold less than requested, where its links are large: only an empty one is the last.
-    while page := chains.after(lane, generation, at, limit=PAGE):
-        yield from page
-        at = page[-1].position
+    while links := chains.after(lane, generation, at, limit=page):
+        yield from links
+        at = links[-1].position
 
 
 def first_claims(chains: Chains, lane: Lane, newest: int) -> dict[int, int]:
@@ -176,7 +189,7 @@ def first_claims(chains: Chains, lane: Lane, newest: int) -> dict[int, int]:
     found: dict[int, int] = {}
     lowest: int | None = None
     for generation in range(newest, -1, -1):
-        runs = (link for link in _links(chains, lane, generation) if isinstance(link, Run) and link.spans)
+        runs = (link for link in links_of(chains, lane, generation) if isinstance(link, Run) and link.spans)
         first = next(runs, None)
         if first is not None:
             lowest = first.spans[0].downstream if lowest is None else min(lowest, first.spans[0].downstream)
@@ -198,19 +211,13 @@ class TargetWindows:
     hole: bool = False
     """Whether links before the next run are gone, or not to be looked at."""
     begun: bool = False
-    """Whether a window was met that has to be read: those before it have expired."""
+    """Whether a window was met that has to be read: what lies before that is expired, or not looked at."""
 
     def of(self, run: Run | None) -> Iterator[Window]:
         """The windows of the next run. Args: run: None for links that are gone, or not to be looked at."""
         if run is None:
             self.hole = True
             return
-        for window in self._of(run):
-            if window.next > self.start and not window.superseded and (window.claims or not window.hole):
-                self.begun = True
-            yield window
-
-    def _of(self, run: Run) -> Iterator[Window]:
         claims = tuple((span.downstream, span.length) for span in run.spans)
         if not claims:
             yield Window(first=self.at, next=self.at, run=run)
@@ -221,6 +228,9 @@ class TargetWindows:
         if (later is not None and following > later) or (first < self.at and self.at > self.start):
             yield Window(first=self.at, next=self.at, run=run, claims=claims, superseded=True)
             return
+        if self.hole and not self.begun:
+            self.at, self.hole = max(self.at, first), False
+        self.begun = self.begun or following > self.start
         for piece in _pieces(self.at, first - PIECE, hole=self.hole):
             self.at = piece.next
             yield piece
@@ -238,11 +248,3 @@ def _pieces(first: int, following: int, *, hole: bool) -> Iterator[Window]:
     """Windows without a run."""
     for at in range(first, following, PIECE):
         yield Window(first=at, next=min(at + PIECE, following), run=None, hole=hole)
-
-
-def source_windows(runs: Iterable[Run | None], wanted: Callable[[Run], bool]) -> Iterator[Window]:
-    """Windows of upstream offsets: what each run covers, gaps and all."""
-    for run in runs:
-        if run is not None and wanted(run):
-            claims = tuple((span.upstream, span.length) for span in run.spans)
-            yield Window(first=run.position, next=run.next, run=run, claims=claims)

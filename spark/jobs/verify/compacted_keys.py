@@ -24,7 +24,8 @@ from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.records.record import Record
 from mirrorless.verify.compacted_keys import Latest
 from mirrorless.verify.comparison import CONTENT_BYTES, RecordAt
-from mirrorless.verify.task import VerifiedSide, VerifyTask
+from mirrorless.verify.task import VerifyTask
+from mirrorless.verify.walk import WalkedSide
 from spark.jobs.clients import warm_log
 
 if TYPE_CHECKING:
@@ -119,10 +120,14 @@ def _rows(lane: int, task: VerifyTask) -> Iterator[pa.RecordBatch]:
     dynamodb = dynamodb_client(settings.target.region, settings.tables_role)
     chains = DynamoDbChains(dynamodb, settings.tables.offset_map)
     flow = settings.flow
-    target = VerifiedSide(
-        warm_log(msgspec.json.encode(settings.target), flow), settings.remote_topic(task.topic), task.partition
+    target = WalkedSide(
+        log=warm_log(msgspec.json.encode(settings.target), flow),
+        topic=settings.remote_topic(task.topic),
+        partition=task.partition,
     )
-    source = VerifiedSide(warm_log(msgspec.json.encode(settings.source), flow), task.topic, task.partition)
+    source = WalkedSide(
+        log=warm_log(msgspec.json.encode(settings.source), flow), topic=task.topic, partition=task.partition
+    )
 
     end = source.bounds().next
     head = chains.heads([task.lane])[task.lane]

@@ -1,21 +1,20 @@
-"""The driver's way through a verification: long lanes are surveyed and cut, slices proved, and joined to verdicts.
+"""The driver's way through a verification, and its Spark tasks, wired: each does one part of a lane, or a whole one.
 
-    sizes  ->  surveys of long lanes  ->  slices and small lanes, largest first  ->  rows at borders  ->  verdicts
+    sizes  ->  surveys of long lanes  ->  sections and small lanes, largest first  ->  portions of what is open
+           ->  searches for what no run claims  ->  verdicts
 
-What a slice has shown is kept in the run's folder, so a run that is started again goes on.
-
-The Spark tasks of a verification, wired: of a whole lane, or of one slice of a long one.
+What a part has shown is kept in the run's folder, so a run that is started again goes on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
-from pyspark import SparkContext
 
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
@@ -24,143 +23,86 @@ from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.clock import now_ms
 from mirrorless.errors import MirrorlessError
-from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
 from mirrorless.jobs.request import lane_file
-from mirrorless.ports.stores import Chains, JobFiles
 from mirrorless.verify.findings import LaneVerdict
-from mirrorless.verify.joining import JoinedLane, LanePart, joined
-from mirrorless.verify.slice_proof import LaneVerification
-from mirrorless.verify.slices import WHOLE, SlicedLane, VerifiedSlice, cut_lane, rows_to_close, slice_bytes
+from mirrorless.verify.lane import LaneVerification
+from mirrorless.verify.parts import (
+    JoinedLane,
+    LanePart,
+    LaneSurvey,
+    Portion,
+    Search,
+    Section,
+    portions_of,
+    section_bytes,
+)
 from mirrorless.verify.task import VerifyTask
 from spark.jobs.clients import warm_batch_log, warm_log, warm_tables
 from spark.jobs.context import lanes_at_a_time
 from spark.jobs.driver import JobRun
 from spark.jobs.lane_tasks import BYTES_OF_A_TASK, TaskAttempt, limit_garbage_collection, result_of, run_lanes
-from spark.jobs.verify.results import (
-    PARTS,
-    SURVEYS,
-    light,
-    part_file,
-    read_part,
-    read_survey,
-    survey_file,
-    write_findings,
-    write_part,
-)
+from spark.jobs.verify.results import PARTS, light, part_file, read_part, write_findings, write_part
 
 
-class SliceWork(msgspec.Struct, frozen=True, kw_only=True):
-    """One slice to prove."""
+class Whole(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A lane that one task verifies."""
 
-    task: VerifyTask
-    survey: SlicedLane | None = None
-    """None for a lane that is proved whole: the task surveys it."""
-    part: VerifiedSlice = WHOLE
-    known: bool = False
-    """Whether an earlier run may have proved it."""
+    @property
+    def name(self) -> str:
+        """Of the part, unique in its lane."""
+        return "whole"
 
 
-class SurveyWork(msgspec.Struct, frozen=True, kw_only=True):
+class Survey(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A long lane to cut."""
 
-    task: VerifyTask
     most: int
-    """Bytes of a slice."""
+    """Bytes of a section."""
+
+    @property
+    def name(self) -> str:
+        """See `Whole`."""
+        return "survey"
 
 
-class SearchWork(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a lane in which contents are searched for."""
+AnyPart = Whole | Survey | Section | Portion | Search
+
+
+class PartWork(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of a lane to do."""
 
     task: VerifyTask
-    survey: SlicedLane
-    contents: set[bytes]
-    surplus: set[int]
-    within: OffsetRange
+    part: AnyPart
+    survey: LaneSurvey | None = None
+    """Of a long lane, behind its survey."""
+    known: bool = False
+    """Whether an earlier run may have done it."""
 
 
-class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """Where contents stand in a part of a lane, or why that is not known."""
+def do_part(work: bytes, attempt: TaskAttempt) -> bytes:
+    """Do one `PartWork`, from its JSON to that of a `LanePart`.
 
-    found: list[tuple[bytes, int]] = []
-    """Content and downstream offset."""
-    error: str = ""
-
-
-class Surveyed(msgspec.Struct, frozen=True, kw_only=True):
-    """The survey of a lane, or why there is none."""
-
-    survey: SlicedLane | None
-    error: str = ""
-
-
-def survey_lane(work: bytes, attempt: TaskAttempt) -> bytes:
-    """Do one `SurveyWork`, from its JSON to that of a `Surveyed`.
+    What is done is kept in the run's folder, and is not read again when the task is tried again.
 
     Raises:
-        Retriable: Spark tries again; at the last attempt the result has the error instead.
-    """
-    given = msgspec.json.decode(work, type=SurveyWork)
-    return msgspec.json.encode(
-        result_of(lambda: _surveyed(given), attempt, failed=lambda error: Surveyed(survey=None, error=error))
-    )
-
-
-def _surveyed(work: SurveyWork) -> Surveyed:
-    task = work.task
-    files = open_job_files(task.files)
-    if (known := read_survey(files, task)) is not None:
-        return Surveyed(survey=known)
-    lane = _verification(task, _chains(task), _Notes(task, WHOLE))
-    survey = lane.survey()
-    slices = (WHOLE,) if survey.empty else cut_lane(lane.runs(survey), survey.windows(None), most=work.most)
-    survey = msgspec.structs.replace(survey, slices=slices)
-    if len(slices) > 1:
-        files.write(survey_file(task), msgspec.json.encode(survey))
-    return Surveyed(survey=survey)
-
-
-def prove_slice(work: bytes, attempt: TaskAttempt) -> bytes:
-    """Do one `SliceWork`, from its JSON to that of a `LanePart`.
-
-    What is proved is kept in the run's folder, and is not read again when the task is tried again.
-
-    Raises:
-        Retriable: Spark tries again; at the last attempt the part is `failed` instead.
+        Retriable: Spark tries again; at the last attempt the part has failed instead.
     """
     limit_garbage_collection()
-    given = msgspec.json.decode(work, type=SliceWork)
-    return msgspec.json.encode(_proved(given, _chains(given.task), attempt))
+    given = msgspec.json.decode(work, type=PartWork)
+    return msgspec.json.encode(_done(given, attempt))
 
 
-def search_part(work: bytes, attempt: TaskAttempt) -> bytes:
-    """Do one `SearchWork`, from its JSON to that of a `Searched`.
-
-    Raises:
-        Retriable: Spark tries again; at the last attempt the result has the error.
-    """
-    limit_garbage_collection()
-    given = msgspec.json.decode(work, type=SearchWork)
-
-    def search() -> Searched:
-        lane = _verification(given.task, _chains(given.task), _Notes(given.task, WHOLE))
-        found = lane.elsewhere(given.survey, given.contents, given.surplus, given.within)
-        return Searched(found=list(found.items()))
-
-    return msgspec.json.encode(result_of(search, attempt, failed=lambda error: Searched(error=error)))
-
-
-def _proved(work: SliceWork, chains: Chains, attempt: TaskAttempt) -> LanePart:
+def _done(work: PartWork, attempt: TaskAttempt) -> LanePart:
     task, part = work.task, work.part
-    files, notes = open_job_files(task.files), _Notes(task, part, alone=work.survey is None)
+    files, notes = open_job_files(task.files), _Notes(task, part)
     began, cpu = time.monotonic(), time.process_time()
 
-    def prove() -> LanePart:
-        if (work.known or attempt.number) and (before := read_part(files, task, part.number)) is not None:
+    def do() -> LanePart:
+        if (work.known or attempt.number) and (before := read_part(files, task, part.name)) is not None:
             notes.write("done", "proved before")
             return light(before)
-        lane = _verification(task, chains, notes)
-        found = _whole(lane) if work.survey is None else lane.prove(work.survey, part)
+        found = _found(work, _verification(task, notes))
         verdict = found.verdict
         verdict.seconds, verdict.cpu_seconds = time.monotonic() - began, time.process_time() - cpu
         found = write_part(files, task, found)
@@ -168,42 +110,38 @@ def _proved(work: SliceWork, chains: Chains, attempt: TaskAttempt) -> LanePart:
         return found
 
     found = result_of(
-        prove,
+        do,
         attempt,
-        failed=lambda error: failed_part(task, part.number, error),
+        failed=lambda error: LanePart(name=part.name, verdict=_verdict(task, state="failed", error=error)),
         again=lambda error: notes.write("running", f"tried again by Spark: {error}"),
     )
-    if found.state == "failed":
-        notes.write("failed", found.error)
+    if found.verdict.state == "failed":
+        notes.write("failed", found.verdict.error)
     return found
 
 
-def failed_part(task: VerifyTask, number: int, error: str) -> LanePart:
-    """The part of a slice that could not be proved."""
-    verdict = LaneVerdict(lane=str(task.lane), topic=task.topic, partition=task.partition, state="failed", error=error)
-    return LanePart(number=number, state="failed", error=error, verdict=verdict)
+def _found(work: PartWork, lane: LaneVerification) -> LanePart:
+    match work.part:
+        case Whole() as part:
+            return LanePart(name=part.name, verdict=lane.verify())
+        case Survey() as part:
+            return LanePart(name=part.name, verdict=_verdict(work.task), survey=lane.survey(most=part.most))
+        case part:
+            assert work.survey is not None  # noqa: S101 -- a part of a lane follows its survey
+            return lane.do(work.survey, part)
 
 
-def _whole(lane: LaneVerification) -> LanePart:
-    survey = lane.survey()
-    whole = joined(lane.task, survey, [lane.prove(survey)])
-    return LanePart(number=0, verdict=whole.end(lane.elsewhere(survey, *whole.strangers())))
+def _verdict(task: VerifyTask, **how: Any) -> LaneVerdict:
+    return LaneVerdict(lane=str(task.lane), topic=task.topic, partition=task.partition, **how)
 
 
-def _chains(task: VerifyTask) -> DynamoDbChains:
-    """Read anew in each task: what a warm one remembers may be old."""
-    settings = task.settings
-    tables = warm_tables(settings.target.region, settings.tables_role)
-    return DynamoDbChains(tables, settings.tables.offset_map)
-
-
-def _verification(task: VerifyTask, chains: Chains, notes: _Notes) -> LaneVerification:
+def _verification(task: VerifyTask, notes: _Notes) -> LaneVerification:
     settings = task.settings
     source, target = msgspec.json.encode(settings.source), msgspec.json.encode(settings.target)
     tables = warm_tables(settings.target.region, settings.tables_role)
     return LaneVerification(
         task=task,
-        chains=chains,
+        chains=DynamoDbChains(tables, settings.tables.offset_map),  # anew: what a warm one remembers may be old
         ledger=DynamoDbLossLedger(tables, settings.tables.loss_ledger),
         target=warm_log(target, settings.flow),
         source=warm_log(source, settings.flow),
@@ -216,9 +154,9 @@ def _verification(task: VerifyTask, chains: Chains, notes: _Notes) -> LaneVerifi
 class _Notes:
     """Implements `mirrorless.verify.task.Note` in the run's folder."""
 
-    def __init__(self, task: VerifyTask, part: VerifiedSlice, *, alone: bool = True) -> None:
+    def __init__(self, task: VerifyTask, part: AnyPart) -> None:
         self._files = open_job_files(task.files)
-        self._name = progress_file(task, None if alone else part.number)
+        self._name = progress_file(task, part)
         self._last = LaneProgress(lane=str(task.lane), state="running", at=now_ms())
 
     def __call__(self, phase: str, *, done: int, total: int, records: int, bytes: int) -> None:  # noqa: A002 -- the port's
@@ -237,10 +175,10 @@ class _Notes:
             self._files.write(self._name, msgspec.json.encode(self._last))
 
 
-def progress_file(task: VerifyTask, number: int | None) -> str:
-    """The file with the progress of a lane, or of one of its slices."""
+def progress_file(task: VerifyTask, part: AnyPart) -> str:
+    """The file with the progress of a lane, or of one part of it."""
     whole = lane_file(task.topic, task.partition)
-    return whole if number is None else f"{whole.removesuffix('.json')}#{number}.json"
+    return whole if isinstance(part, Whole | Survey) else f"{whole.removesuffix('.json')}#{part.name}.json"
 
 
 AT_ONCE = 1_000
@@ -259,9 +197,42 @@ UNSEARCHED = (
 class _Lane:
     task: VerifyTask
     size: int
-    survey: SlicedLane | None = None
+    survey: LaneSurvey | None = None
     """None for a lane that is proved whole."""
     parts: list[LanePart] = field(default_factory=list)
+    """Of both passes, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Does parts of lanes by Spark."""
+
+    run: JobRun
+    known: set[str]
+    """The files of parts that an earlier run has done."""
+
+    def do(self, work: Sequence[tuple[_Lane, AnyPart, int]]) -> Iterator[tuple[_Lane, LanePart]]:
+        """Each part done, in its order; begun with the largest. Args: work: with the bytes of each."""
+        largest_first = sorted(range(len(work)), key=lambda number: -work[number][2])
+        given = [(work[number][0], work[number][1]) for number in largest_first]
+        self.run.expect({progress_file(lane.task, part): _waiting(lane.task) for lane, part in given})
+        pieces = [
+            PartWork(
+                task=lane.task,
+                part=part,
+                survey=lane.survey,
+                known=part_file(lane.task, part.name) in self.known,
+            )
+            for lane, part in given
+        ]
+        answers = run_lanes(
+            self.run.context,
+            do_part,
+            [msgspec.json.encode(each) for each in pieces],
+            sizes=[work[number][2] for number in largest_first],
+        )
+        for number, answer in sorted(zip(largest_first, answers, strict=True)):
+            yield work[number][0], msgspec.json.decode(answer, type=LanePart)
 
 
 def verdicts_of(run: JobRun, tasks: Sequence[VerifyTask]) -> list[LaneVerdict]:
@@ -273,17 +244,43 @@ def verdicts_of(run: JobRun, tasks: Sequence[VerifyTask]) -> list[LaneVerdict]:
     """
     if not tasks:
         return []
-    run.expect({progress_file(each, None): _waiting(each) for each in tasks})
+    run.expect({progress_file(each, Whole()): _waiting(each) for each in tasks})
     lanes = [_Lane(task=task, size=size) for task, size in zip(tasks, lane_sizes(tasks), strict=True)]
-    most = slice_bytes(sum(each.size for each in lanes), lanes_at_a_time(run.context))
-    known = {*run.files.names(f"{PARTS}/"), *run.files.names(f"{SURVEYS}/")}
+    most = section_bytes(sum(each.size for each in lanes), lanes_at_a_time(run.context))
+    parts = _Parts(run, {*run.files.names(f"{PARTS}/")})
 
     run.phase = "survey"
-    _survey(run, lanes, most, known)
+    survey = Survey(most=most)
+    # One whose older records are larger than its newest is longer than it seems, and is proved whole all the same.
+    long = [each for each in lanes if each.size > most or part_file(each.task, survey.name) in parts.known]
+    for lane, part in parts.do([(lane, survey, 0) for lane in long]):
+        if part.survey is None:
+            lane.parts.append(part)
+        elif len(part.survey.sections) > 1:
+            lane.survey = part.survey
+
     run.phase = "read"
-    _prove(run, lanes, known)
+    work: list[tuple[_Lane, AnyPart, int]] = []
+    for lane in lanes:
+        if lane.survey is not None:
+            work += [(lane, each, each.bytes) for each in lane.survey.sections]
+        elif not lane.parts:
+            work.append((lane, Whole(), lane.size))
+    for lane, part in parts.do(work):
+        lane.parts.append(part)
+
+    run.phase = "explain"
+    opened = [
+        (lane, portion, portion.bytes)
+        for lane in lanes
+        if all(part.verdict.state == "done" for part in lane.parts)
+        for portion in portions_of(lane.parts, most=most)
+    ]
+    for lane, part in parts.do(opened):
+        lane.parts.append(part)
+
     run.phase = "join"
-    return [_verdict(run.files, run.context, lane) for lane in lanes]
+    return [_joined(lane, parts) for lane in lanes]
 
 
 def lane_sizes(tasks: Sequence[VerifyTask]) -> list[int]:
@@ -306,95 +303,32 @@ def lane_sizes(tasks: Sequence[VerifyTask]) -> list[int]:
     return sizes
 
 
-def _survey(run: JobRun, lanes: Sequence[_Lane], most: int, known: set[str]) -> None:
-    """Cut long lanes; one that cannot be surveyed has failed."""
-    # One whose older records are larger than its newest is longer than it seems, and is proved whole all the same.
-    long = [each for each in lanes if each.size > most or survey_file(each.task) in known]
-    work = [msgspec.json.encode(SurveyWork(task=each.task, most=most)) for each in long]
-    for lane, answer in zip(long, run_lanes(run.context, survey_lane, work), strict=True):
-        found = msgspec.json.decode(answer, type=Surveyed)
-        if found.survey is None:
-            lane.parts.append(failed_part(lane.task, 0, found.error))
-        elif len(found.survey.slices) > 1:
-            lane.survey = found.survey
-
-
-def _prove(run: JobRun, lanes: Sequence[_Lane], known: set[str]) -> None:
-    """Prove every lane and slice, the largest first; then rows of wrong runs at borders."""
-
-    def one(lane: _Lane, part: VerifiedSlice) -> tuple[_Lane, SliceWork]:
-        before = part_file(lane.task, part.number) in known
-        return lane, SliceWork(task=lane.task, survey=lane.survey, part=part, known=before)
-
-    work: list[tuple[int, tuple[_Lane, SliceWork]]] = []
-    for lane in lanes:
-        if lane.survey is not None:
-            work += [(each.bytes, one(lane, each)) for each in lane.survey.slices]
-        elif not lane.parts:
-            work.append((lane.size, one(lane, WHOLE)))
-    work.sort(key=lambda each: -each[0])
-    _run(run, [each for _, each in work], [size for size, _ in work])
-    rows = [
-        one(lane, row)
-        for lane in lanes
-        if lane.survey is not None and all(part.state == "done" for part in lane.parts)
-        for row in rows_to_close(
-            lane.survey.slices, [(part.before, part.after) for part in sorted(lane.parts, key=lambda each: each.number)]
-        )
-    ]
-    _run(run, rows, [BYTES_OF_A_TASK] * len(rows))
-
-
-def _run(run: JobRun, work: Sequence[tuple[_Lane, SliceWork]], sizes: Sequence[int]) -> None:
-    run.expect(
-        {
-            progress_file(each.task, None if each.survey is None else each.part.number): _waiting(each.task)
-            for _, each in work
-        }
-    )
-    answers = run_lanes(run.context, prove_slice, [msgspec.json.encode(each) for _, each in work], sizes=sizes)
-    for (lane, _), answer in zip(work, answers, strict=True):
-        lane.parts.append(msgspec.json.decode(answer, type=LanePart))
-
-
-def _verdict(files: JobFiles, context: SparkContext, lane: _Lane) -> LaneVerdict:
+def _joined(lane: _Lane, parts: _Parts) -> LaneVerdict:
     if lane.survey is None:
         return lane.parts[0].verdict
-    whole = joined(lane.task, lane.survey, [_with_left(files, lane.task, each) for each in lane.parts])
+    files, whole = parts.run.files, JoinedLane(lane.task, lane.survey)
+    for part in lane.parts:
+        # Without its records that have no partner: the folder has them.
+        whole.add((read_part(files, lane.task, part.name) or part) if part.left_count else part)
     before = len(whole.verdict.findings)
-    verdict = whole.end(_elsewhere(context, lane.task, lane.survey, whole))
+    verdict = whole.end(_elsewhere(lane, whole, parts))
     write_findings(files, lane.task, "joined", verdict.findings[before:])
     verdict.show()
     return verdict
 
 
-def _with_left(files: JobFiles, task: VerifyTask, part: LanePart) -> LanePart:
-    """A part with its records that have no partner."""
-    return (read_part(files, task, part.number) or part) if part.left_count else part
-
-
-def _elsewhere(context: SparkContext, task: VerifyTask, survey: SlicedLane, whole: JoinedLane) -> dict[bytes, int]:
-    """Where else in the lane the contents of unclaimed records stand, searched slice by slice.
+def _elsewhere(lane: _Lane, whole: JoinedLane, parts: _Parts) -> dict[bytes, int]:
+    """Where else in the lane the contents of unclaimed records stand.
 
     What could not be searched is a note of the verdict: a kind of fault is less certain then, and none is lost.
     """
-    contents, surplus = whole.strangers()
-    if not contents:
-        return {}
-    work = [
-        SearchWork(task=task, survey=survey, contents=contents, surplus=surplus, within=survey.reach(each))
-        for each in survey.slices
-    ]
-    found: dict[bytes, int] = {}
-    for each, answer in zip(
-        work, run_lanes(context, search_part, [msgspec.json.encode(each) for each in work]), strict=True
-    ):
-        searched = msgspec.json.decode(answer, type=Searched)
-        for content, offset in searched.found:
-            found.setdefault(content, offset)
-        if searched.error:
-            whole.verdict.note(UNSEARCHED.format(within=each.within, error=searched.error))
+    searches, found = whole.searches(), dict[bytes, int]()
+    for search, (_, part) in zip(searches, parts.do([(lane, each, BYTES_OF_A_TASK) for each in searches]), strict=True):
+        if part.verdict.state == "failed":
+            whole.verdict.note(UNSEARCHED.format(within=search.within, error=part.verdict.error))
             whole.verdict.unsorted = True
+        for content, offset in part.known:
+            found.setdefault(content, offset)
     return found
 
 

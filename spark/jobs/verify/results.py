@@ -1,8 +1,7 @@
-"""The results of a verification in its run's folder: what is proved of each slice, and every finding.
+"""The results of a verification in its run's folder: what is proved of each part of a lane, and every finding.
 
-parts/<lane>#<slice>.json           what was found in a slice; a run that goes on does not read it again
-surveys/<lane>.json                 the slices of a long lane
-findings/<lane>#<slice>.parquet     its findings, where it has some
+parts/<lane>#<part>.json            what was found in a part: a run that goes on does not read it again
+findings/<lane>#<part>.parquet      its findings, where it has some
 lanes.parquet                       the counts of every lane
 """
 
@@ -15,9 +14,9 @@ import msgspec
 
 from mirrorless.jobs.request import lane_file
 from mirrorless.ports.stores import JobFiles
+from mirrorless.verify.explanation import LeftOvers
 from mirrorless.verify.findings import Counts, Finding, LaneVerdict
-from mirrorless.verify.joining import LanePart
-from mirrorless.verify.slices import SlicedLane
+from mirrorless.verify.parts import LanePart
 from mirrorless.verify.task import VerifyTask
 from spark.jobs.parquet_rows import write_rows
 
@@ -25,51 +24,36 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PARTS: Final = "parts"
-SURVEYS: Final = "surveys"
 LANES: Final = "lanes.parquet"
 
 
-def part_file(task: VerifyTask, number: int) -> str:
-    """The name of the file with what was found in a slice."""
-    return lane_file(task.topic, task.partition, PARTS, end=f"#{number}.json")
-
-
-def survey_file(task: VerifyTask) -> str:
-    """The name of the file with a lane's slices."""
-    return lane_file(task.topic, task.partition, SURVEYS)
+def part_file(task: VerifyTask, name: str) -> str:
+    """The name of the file with what was found in a part."""
+    return lane_file(task.topic, task.partition, PARTS, end=f"#{name}.json")
 
 
 def write_part(files: JobFiles, task: VerifyTask, part: LanePart) -> LanePart:
-    """Keep what was found in a slice; what the driver needs of it.
+    """Keep what was found in a part; what the driver needs of it.
 
     Raises:
         Retriable: the folder's store does not take it.
     """
-    write_findings(files, task, str(part.number), [*part.verdict.findings, *part.beside])
+    write_findings(files, task, part.name, part.verdict.findings)
     part.verdict.show()
-    files.write(part_file(task, part.number), msgspec.json.encode(part))
+    part.left_count = len(part.left)
+    files.write(part_file(task, part.name), msgspec.json.encode(part))
     return light(part)
 
 
 def light(part: LanePart) -> LanePart:
     """A part without its records that have no partner: the folder has them."""
-    left = len(part.left) + len(part.left_beside)
-    if not left:
-        return part
-    empty = LanePart(number=part.number, verdict=part.verdict)
-    return msgspec.structs.replace(part, left=empty.left, left_beside=empty.left_beside, left_count=left)
+    return msgspec.structs.replace(part, left=LeftOvers())
 
 
-def read_part(files: JobFiles, task: VerifyTask, number: int) -> LanePart | None:
-    """What was found in a slice before; None where it was not proved yet."""
-    text = files.read(part_file(task, number))
+def read_part(files: JobFiles, task: VerifyTask, name: str) -> LanePart | None:
+    """What was found in a part before; None where it was not done yet."""
+    text = files.read(part_file(task, name))
     return None if text is None else msgspec.json.decode(text, type=LanePart)
-
-
-def read_survey(files: JobFiles, task: VerifyTask) -> SlicedLane | None:
-    """The slices of a lane; None where it was not surveyed yet."""
-    text = files.read(survey_file(task))
-    return None if text is None else msgspec.json.decode(text, type=SlicedLane)
 
 
 def write_findings(files: JobFiles, task: VerifyTask, name: str, findings: Sequence[Finding]) -> None:

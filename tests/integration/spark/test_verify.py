@@ -109,21 +109,22 @@ def test_each_planted_fault_is_found_as_what_it_is_and_a_true_copy_has_none(
     stage.replicate(faulty, stage.event())
 
     outcome = verified(stage, spark, tmp_path / "whole")
-    # Once more, a slice for each run and each task twice, and again from the folder of that, where all is proved.
-    monkeypatch.setattr("spark.jobs.verify.lanes.slice_bytes", lambda *_: 1)
+    # Once more, a section for each run and each task twice, and again from the folder of that, where all is proved.
+    monkeypatch.setattr("spark.jobs.verify.lanes.section_bytes", lambda *_: 1)
     monkeypatch.setattr("spark.jobs.verify.lanes.run_lanes", twin_lanes)
-    sliced = verified(stage, spark, tmp_path / "sliced", against_source=True)
-    again = verified(stage, spark, tmp_path / "sliced", against_source=True)
+    in_parts = verified(stage, spark, tmp_path / "cut", against_source=True)
+    again = verified(stage, spark, tmp_path / "cut", against_source=True)
 
-    assert len([name for name in open_job_files(str(tmp_path / "sliced")).names("parts/") if "-0#" in name]) == 2
-    for other in (sliced, again):
+    kept = [name for name in open_job_files(str(tmp_path / "cut")).names("parts/") if "-0#" in name]
+    assert sorted(name[name.index("#") :] for name in kept) == ["#0.json", "#1.json", "#survey.json"]
+    for other in (in_parts, again):
         assert [each["findings"] for each in other.found["lanes"]] == [
             each["findings"] for each in outcome.found["lanes"]
         ]
         assert other.found["totals"]["proved"] == outcome.found["totals"]["proved"]
-    note = open_job_files(str(tmp_path / "sliced")).read(f"lanes/{stage.topic}-0#0.json")
+    note = open_job_files(str(tmp_path / "cut")).read(f"lanes/{stage.topic}-0#0.json")
     assert b"proved before" in (note or b"")
-    listed = parquet.read_table(tmp_path / "sliced" / "lanes.parquet").to_pylist()
+    listed = parquet.read_table(tmp_path / "cut" / "lanes.parquet").to_pylist()
     assert [each["records"] for each in listed] == [8] * 8
     assert not outcome.clean
     assert found(outcome, 0) == {}

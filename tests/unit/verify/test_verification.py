@@ -18,7 +18,7 @@ from mirrorless.jobs.request import Bound
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import Codec
 from mirrorless.verify.findings import KINDS, LaneVerdict
-from mirrorless.verify.slice_proof import LaneVerification
+from mirrorless.verify.lane import LaneVerification
 from mirrorless.verify.summary import is_clean, report_of
 from mirrorless.verify.task import VerifyTask
 from tests.support.batches import batch_of
@@ -336,6 +336,18 @@ def test_a_run_in_doubt_is_neither_proved_nor_missing() -> None:
     assert [part.kind for part in verdict.segments] == ["proved", "in doubt"]
 
 
+def test_a_run_in_doubt_behind_a_wrong_one_is_not_missing_whatever_stands_before_it() -> None:
+    lane = a_lane()
+    lane.drop(13)
+    lane.replicate(lane.write(numbered(90), numbered(91)), state="prepared", visible=False)
+    lane.insert(15, numbered(99))
+
+    verdict = lane.verify()
+
+    assert found(verdict) == only("different")  # what no run claims stands for what is gone
+    assert (verdict.counts.in_doubt, verdict.counts.proved) == (2, 11)
+
+
 def test_what_retention_took_from_the_target_is_expired_and_not_missing() -> None:
     lane = a_lane()
     lane.target.start = 7
@@ -369,8 +381,28 @@ def test_retention_that_overtakes_the_reading_takes_nothing_for_missing() -> Non
     assert counts.proved + counts.expired + counts.not_provable == 40
 
 
+def test_retention_that_overtakes_the_reading_of_the_source_leaves_the_lane_proved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lane = a_lane(records=40, batch=4)
+    read = MemoryLog.read
+
+    def overtaking(log: MemoryLog, *arguments: Any) -> Any:
+        for number, chunk in enumerate(read(log, *arguments)):
+            yield chunk
+            if log is lane.source and number == 2:
+                log.start = 23
+
+    monkeypatch.setattr(MemoryLog, "read", overtaking)
+    verdict = lane.verify(against_source=True)
+
+    assert (found(verdict), verdict.counts.proved) == (CLEAN, 40)
+    assert verdict.counts.source_gone > 0
+    assert verdict.counts.compared + verdict.counts.source_gone == 40
+
+
 def test_runs_behind_the_stable_end_are_reported_as_not_provable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirrorless.verify.slice_proof.HIDDEN_SECONDS", 0.0)
+    monkeypatch.setattr("mirrorless.verify.lane.HIDDEN_SECONDS", 0.0)
     lane = a_lane()
     lane.target.next, lane.target.hidden = 10, 5
 

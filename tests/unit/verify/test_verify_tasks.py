@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import pyarrow.parquet as pq
 import pytest
+from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.errors import Retriable
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.progress import LaneProgress, by_lane
+from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.verify.comparison import LeftOver, RecordAt
 from mirrorless.verify.explanation import LeftOvers
 from mirrorless.verify.findings import SHOWN, Finding, LaneVerdict
-from mirrorless.verify.joining import LanePart, joined
-from mirrorless.verify.slices import WHOLE, SlicedLane, VerifiedSlice
+from mirrorless.verify.parts import JoinedLane, LanePart, LaneSurvey
 from mirrorless.verify.task import VerifyTask
 from mirrorless.verify.windows import ChainEnd
+from spark.jobs.driver import JobRun
 from spark.jobs.lane_tasks import TaskAttempt
 from spark.jobs.verify import lanes as verified_lanes
-from spark.jobs.verify.lanes import SliceWork
-from spark.jobs.verify.results import write_part
+from spark.jobs.verify.lanes import PartWork, Whole
+from spark.jobs.verify.results import read_part, write_part
 from tests.support.verified_lane import SETTINGS, VerifiedLane
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 FIRST, LAST = TaskAttempt(number=0, last=False), TaskAttempt(number=3, last=True)
 
@@ -48,17 +46,16 @@ def lanes(monkeypatch: pytest.MonkeyPatch) -> dict[int, object]:
     return found
 
 
-def work(folder: Path, partitions: int) -> list[SliceWork]:
+def work(folder: Path, partitions: int) -> list[PartWork]:
     task = VerifyTask(settings=SETTINGS, topic="orders", partition=0, run_id="verify-1", files=str(folder))
-    return [SliceWork(task=replace(task, partition=each)) for each in range(partitions)]
+    return [PartWork(task=replace(task, partition=each), part=Whole()) for each in range(partitions)]
 
 
-def proved(every: list[SliceWork], attempt: TaskAttempt) -> list[LanePart]:
-    lane = VerifiedLane()
-    return [verified_lanes._proved(one, lane.chains, attempt) for one in every]
+def proved(every: list[PartWork], attempt: TaskAttempt) -> list[LanePart]:
+    return [decode(verified_lanes.do_part(encode(one), attempt), type=LanePart) for one in every]
 
 
-def test_a_slice_whose_worker_died_behind_its_proof_is_not_read_again(tmp_path: Path, lanes: dict[int, object]) -> None:
+def test_a_part_whose_worker_died_behind_its_proof_is_not_read_again(tmp_path: Path, lanes: dict[int, object]) -> None:
     lanes[0] = Retriable("no answer")
     with pytest.raises(Retriable):
         proved(work(tmp_path, 1), FIRST)
@@ -72,28 +69,47 @@ def test_a_slice_whose_worker_died_behind_its_proof_is_not_read_again(tmp_path: 
 
 def test_a_second_run_reads_what_the_first_has_not_proved(tmp_path: Path, lanes: dict[int, object]) -> None:
     lanes.update({0: VerifiedLane(), 1: Retriable("no answer")})
-    assert [each.state for each in proved(work(tmp_path, 2), LAST)] == ["done", "failed"]
+    assert [each.verdict.state for each in proved(work(tmp_path, 2), LAST)] == ["done", "failed"]
 
     lanes.update({0: AssertionError("it is read again"), 1: VerifiedLane()})
     again = [replace(each, known=each.task.partition == 0) for each in work(tmp_path, 2)]
 
-    assert [each.state for each in proved(again, FIRST)] == ["done", "done"]
+    assert [each.verdict.state for each in proved(again, FIRST)] == ["done", "done"]
 
 
-def test_a_slice_that_fails_leaves_the_counts_of_the_others(tmp_path: Path) -> None:
+def test_a_part_that_fails_leaves_the_counts_of_the_others(tmp_path: Path, lanes: dict[int, object]) -> None:
+    lanes[0] = Retriable("no answer")
     (one,) = work(tmp_path, 1)
-    survey = SlicedLane(chain=ChainEnd(generation=0, position=9, last=5), slices=(WHOLE, WHOLE, WHOLE))
-    done = LanePart(number=0, verdict=LaneVerdict(lane="l", topic="orders", partition=0))
+    done = LanePart(name="0", verdict=LaneVerdict(lane="l", topic="orders", partition=0))
     done.verdict.counts.proved = 7
+    whole = JoinedLane(one.task, LaneSurvey(chain=ChainEnd(generation=0, position=9, last=5)))
 
-    verdict = joined(one.task, survey, [verified_lanes.failed_part(one.task, 2, "no answer"), done]).end({})
+    for part in (done, *proved([one], LAST)):
+        whole.add(part)
+    verdict = whole.end({})
 
-    assert (verdict.state, verdict.error, verdict.counts.proved) == ("failed", "1 of 3 slices: no answer", 7)
+    assert (verdict.state, verdict.error, verdict.counts.proved) == (
+        "failed",
+        "1 of 2 parts: no answer (a retry may help).",
+        7,
+    )
+
+
+def test_what_a_part_has_left_stays_in_the_folder_and_is_not_sent(tmp_path: Path) -> None:
+    (one,) = work(tmp_path, 1)
+    unclaimed = LeftOvers(surplus=[LeftOver(0, RecordAt(4, b"content"))])
+    part = LanePart(name="open-0", verdict=LaneVerdict(lane="l", topic="orders", partition=0), left=unclaimed)
+
+    files = open_job_files(str(tmp_path))
+    sent = write_part(files, one.task, part)
+
+    assert (len(sent.left), sent.left_count) == (0, 1)
+    assert (read_part(files, one.task, "open-0") or sent).left == unclaimed
 
 
 def test_every_finding_is_in_the_folder_and_the_driver_gets_the_first(tmp_path: Path) -> None:
     (one,) = work(tmp_path, 1)
-    part = LanePart(number=2, verdict=LaneVerdict(lane="l", topic="orders", partition=0))
+    part = LanePart(name="2", verdict=LaneVerdict(lane="l", topic="orders", partition=0))
     for at in range(0, 400, 2):
         gone = OffsetRange(at, at + 1)
         part.verdict.find(Finding(kind="missing", generation=0, upstream=gone, downstream=None, records=1, what="gone"))
@@ -107,7 +123,7 @@ def test_every_finding_is_in_the_folder_and_the_driver_gets_the_first(tmp_path: 
     assert set(table.column("downstream_first").to_pylist()) == {None}
 
 
-def test_the_slices_of_a_lane_are_one_lane_of_the_progress() -> None:
+def test_the_parts_of_a_lane_are_one_lane_of_the_progress() -> None:
     parts = [
         LaneProgress(lane="a", state="done", done=5, total=5, records=5),
         LaneProgress(lane="a", state="waiting"),
@@ -125,16 +141,21 @@ def test_a_search_for_originals_that_fails_for_good_is_a_note_for_the_operator(
     tmp_path: Path, lanes: dict[int, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one,) = work(tmp_path, 1)
-    slices = tuple(VerifiedSlice(number=2 * number) for number in range(2))
-    survey = SlicedLane(chain=ChainEnd(generation=0, position=9, last=5), log_end=9, slices=slices)
+    survey = LaneSurvey(chain=ChainEnd(generation=0, position=9, last=5), log_end=9)
     unclaimed = LeftOvers(surplus=[LeftOver(0, RecordAt(4, b"content"))])
-    part = LanePart(number=0, verdict=LaneVerdict(lane="l", topic="orders", partition=0), left=unclaimed)
-    whole = joined(one.task, survey, [part])
-    monkeypatch.setattr(verified_lanes, "_chains", lambda _: None)
-    monkeypatch.setattr(verified_lanes, "run_lanes", lambda _, search, pieces: [search(each, LAST) for each in pieces])
+    part = LanePart(name="0", verdict=LaneVerdict(lane="l", topic="orders", partition=0), left=unclaimed)
+    whole = JoinedLane(one.task, survey)
+    whole.add(part)
+    request = JobRequest(run_id="verify-1", flow=SETTINGS, topics=("orders",), options=VerifyOptions())
+    parts = verified_lanes._Parts(JobRun(request, open_job_files(str(tmp_path)), 0), set())
+    monkeypatch.setattr(JobRun, "context", None)
+    monkeypatch.setattr(
+        verified_lanes, "run_lanes", lambda _, do, pieces, **_sizes: [do(each, LAST) for each in pieces]
+    )
 
     lanes[0] = Retriable("no answer")
-    found = verified_lanes._elsewhere(cast("SparkContext", None), one.task, survey, whole)
+    lane = verified_lanes._Lane(task=one.task, size=0, survey=survey)
+    found = verified_lanes._elsewhere(lane, whole, parts)
 
     assert found == {}
     (note,) = whole.end(found).notes

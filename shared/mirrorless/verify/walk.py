@@ -1,34 +1,35 @@
-"""The proof that a run's records stand on the target, byte for byte: by the digest, without the source.
+"""The walk: the windows of runs beside the records that stand there, each judged alone by its run's digest.
 
-Pure: windows and records come in, a judgement of each window comes out.
+A run's digest is over its records, or, where whole batches were copied, over the batches as they were produced, but for
+the times that a broker stamps on them, which are in the header. The target keeps batches so, unless it compressed or
+compacted them since; and so does the source, if all of them were passed as they lay. Such a run is proved payload
+against payload, nothing is parsed; where batches differ, their records are decoded and judged as those of any other
+run: without a digest of records, they are compared with the source's.
 
-Runs of whole batches, proved by the batches that stand on a cluster: payload against payload, nothing is parsed.
-
-A run's digest is over the batches as they were produced, but for the times that a broker stamps on them, which are in
-the header. The target keeps them so, unless it compressed or compacted them since; and so does the source, if all of
-them were passed as they lay. Where batches differ, their records are decoded and judged as those of any other run:
-without a digest of records, they are compared with the source's.
-
-Pure but for reading through its port.
+Pure but for reading through its ports.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Final, Literal
 
 from mirrorless.chain.run import Run
-from mirrorless.jobs.copy_task import BatchAt, BatchChunk, Chunk
+from mirrorless.errors import RecordsGone
+from mirrorless.jobs.copy_task import BatchChunk, BatchLog, Chunk, LaneLog, OffsetRange
 from mirrorless.protocol.digest import digest
 from mirrorless.records.batch_records import records as records_of
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import RecordBatch, batch_digest
-from mirrorless.verify.windows import Window
+from mirrorless.verify.windows import Window, of_batches
+
+READ_SECONDS: Final = 60.0
+"""For a cluster's answer."""
 
 ProofState = Literal["proved", "wrong", "incomplete", "expired", "cut", "in_doubt", "superseded", "nothing", "unread"]
 """
@@ -62,31 +63,19 @@ class Judged:
     """Records of links that have expired."""
 
 
-class _At(Protocol):
-    """What stands at an offset."""
+def cut(
+    windows: Iterable[Window], chunks: Iterable[Chunk | BatchChunk], at: int
+) -> Iterator[tuple[Window, list[Any], bool]]:
+    """Each window with what is in it, and whether all of it was read.
 
-    @property
-    def offset(self) -> int: ...
-
-
-_Content = TypeVar("_Content", bound=_At)
-
-
-class _Chunk(Protocol[_Content]):
-    """The content of a log from one offset to another."""
-
-    @property
-    def records(self) -> list[_Content]: ...
-
-    @property
-    def covered(self) -> int: ...
-
-
-def cut(windows: Iterable[Window], chunks: Iterable[_Chunk[_Content]]) -> Iterator[tuple[Window, list[_Content], bool]]:
-    """Each window with what is in it, and whether all of it was read. Windows and chunks come in order."""
+    Args:
+        windows: in order.
+        chunks: in order.
+        at: where the first chunk begins; what lies before it is not there.
+    """
     coming = iter(chunks)
-    held: list[_Content] = []
-    taken, covered = 0, -1
+    held: list[Any] = []
+    taken, covered = 0, at
     for window in windows:
         while covered < window.next:
             chunk = next(coming, None)
@@ -103,7 +92,113 @@ def cut(windows: Iterable[Window], chunks: Iterable[_Chunk[_Content]]) -> Iterat
         taken = end
 
 
-def judge(window: Window, records: Sequence[Record], *, read: bool, log_start: int, compacts: bool) -> Judged:
+Count = Callable[["Chunk | BatchChunk", int], None]
+"""Called with what was read, and the number of offsets that it covers."""
+
+
+@dataclass(slots=True, kw_only=True)
+class WalkedSide:
+    """A partition on one of the two clusters, as it is read beside the runs of a lane."""
+
+    log: LaneLog
+    topic: str
+    partition: int
+    batches: BatchLog | None = None
+    """The same by whole batches; None: runs of batches are judged by records."""
+    compacts: bool = False
+    """Whether records of this topic may be compacted away."""
+    by_batches: Callable[[Run], bool] = of_batches
+    """Whether a run is to be judged by its batches, where they can be read."""
+    seen: Callable[[list[Record]], list[Record]] | None = None
+    """Where flows mark their copies: the source's records with the origin header, the target's without its own."""
+    start: int = 0
+    """Where the log begins, as last read."""
+    end: int | None = None
+    """Of the readable log; what is wanted behind it is not there."""
+
+    def bounds(self) -> OffsetRange:
+        """See `LaneLog.bounds`."""
+        return self.log.bounds(self.topic, self.partition, patience)
+
+    def walk(self, windows: Iterable[Window], wanted: OffsetRange, count: Count) -> Iterator[Judged]:
+        """Every window, judged. Neighbours of a kind are read as one: by batches, or by records.
+
+        Args:
+            windows: in order.
+            wanted: the offsets to read.
+            count: called with all that is read.
+
+        Raises:
+            Retriable: the cluster does not answer.
+        """
+        whole = False
+
+        def kind(window: Window) -> bool:
+            nonlocal whole
+            if window.run is not None:
+                whole = self.batches is not None and self.by_batches(window.run)
+            return whole  # what is between runs, and behind the last one, is read with the run before
+
+        for reads_batches, group in groupby(windows, key=kind):
+            first = next(group)
+            at, some = max(wanted.first, first.first), chain([first], group)  # noqa: B031  once, behind its first
+            read = self._read_batches if reads_batches else self.read
+            content = self._content(read, OffsetRange(at, wanted.next), BatchChunk if reads_batches else Chunk, count)
+            with closing(content):  # the reader stays warm for the next
+                for window, held, complete in cut(some, content, at):
+                    if reads_batches:
+                        batches = [each.batch for each in held]
+                        yield judge_batches(
+                            window, batches, read=complete, log_start=self.start, compacts=self.compacts
+                        )
+                    else:
+                        yield judge(window, held, read=complete, log_start=self.start, compacts=self.compacts)
+
+    def read(self, wanted: OffsetRange) -> Iterator[Chunk]:
+        """See `LaneLog.read`."""
+        chunks = self.log.read(self.topic, self.partition, wanted, patience)
+        if self.seen is None:
+            return chunks
+        return (Chunk(self.seen(chunk.records), chunk.covered) for chunk in chunks)
+
+    def records(self, wanted: OffsetRange, at: Container[int]) -> list[Record]:
+        """The records at some offsets of a range."""
+        return [each for chunk in self.read(wanted) for each in chunk.records if each.offset in at]
+
+    def _read_batches(self, wanted: OffsetRange) -> Iterator[BatchChunk]:
+        assert self.batches is not None  # noqa: S101 -- else nothing is read by batches
+        return self.batches.read(self.topic, self.partition, wanted, patience)
+
+    def _content(
+        self,
+        read: Callable[[OffsetRange], Iterator[Any]],
+        wanted: OffsetRange,
+        empty: Callable[[list[Any], int], Any],
+        count: Count,
+    ) -> Generator[Any]:
+        """What stands in a range. What retention deletes during the reading is expired, and reading continues."""
+        at, end = wanted.first, wanted.next if self.end is None else min(wanted.next, self.end)
+        while at < end:
+            try:
+                for chunk in read(OffsetRange(at, end)):
+                    count(chunk, chunk.covered - at)
+                    at = chunk.covered
+                    yield chunk
+            except RecordsGone:
+                start = self.bounds().first
+                if start <= at:
+                    raise
+                self.start = at = start
+                yield empty([], min(start, end))
+            else:
+                break
+        if end < wanted.next:
+            yield empty([], wanted.next)  # the log ends before the map
+
+
+def judge(
+    window: Window, records: Sequence[Record], *, read: bool = True, log_start: int = 0, compacts: bool = False
+) -> Judged:
     """Judge one window.
 
     Args:
@@ -178,57 +273,11 @@ def _looked_into(
     )
 
 
-ReadRecords = Callable[[int], Generator[Chunk]]
-"""Reads from an offset on."""
-
-ReadBatches = Callable[[int], Generator[BatchChunk]]
-
-
-def judged_windows(
-    windows: Iterable[Window],
-    by_batches: Callable[[Window], bool],
-    *,
-    begin: int,
-    records: ReadRecords,
-    batches: ReadBatches,
-    log_start: Callable[[], int],
-    compacts: bool,
-) -> Iterator[Judged]:
-    """Every window, judged. Neighbours of a kind are read as one: by batches, or by records.
-
-    Args:
-        windows: in order.
-        by_batches: whether the window of a run is to be proved by its batches.
-        begin: the offset to begin reading at.
-        records: a reader.
-        batches: the other one.
-        log_start: where the log begins, as last read.
-        compacts: whether records of this topic may be compacted away.
-    """
-    whole = False
-
-    def kind(window: Window) -> bool:
-        nonlocal whole
-        if window.run is not None:
-            whole = by_batches(window)
-        return whole  # what is between runs, and behind the last one, is read with the run before
-
-    for reads_batches, group in groupby(windows, key=kind):
-        first = next(group)
-        at, some = max(begin, first.first), chain([first], group)  # noqa: B031  once, behind its first
-        if reads_batches:
-            with closing(batches(at)) as found:
-                for window, seen, read in cut(some, found):
-                    yield judge_batches(window, seen, read=read, log_start=log_start(), compacts=compacts)
-        else:
-            with closing(records(at)) as chunks:  # the reader stays warm for the next
-                for window, held, read in cut(some, chunks):
-                    yield judge(window, held, read=read, log_start=log_start(), compacts=compacts)
-
-
-def judge_batches(window: Window, seen: Sequence[BatchAt], *, read: bool, log_start: int, compacts: bool) -> Judged:
+def judge_batches(
+    window: Window, batches: Sequence[RecordBatch], *, read: bool = True, log_start: int = 0, compacts: bool = False
+) -> Judged:
     """Judge the window of a run of whole batches; see `judge`."""
-    run, batches = window.run, [each.batch for each in seen]
+    run = window.run
     readable = run is not None and run.state == "committed" and not window.superseded
     as_claimed = run is not None and readable and _are_claimed(window, batches) and _have_its_times(run, batches)
     if run is not None and as_claimed and batch_digest(batches) == run.digest:
@@ -262,3 +311,8 @@ def _rows(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             rows.append((first, length))
     return rows
+
+
+def patience() -> float:
+    """The deadline of each answer."""
+    return READ_SECONDS

@@ -1,4 +1,4 @@
-"""A lane in slices: wherever it is cut, its verdict is that on the whole lane."""
+"""A lane in parts: wherever it is cut, its verdict is that on the whole lane."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mirrorless.chain.losses import Loss
 from mirrorless.chain.run import Run
 from mirrorless.jobs.request import Bound
 from mirrorless.verify.findings import LaneVerdict
-from mirrorless.verify.slices import LEAST_BYTES, SLICE_BYTES, slice_bytes
+from mirrorless.verify.parts import LEAST_BYTES, SECTION_BYTES, section_bytes
 from tests.support.chains import LANE
 from tests.support.tries import tries
 from tests.support.verified_lane import VerifiedLane, numbered
@@ -103,9 +103,9 @@ def test_wherever_a_lane_is_cut_its_verdict_is_that_on_the_whole(
     lane: VerifiedLane, options: dict[str, Any], data: st.DataObject
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mirrorless.verify.slice_proof.HIDDEN_SECONDS", 0.0)
+        patch.setattr("mirrorless.verify.lane.HIDDEN_SECONDS", 0.0)
         whole = lane.verify(**options)
-        cut, _ = lane.verify_in_slices(lambda: data.draw(st.booleans()), **options)
+        cut, _ = lane.verify_in_parts(lambda: data.draw(st.booleans()), **options)
 
     assert content(cut) == content(whole)
 
@@ -115,12 +115,12 @@ def test_a_lane_is_cut_by_bytes_and_every_run_stays_whole() -> None:
     lane.copy([numbered(i) for i in range(40)], batch=4)
     runs = [each for each in lane.chains.of(LANE) if isinstance(each, Run)]
 
-    verdict, count = lane.verify_in_slices(lambda: False, most=sum(each.bytes for each in runs) // 3)
+    verdict, count = lane.verify_in_parts(lambda: False, most=sum(each.bytes for each in runs) // 3)
 
     assert (count, verdict.counts.proved) == (3, 40)
 
 
-def test_slices_are_smaller_where_cores_would_have_nothing_to_do() -> None:
-    assert slice_bytes(10**13, 8) == SLICE_BYTES
-    assert slice_bytes(4 * 10**9, 2) == 500_000_000
-    assert slice_bytes(1_000, 2) == LEAST_BYTES
+def test_sections_are_smaller_where_cores_would_have_nothing_to_do() -> None:
+    assert section_bytes(10**13, 8) == SECTION_BYTES
+    assert section_bytes(4 * 10**9, 2) == 500_000_000
+    assert section_bytes(1_000, 2) == LEAST_BYTES

@@ -1,0 +1,327 @@
+"""The parts of a lane's verification, each done alone by any task, and the verdict that they are joined to.
+
+    runs       | A | B | C | D | E | F |      each run has its own digest
+    sections   |   0   |   1   |   2   |      first pass: every run judged alone; B and C are wrong: they are left open
+    portions       | B | C |                  second pass: open runs that touch are compared as one, beside the source
+
+All parts of a lane go by one survey: the log's bounds and the chain's end as they were read once. So the verdict on a
+lane does not depend on where it was cut. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from mirrorless.chain.run import Run
+from mirrorless.jobs.copy_task import OffsetRange
+from mirrorless.verify.explanation import LEFT_OVERS, LeftOvers, judge_left_over
+from mirrorless.verify.findings import FindingKind, LaneVerdict
+from mirrorless.verify.task import VerifyTask
+from mirrorless.verify.walk import Judged
+from mirrorless.verify.windows import Border, ChainEnd, LinkKey, TargetWindows, key_of
+
+SECTION_BYTES: Final = 1_000_000_000
+"""Of keys and values in one section, about: runs are whole."""
+
+LEAST_BYTES: Final = 64_000_000
+"""A smaller section is not worth its own requests."""
+
+TOGETHER: Final = 60_000
+"""Records of open runs that are compared as one."""
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A row of runs of one lane, and what is between them: a part of the first pass."""
+
+    number: int = 0
+    begin: Border | None = None
+    """The border to begin behind; None for the lane's beginning."""
+    upto: LinkKey | None = None
+    """The last run; None for the lane's end, and what follows it."""
+    end: int | None = None
+    """Downstream: where it ends; None for the end of the readable log."""
+    position: int | None = None
+    """Upstream: behind its last run; None for the lane's position."""
+    bytes: int = 0
+    """Of keys and values, by its runs."""
+
+    @property
+    def name(self) -> str:
+        """Of the part, unique in its lane."""
+        return str(self.number)
+
+
+WHOLE: Final = Section()
+
+
+class OpenWindow(msgspec.Struct, frozen=True, array_like=True):
+    """A window that the first pass has not settled: it is wrong, or has records that no run claims."""
+
+    run: LinkKey | None
+    first: int
+    next: int
+    hole: bool
+    wrong: bool
+    """Whether its run is, and not just what is beside it."""
+    records: int
+    bytes: int
+    """Of its run, or of what no run claims."""
+
+    @classmethod
+    def of(cls, judged: Judged, *, wrong: bool) -> OpenWindow:
+        """What was judged, to be read again."""
+        window, run = judged.window, judged.window.run
+        if run is not None:
+            key, records, size = key_of(run), run.records, run.bytes
+        else:
+            key, records = None, len(judged.unclaimed)
+            size = sum(len(each.key or b"") + len(each.value or b"") for each in judged.unclaimed)
+        return cls(key, window.first, window.next, window.hole, wrong, records, size)
+
+    def follows(self, other: OpenWindow) -> bool:
+        """Whether it may have records of a wrong window before it."""
+        one_chain = self.run is None or other.run is None or self.run[0] == other.run[0]
+        return other.wrong and one_chain and self.first == other.next
+
+
+class Portion(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Open windows of one lane: a part of the second pass."""
+
+    number: int
+    opened: list[OpenWindow]
+    bytes: int = 0
+
+    @property
+    def name(self) -> str:
+        """See `Section`."""
+        return f"open-{self.number}"
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A part of the target in which the contents of unclaimed records are searched for."""
+
+    number: int
+    contents: set[bytes]
+    surplus: set[int]
+    """The downstream offsets of these."""
+    within: OffsetRange
+
+    @property
+    def name(self) -> str:
+        """See `Section`."""
+        return f"search-{self.number}"
+
+
+class LaneSurvey(msgspec.Struct, frozen=True, kw_only=True):
+    """The bounds of a lane as they were read once, for all of its parts."""
+
+    chain: ChainEnd
+    log_start: int = 0
+    """The target's first offset."""
+    end: int = 0
+    """Downstream: below which the target is judged."""
+    log_end: int = 0
+    """Downstream: the end of the readable part of the target."""
+    lowest: dict[int, int] = {}
+    """See `first_claims`."""
+    notes: tuple[str, ...] = ()
+    empty: bool = False
+    """Whether nothing of the lane has been replicated."""
+    sections: tuple[Section, ...] = (WHOLE,)
+
+    def windows(self, begin: Border | None) -> TargetWindows:
+        """The windows of the target from a border on."""
+        if begin is None:
+            return TargetWindows(start=self.log_start, lowest=self.lowest, at=self.log_start)
+        return TargetWindows(start=self.log_start, lowest=self.lowest, at=begin.at, hole=begin.hole, begun=True)
+
+    def reach(self, part: Section) -> OffsetRange:
+        """The downstream offsets of a section, in which contents are searched for; the first has what lies before."""
+        begin = 0 if part.begin is None else part.begin.at
+        return OffsetRange(begin, self.log_end if part.end is None else min(part.end, self.log_end))
+
+
+class LanePart(msgspec.Struct, kw_only=True):
+    """What was found in one part of a lane."""
+
+    name: str
+    verdict: LaneVerdict
+    """On this part."""
+    opened: list[OpenWindow] = []
+    """Of the first pass: what is left to the second."""
+    left: LeftOvers = msgspec.field(default_factory=LeftOvers)
+    """Records without a partner."""
+    of_source: bool = False
+    """Whether these are of runs that are proved on the target, and that the source has otherwise."""
+    left_count: int = 0
+    """Their number, also where they are left out here."""
+    survey: LaneSurvey | None = None
+    """Of a survey, with the sections of the lane."""
+    known: list[tuple[bytes, int]] = []
+    """Of a search: contents, and where they stand."""
+
+
+def new_verdict(task: VerifyTask, survey: LaneSurvey) -> LaneVerdict:
+    """The verdict on a lane before anything was read."""
+    return LaneVerdict(
+        lane=str(task.lane),
+        topic=task.topic,
+        partition=task.partition,
+        generation=survey.chain.generation,
+        position=survey.chain.position,
+    )
+
+
+def section_bytes(whole: int, slots: int) -> int:
+    """The size of a section: 1 GB, or less where cores would have nothing to do at the end.
+
+    Args:
+        whole: bytes of all lanes.
+        slots: tasks at a time.
+    """
+    return min(SECTION_BYTES, max(LEAST_BYTES, whole // (4 * slots)))
+
+
+def cut_lane(runs: Iterable[Run | None], windows: TargetWindows, *, most: int) -> tuple[Section, ...]:
+    """Cut a lane at borders of runs, behind the first run that is to be read.
+
+    Args:
+        runs: see `runs_of`; None as well for those that are not to be verified.
+        windows: of the target, from the lane's beginning.
+        most: bytes of a section: it ends with the first run that reaches this.
+
+    Returns:
+        one section or more, in order.
+    """
+    sections: list[Section] = []
+    begin: Border | None = None
+    border: Border | None = None
+    size = 0
+    for run in runs:
+        # Behind the last run of a generation a reset may stand at that run's own position.
+        if run is not None and border is not None and size >= most and run.generation == border.generation:
+            sections.append(_section(len(sections), begin, border, size))
+            begin, border, size = border, None, 0
+        for _ in windows.of(run):
+            pass  # the state behind them is wanted
+        if run is not None and windows.begun:
+            size += run.bytes
+            border = Border(
+                generation=run.generation,
+                position=run.position,
+                expected=(run.generation, run.next),
+                at=windows.at,
+                hole=windows.hole,
+            )
+        # Links that are gone behind a border are met again by whoever begins there.
+    sections.append(_section(len(sections), begin, None, size))
+    return tuple(sections)
+
+
+def _section(number: int, begin: Border | None, border: Border | None, size: int) -> Section:
+    return Section(
+        number=number,
+        begin=begin,
+        upto=None if border is None else (border.generation, border.position),
+        end=None if border is None else border.at,
+        position=None if border is None else border.expected[1],
+        bytes=size,
+    )
+
+
+def rows_of(opened: Iterable[OpenWindow]) -> Iterator[list[OpenWindow]]:
+    """Open windows that are to be compared as one."""
+    row: list[OpenWindow] = []
+    records = 0
+    for each in opened:
+        if row and (records > TOGETHER or not each.follows(row[-1])):
+            yield row
+            row, records = [], 0
+        row.append(each)
+        records += each.records
+    if row:
+        yield row
+
+
+def portions_of(parts: Iterable[LanePart], *, most: int = SECTION_BYTES) -> Iterator[Portion]:
+    """The second pass of a lane in portions.
+
+    Args:
+        parts: all of its first pass, in order.
+        most: bytes of a portion: it ends with the first row that reaches this.
+    """
+    number, some, size = 0, list[OpenWindow](), 0
+    for row in rows_of(each for part in parts for each in part.opened):
+        some += row
+        size += sum(each.bytes for each in row)
+        if size >= most:
+            yield Portion(number=number, opened=some, bytes=size)
+            number, some, size = number + 1, [], 0
+    if some:
+        yield Portion(number=number, opened=some, bytes=size)
+
+
+GONE: Final[tuple[FindingKind, str]] = (
+    "different",
+    "the source does not have it any more, or has another record instead",
+)
+
+TOO_MANY: Final = (
+    "there are more records without a partner than can be kept: some duplicated ones are reported as foreign"
+)
+
+
+@dataclass(slots=True)
+class JoinedLane:
+    """The parts of a lane, added one after the other: those of the first pass, then those of the second."""
+
+    task: VerifyTask
+    survey: LaneSurvey
+    verdict: LaneVerdict = field(init=False)
+    _left: LeftOvers = field(default_factory=LeftOvers)
+    _left_source: LeftOvers = field(default_factory=LeftOvers)
+    _parts: int = 0
+    _failed: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin with what the survey has seen."""
+        self.verdict = new_verdict(self.task, self.survey)
+        for note in self.survey.notes:
+            self.verdict.note(note)
+
+    def add(self, part: LanePart) -> None:
+        """Add the next part of the lane."""
+        self.verdict.add(part.verdict)
+        self._parts += 1
+        self._failed += part.verdict.state == "failed"
+        (self._left_source if part.of_source else self._left).add(part.left)
+        if len(self._left) > LEFT_OVERS:
+            self.verdict.note(TOO_MANY)
+            self.verdict.unsorted = True
+            judge_left_over(self.verdict, self._left, {})
+            self._left = LeftOvers()
+
+    def searches(self) -> list[Search]:
+        """Where to search for the contents of unclaimed records: section by section, or nowhere."""
+        contents, surplus = self._left.strangers()
+        return [
+            Search(number=each.number, contents=contents, surplus=surplus, within=self.survey.reach(each))
+            for each in (self.survey.sections if contents else ())
+        ]
+
+    def end(self, known: Mapping[bytes, int]) -> LaneVerdict:
+        """The verdict.
+
+        Args:
+            known: the downstream offset of each content of `searches` that the lane has elsewhere.
+        """
+        verdict = self.verdict
+        judge_left_over(verdict, self._left, known)
+        judge_left_over(verdict, self._left_source, {}, stranger=GONE)
+        if self._failed and self._parts > 1:
+            verdict.error = f"{self._failed} of {self._parts} parts: {verdict.error}"
+        return verdict

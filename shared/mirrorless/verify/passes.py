@@ -1,0 +1,371 @@
+"""The two passes of a lane's verification over its runs.
+
+    first   every run alone, by its digest: on the target and, on request, on the source. What holds is proved; what is
+            wrong, or has records beside it that no run claims, is left open. A run that is right on the target and has
+            another digest on the source, or none there, is compared with the target's records at once
+    second  what is open is read again, together with its open neighbours, and compared with the source's records, as
+            far as it has them
+
+Pure but for its ports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from mirrorless.chain.losses import Loss
+from mirrorless.chain.run import Run
+from mirrorless.errors import RecordsGone, Retriable
+from mirrorless.jobs.copy_task import BatchChunk, Chunk, OffsetRange
+from mirrorless.ports.stores import Chains, LossLedger
+from mirrorless.records.record import Record
+from mirrorless.verify.comparison import RecordAt
+from mirrorless.verify.explanation import Explanation
+from mirrorless.verify.findings import Finding
+from mirrorless.verify.parts import TOO_MANY, LanePart, LaneSurvey, OpenWindow, Portion, Search, Section, rows_of
+from mirrorless.verify.task import Note, VerifyTask
+from mirrorless.verify.walk import Judged, WalkedSide
+from mirrorless.verify.windows import LinkKey, Window, key_of, links_of, runs_of
+
+SHOWN_AS = {
+    "cut": "expired",
+    "nothing": "proved",
+    "in_doubt": "in doubt",
+    "superseded": "not provable",
+    "unread": "not provable",
+}
+"""Kinds of the plot, where they are not called as the state is."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LanePass:
+    """One part of a lane's verification."""
+
+    task: VerifyTask
+    chains: Chains
+    ledger: LossLedger
+    survey: LaneSurvey
+    target: WalkedSide
+    source: WalkedSide
+    found: LanePart
+    note: Note
+    explanation: Explanation = field(init=False)
+    _source_log: OffsetRange | None = None
+    """As it was when it was first read."""
+    _silent: bool = False
+    """Whether the source is asked for nothing more."""
+    _phase: str = ""
+    _done: int = 0
+    _total: int = 0
+
+    def __post_init__(self) -> None:
+        """Explain what this part finds."""
+        self.explanation = Explanation(self.found.verdict)
+
+    def run(self, part: Section | Portion | Search) -> LanePart:
+        """Do it; see `LaneVerification.do`."""
+        self.target.start = max(self.survey.log_start, self.target.bounds().first)
+        self.target.end = self.survey.log_end
+        match part:
+            case Section():
+                self._prove(part)
+            case Portion():
+                self._phase, self._total = "explain", sum(each.next - each.first for each in part.opened)
+                for row in rows_of(part.opened):
+                    self._explain(row)
+                    self._make_room()
+            case Search():
+                self._search(part)
+        self.found.left = self.explanation.left_over()
+        self._phase, self._done = "done", self._total
+        self._tell()
+        return self.found
+
+    # First pass
+
+    def _prove(self, section: Section) -> None:
+        survey, self.found.of_source = self.survey, True
+        begin = survey.log_start if section.begin is None else section.begin.at
+        wanted = OffsetRange(begin, survey.end if section.end is None else min(section.end, survey.end))
+        beside = self._beside(section) if self.task.against_source else None
+        self._total = sum(max(0, each.next - each.first) for each in (wanted, beside) if each is not None)
+
+        self._phase = "read target"
+        for judged in self.target.walk(self._target_windows(section), wanted, self._count_read):
+            self._count_window(judged)
+            wrong = self._is_wrong(judged)
+            if wrong or (judged.unclaimed and not self._is_under_way(judged)):
+                self.found.opened.append(OpenWindow.of(judged, wrong=wrong))
+            else:
+                self._add_up(judged)
+        if beside is None:
+            return
+        self._phase, explained = "read source", {each.run for each in self.found.opened if each.wrong}
+        newest = survey.chain.generation
+        losses = [loss for loss in self.ledger.read(self.task.lane) if loss.generation == newest]
+        for judged in self.source.walk(self._source_windows(section), beside, self._count_read):
+            if (run := judged.window.run) is not None:
+                self._look_for_uncovered(run, judged, losses)
+                self._compare(run, judged, explained=key_of(run) in explained)
+                self._make_room()
+
+    def _target_windows(self, section: Section) -> Iterator[Window]:
+        """The section's windows of the target."""
+        chain = self.survey.chain
+        windows = self.survey.windows(section.begin)
+        for run in runs_of(self.chains, self.task.lane, chain, begin=section.begin, upto=section.upto):
+            yield from windows.of(run if run is not None and self.task.wants(run, chain.generation) else None)
+        if section.upto is None:
+            yield from windows.tail(self.survey.end)
+
+    def _count_window(self, judged: Judged) -> None:
+        run, counts = judged.window.run, self.found.verdict.counts
+        counts.before_map += judged.unknown
+        if self._is_under_way(judged):
+            counts.in_doubt += len(judged.unclaimed)
+        if run is not None:
+            counts.runs += 1
+            counts.records += run.records
+            self._mark(run, judged)
+
+    def _mark(self, run: Run, judged: Judged) -> None:
+        """Mark a window for the plot."""
+        verdict = self.found.verdict
+        if run.generation != self.survey.chain.generation:
+            return
+        if verdict.segments and verdict.segments[-1].next < run.position:
+            verdict.mark(verdict.segments[-1].next, run.position, "not in the map")
+        thinned = "thinned out" if self.task.target_compacts else "wrong"
+        shown = thinned if judged.state == "incomplete" else SHOWN_AS.get(judged.state, judged.state)
+        verdict.mark(run.position, run.next, shown)
+
+    def _is_wrong(self, judged: Judged) -> bool:
+        return judged.state in {"wrong", "incomplete"} and not self.task.target_compacts
+
+    def _is_under_way(self, judged: Judged) -> bool:
+        """Whether its unclaimed records are of a delivery whose run follows."""
+        return judged.window.run is None and self.task.settings.delivery == "at_least_once"
+
+    def _add_up(self, judged: Judged) -> None:
+        """Add up the records of a window's run, which needs no comparison."""
+        run, counts = judged.window.run, self.found.verdict.counts
+        records = 0 if run is None else run.records
+        match judged.state:
+            case "proved":
+                counts.proved += records
+            case "expired":
+                counts.expired += records
+            case "in_doubt":
+                counts.in_doubt += records
+            case "superseded" | "unread":
+                counts.not_provable += records
+            case "incomplete":
+                counts.compacted += records
+            case "cut":
+                # The rest of the run has no digest of its own.
+                left = len(judged.records) + len(judged.absent)
+                counts.expired += records - left
+                counts.not_provable += left
+            case "wrong":
+                self.explanation.alone(judged)
+
+    # Second pass
+
+    def _explain(self, row: Sequence[OpenWindow]) -> None:
+        """Compare open windows in a row with the source's records, or judge them without."""
+        wanted = OffsetRange(row[0].first, row[-1].next)
+        group = list(self.target.walk(self._windows_of(row), wanted, self._count_read))
+        wrong = [each for each in group if self._is_wrong(each)]
+        originals = self._originals([each.window.run for each in wrong if each.window.run is not None])
+        if originals is not None:
+            strangers = [each for judged in group for each in judged.unclaimed]
+            self.found.verdict.counts.proved += self.explanation.beside_source(wrong, originals, strangers)
+        for judged in group:
+            if not self._is_wrong(judged):
+                self._add_up(judged)
+            elif originals is None:
+                self.explanation.alone(judged)
+            if originals is None and judged.unclaimed:
+                self.explanation.strange(judged)
+
+    def _windows_of(self, row: Sequence[OpenWindow]) -> Iterator[Window]:
+        """Open windows with their runs, as these are by now."""
+        keys = [each.run for each in row if each.run is not None]
+        runs: dict[LinkKey, Run] = {}
+        if keys:
+            generation, first = keys[0]
+            for link in links_of(self.chains, self.task.lane, generation, first - 1, page=len(keys)):
+                if isinstance(link, Run):
+                    runs[key_of(link)] = link
+                if link.position > keys[-1][1] or keys[-1] in runs:
+                    break
+        for each in row:
+            run = None if each.run is None else runs.get(each.run)
+            claims = () if run is None else tuple((span.downstream, span.length) for span in run.spans)
+            hole = each.hole or (each.run is not None and run is None)  # its link has expired since
+            yield Window(first=each.first, next=each.next, run=run, claims=claims, hole=hole)
+
+    def _originals(self, runs: Sequence[Run]) -> list[Record] | None:
+        """The source's records of some runs; None where it does not have them all, or not any more.
+
+        Raises:
+            Retriable: the source does not answer, and the comparison was requested.
+        """
+        if not runs:
+            return None
+        if self.task.source_silent:
+            self._leave(self.task.source_silent)
+        if self._silent or any(run.generation != self.survey.chain.generation for run in runs):
+            return None
+        last = runs[-1].spans[-1]
+        wanted = OffsetRange(runs[0].spans[0].upstream, last.upstream + last.length)
+        claimed = {at for run in runs for span in run.spans for at in range(span.upstream, span.upstream + span.length)}
+        try:
+            log = self._log()
+            if wanted.first < log.first or wanted.next > log.next:
+                return None
+            found = self.source.records(wanted, claimed)
+            return None if self.source.compacts and len(found) < len(claimed) else found
+        except RecordsGone:
+            return None
+        except Retriable as exc:
+            if self.task.against_source:
+                raise
+            self._leave(exc.what)
+            return None
+
+    def _leave(self, why: str) -> None:
+        """Ask the source for nothing more."""
+        if not self._silent:
+            self._silent = True
+            self.found.verdict.note(f"the source did not answer: {why}")
+
+    def _log(self) -> OffsetRange:
+        """The source's log as it was when it was first read.
+
+        Raises:
+            Retriable: the source does not answer.
+        """
+        if self._source_log is None:
+            self._source_log = log = self.source.bounds()
+            self.source.start, self.source.end = log.first, log.next
+        return self._source_log
+
+    # The source
+
+    def _beside(self, section: Section) -> OffsetRange | None:
+        """The source's offsets that a section's runs cover; None where there is nothing to compare.
+
+        Raises:
+            Retriable: the source does not answer.
+        """
+        chain, begin = self.survey.chain, section.begin
+        if section.upto is not None and section.upto[0] < chain.generation:
+            return None
+        log = self._log()
+        if log.next < chain.position:
+            self.found.verdict.note(
+                f"the source ends at {log.next}, below the lane's position {chain.position}: it was re-created or "
+                "truncated, and nothing was compared with it"
+            )
+            return None
+        first = 0 if begin is None or begin.generation < chain.generation else begin.expected[1]
+        end = chain.position if section.position is None else section.position
+        return OffsetRange(max(first, log.first), min(log.next, end))
+
+    def _source_windows(self, section: Section) -> Iterator[Window]:
+        """The section's windows of the source: those of committed runs of the newest generation."""
+        chain = self.survey.chain
+        newest = chain.generation
+        for run in runs_of(self.chains, self.task.lane, chain, since=newest, begin=section.begin, upto=section.upto):
+            if run is not None and run.state == "committed" and self.task.wants(run, newest):
+                yield Window.of_originals(run)
+
+    def _look_for_uncovered(self, run: Run, judged: Judged, losses: Sequence[Loss]) -> None:
+        """Find records of the source in a gap of a run. Offsets before a lane's first record are not the lane's."""
+        begin = run.spans[0].upstream if run.spans else run.next
+        at_birth = run.generation == run.position == 0
+        uncovered = (each.offset for each in judged.unclaimed)
+        for offset in (each for each in uncovered if not at_birth or each >= begin):
+            if any(first <= offset < following for first, following in run.returned):
+                continue  # it was first produced on the target
+            if offset in run.quarantined or any(loss.first <= offset < loss.next for loss in losses):
+                self.found.verdict.counts.known_losses += 1
+                continue
+            self.found.verdict.find(
+                Finding(
+                    kind="missing",
+                    generation=run.generation,
+                    upstream=OffsetRange(offset, offset + 1),
+                    downstream=None,
+                    records=1,
+                    what="the source has it, no run covers it, and it is not in the loss ledger",
+                )
+            )
+
+    def _compare(self, run: Run, judged: Judged, *, explained: bool) -> None:
+        """Compare the source's records with a run. Args: explained: whether the second pass compares it."""
+        counts = self.found.verdict.counts
+        if judged.state == "proved":
+            counts.compared += run.records
+        elif judged.state in {"expired", "cut", "unread"} or (judged.absent and self.source.compacts):
+            counts.source_gone += run.records
+        elif judged.state in {"wrong", "incomplete"} and not explained:
+            self._beside_target(run, judged)
+
+    def _beside_target(self, run: Run, judged: Judged) -> None:
+        """Compare the source's records with the target's, where they have another digest."""
+        verdict, window = self.found.verdict, Window.of_copies(run)
+        try:
+            copies = self.target.records(OffsetRange(window.first, window.next), set(window.claimed()))
+        except RecordsGone:
+            verdict.counts.source_gone += run.records
+            return
+        right = self.explanation.beside_source([Judged(window=window, state="wrong", records=copies)], judged.records)
+        verdict.counts.compared += right
+        if run.digest_of == "batches" and right == run.records == len(judged.records):
+            return  # of batches that were packed anew, the source has no digest
+        verdict.note("the source has other records now than the map speaks of: see what differs")
+
+    # The search
+
+    def _search(self, part: Search) -> None:
+        """Find contents of unclaimed records elsewhere in the target."""
+        known: dict[bytes, int] = {}
+        first, end = max(self.target.start, part.within.first), part.within.next
+        self._phase, self._total = "look for originals", max(0, end - first)
+        for chunk in self.target.read(OffsetRange(first, end)) if first < end else ():
+            for record in chunk.records:
+                seen = RecordAt.of(record)
+                if seen.content in part.contents and record.offset not in part.surplus:
+                    known.setdefault(seen.content, record.offset)
+            self._count_read(chunk, chunk.covered - first - self._done)
+            if len(known) == len(part.contents):
+                break
+        self.found.known = list(known.items())
+
+    # Bounds, and progress
+
+    def _make_room(self) -> None:
+        """Judge the kept records among themselves when there are too many: the lane is not read again for that."""
+        if self.explanation.full:
+            self.found.verdict.note(TOO_MANY)
+            self.found.verdict.unsorted = True
+            self.explanation.sort_out()
+
+    def _count_read(self, chunk: Chunk | BatchChunk, offsets: int) -> None:
+        verdict = self.found.verdict
+        self._done += offsets
+        if isinstance(chunk, BatchChunk):
+            verdict.read += sum(each.batch.records_count for each in chunk.records)
+            verdict.bytes += sum(len(each.batch.payload) for each in chunk.records)
+        else:
+            verdict.read += len(chunk.records)
+            verdict.bytes += sum([len(each.value) for each in chunk.records if each.value])
+            verdict.bytes += sum([len(each.key) for each in chunk.records if each.key])
+        self._tell()
+
+    def _tell(self) -> None:
+        verdict = self.found.verdict
+        self.note(self._phase, done=self._done, total=self._total, records=verdict.counts.proved, bytes=verdict.bytes)
