@@ -32,6 +32,11 @@ PAIRS: Final = 64
 
 ANOTHER: Final = "another record stands in its place"
 
+GONE: Final[tuple[FindingKind, str]] = (
+    "different",
+    "the source does not have it any more, or has another record instead",
+)
+
 FOREIGN: Final[tuple[FindingKind, str]] = ("foreign", "no run claims it, and nothing of this lane is equal to it")
 
 

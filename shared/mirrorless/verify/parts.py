@@ -19,7 +19,7 @@ import msgspec
 from mirrorless.chain.run import Run
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.verify.explanation import LEFT_OVERS, LeftOvers, judge_left_over
-from mirrorless.verify.findings import FindingKind, LaneVerdict
+from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.task import VerifyTask
 from mirrorless.verify.walk import Judged
 from mirrorless.verify.windows import Border, ChainEnd, LinkKey, TargetWindows, key_of
@@ -155,8 +155,6 @@ class LanePart(msgspec.Struct, kw_only=True):
     """Of the first pass: what is left to the second."""
     left: LeftOvers = msgspec.field(default_factory=LeftOvers)
     """Records without a partner."""
-    of_source: bool = False
-    """Whether these are of runs that are proved on the target, and that the source has otherwise."""
     left_count: int = 0
     """Their number, also where they are left out here."""
     survey: LaneSurvey | None = None
@@ -265,11 +263,6 @@ def portions_of(parts: Iterable[LanePart], *, most: int = SECTION_BYTES) -> Iter
         yield Portion(number=number, opened=some, bytes=size)
 
 
-GONE: Final[tuple[FindingKind, str]] = (
-    "different",
-    "the source does not have it any more, or has another record instead",
-)
-
 TOO_MANY: Final = (
     "there are more records without a partner than can be kept: some duplicated ones are reported as foreign"
 )
@@ -283,7 +276,6 @@ class JoinedLane:
     survey: LaneSurvey
     verdict: LaneVerdict = field(init=False)
     _left: LeftOvers = field(default_factory=LeftOvers)
-    _left_source: LeftOvers = field(default_factory=LeftOvers)
     _parts: int = 0
     _failed: int = 0
 
@@ -298,7 +290,7 @@ class JoinedLane:
         self.verdict.add(part.verdict)
         self._parts += 1
         self._failed += part.verdict.state == "failed"
-        (self._left_source if part.of_source else self._left).add(part.left)
+        self._left.add(part.left)
         if len(self._left) > LEFT_OVERS:
             self.verdict.note(TOO_MANY)
             self.verdict.unsorted = True
@@ -321,7 +313,6 @@ class JoinedLane:
         """
         verdict = self.verdict
         judge_left_over(verdict, self._left, known)
-        judge_left_over(verdict, self._left_source, {}, stranger=GONE)
         if self._failed and self._parts > 1:
             verdict.error = f"{self._failed} of {self._parts} parts: {verdict.error}"
         return verdict

@@ -21,7 +21,7 @@ from mirrorless.jobs.copy_task import BatchChunk, Chunk, OffsetRange
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.records.record import Record
 from mirrorless.verify.comparison import RecordAt
-from mirrorless.verify.explanation import Explanation
+from mirrorless.verify.explanation import GONE, Explanation, judge_left_over
 from mirrorless.verify.findings import Finding
 from mirrorless.verify.parts import TOO_MANY, LanePart, LaneSurvey, OpenWindow, Portion, Search, Section, rows_of
 from mirrorless.verify.task import Note, VerifyTask
@@ -85,7 +85,7 @@ class LanePass:
     # First pass
 
     def _prove(self, section: Section) -> None:
-        survey, self.found.of_source = self.survey, True
+        survey = self.survey
         begin = survey.log_start if section.begin is None else section.begin.at
         wanted = OffsetRange(begin, survey.end if section.end is None else min(section.end, survey.end))
         beside = self._beside(section) if self.task.against_source else None
@@ -108,7 +108,6 @@ class LanePass:
             if (run := judged.window.run) is not None:
                 self._look_for_uncovered(run, judged, losses)
                 self._compare(run, judged, explained=key_of(run) in explained)
-                self._make_room()
 
     def _target_windows(self, section: Section) -> Iterator[Window]:
         """The section's windows of the target."""
@@ -322,7 +321,9 @@ class LanePass:
         except RecordsGone:
             verdict.counts.source_gone += run.records
             return
-        right = self.explanation.beside_source([Judged(window=window, state="wrong", records=copies)], judged.records)
+        there, explanation = Judged(window=window, state="wrong", records=copies), Explanation(verdict)
+        right = explanation.beside_source([there], judged.records)
+        judge_left_over(verdict, explanation.left_over(), {}, stranger=GONE)
         verdict.counts.compared += right
         if run.digest_of == "batches" and right == run.records == len(judged.records):
             return  # of batches that were packed anew, the source has no digest

@@ -208,69 +208,54 @@ def judge(
         log_start: where the log began when it was read.
         compacts: whether records of this topic may be compacted away.
     """
-    run = window.run
-    if run is None:
-        state: ProofState = "nothing" if read else "unread"
-        if window.hole:
-            return Judged(window=window, state=state, unknown=len(records))
-        return Judged(window=window, state=state, unclaimed=records)
-    unreadable: ProofState | None = None
+    run, state = window.run, _unreadable(window, read=read, log_start=log_start)
+    if state is None and run is not None and _has_exactly_the_claimed(window, records):
+        holds = digest(records) == run.digest
+        return Judged(window=window, state="proved" if holds else "wrong", records=() if holds else records)
+    claimed = window.claimed()
+    wanted = set(claimed)
+    unclaimed = [record for record in records if record.offset not in wanted]
+    unknown = sum(not claimed or record.offset < claimed[0] for record in unclaimed) if window.hole else 0
+    if state is not None or run is None:
+        return Judged(window=window, state=state or "nothing", unclaimed=unclaimed[unknown:], unknown=unknown)
+    present = [record for record in records if record.offset in wanted]
+    there = {record.offset for record in present}
+    absent = [offset for offset in claimed if offset not in there]
+    if absent:
+        state = "cut" if absent[0] < log_start else "incomplete"
+    else:
+        state = "proved" if digest(present) == run.digest else "wrong"
+    return Judged(
+        window=window,
+        state=state,
+        records=() if compacts and state == "incomplete" else present,
+        absent=[offset for offset in absent if offset >= log_start],
+        unclaimed=unclaimed[unknown:],
+        unknown=unknown,
+    )
+
+
+def _unreadable(window: Window, *, read: bool, log_start: int) -> ProofState | None:
+    """Why a window's records cannot be judged; None where they can."""
     if window.superseded:
-        unreadable = "superseded"
-    elif window.claims and window.claims[-1][0] + window.claims[-1][1] <= log_start:
-        unreadable = "expired"
-    elif run.state == "prepared":
-        unreadable = "in_doubt"
-    if unreadable is not None:
-        claimed = set(window.claimed()) if records else set()
-        unclaimed = [record for record in records if record.offset not in claimed]
-        return Judged(window=window, state=unreadable, unclaimed=unclaimed)
-    if not _whole(window, records):
-        return _looked_into(window, run, records, read=read, log_start=log_start, compacts=compacts)
-    holds = digest(records) == run.digest
-    return Judged(window=window, state="proved" if holds else "wrong", records=() if holds else records)
+        return "superseded"
+    if window.claims and window.claims[-1][0] + window.claims[-1][1] <= log_start:
+        return "expired"
+    if window.run is not None and window.run.state == "prepared":
+        return "in_doubt"
+    if not window.claims and (read or window.run is not None):
+        return "nothing"
+    return None if read else "unread"
 
 
-def _whole(window: Window, records: Sequence[Record]) -> bool:
-    """Whether a window has exactly the claimed records: offsets grow, so both ends of a row suffice."""
-    if not window.claims or not records:
+def _has_exactly_the_claimed(window: Window, records: Sequence[Record]) -> bool:
+    """Whether a window has the claimed records and no others: offsets grow, so both ends of a row suffice."""
+    if not records:
         return False
     if len(window.claims) == 1:
         first, length = window.claims[0]
         return len(records) == length and records[0].offset == first and records[-1].offset == first + length - 1
     return [record.offset for record in records] == window.claimed()
-
-
-def _looked_into(
-    window: Window, run: Run, records: Sequence[Record], *, read: bool, log_start: int, compacts: bool
-) -> Judged:
-    """Judge a window that has more than the run claims, or less."""
-    claimed = window.claimed()
-    wanted = set(claimed)
-    present = [record for record in records if record.offset in wanted]
-    unclaimed = [record for record in records if record.offset not in wanted]
-    unknown = sum(record.offset < claimed[0] for record in unclaimed) if window.hole and claimed else 0
-    there = {record.offset for record in present}
-    absent = [offset for offset in claimed if offset not in there]
-    state: ProofState
-    if not claimed:
-        state = "nothing"
-    elif not read:
-        state = "unread"
-    elif absent:
-        state = "cut" if absent[0] < log_start else "incomplete"
-        absent = [offset for offset in absent if offset >= log_start]
-    else:
-        state = "proved" if digest(present) == run.digest else "wrong"
-    thinned = compacts and state == "incomplete"
-    return Judged(
-        window=window,
-        state=state,
-        records=() if thinned else present,
-        absent=absent,
-        unclaimed=unclaimed[unknown:],
-        unknown=unknown,
-    )
 
 
 def judge_batches(

@@ -28,6 +28,7 @@ from mirrorless.jobs.request import lane_file
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane import LaneVerification
 from mirrorless.verify.parts import (
+    WHOLE,
     JoinedLane,
     LanePart,
     LaneSurvey,
@@ -45,15 +46,6 @@ from spark.jobs.lane_tasks import BYTES_OF_A_TASK, TaskAttempt, limit_garbage_co
 from spark.jobs.verify.results import PARTS, light, part_file, read_part, write_findings, write_part
 
 
-class Whole(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A lane that one task verifies."""
-
-    @property
-    def name(self) -> str:
-        """Of the part, unique in its lane."""
-        return "whole"
-
-
 class Survey(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A long lane to cut."""
 
@@ -62,11 +54,11 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     @property
     def name(self) -> str:
-        """See `Whole`."""
+        """See `Section`."""
         return "survey"
 
 
-AnyPart = Whole | Survey | Section | Portion | Search
+AnyPart = Survey | Section | Portion | Search
 
 
 class PartWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +67,7 @@ class PartWork(msgspec.Struct, frozen=True, kw_only=True):
     task: VerifyTask
     part: AnyPart
     survey: LaneSurvey | None = None
-    """Of a long lane, behind its survey."""
+    """Of a long lane, behind its survey; a task that has none verifies the lane whole."""
     known: bool = False
     """Whether an earlier run may have done it."""
 
@@ -95,7 +87,7 @@ def do_part(work: bytes, attempt: TaskAttempt) -> bytes:
 
 def _done(work: PartWork, attempt: TaskAttempt) -> LanePart:
     task, part = work.task, work.part
-    files, notes = open_job_files(task.files), _Notes(task, part)
+    files, notes = open_job_files(task.files), _Notes(task, part if work.survey is not None else None)
     began, cpu = time.monotonic(), time.process_time()
 
     def do() -> LanePart:
@@ -122,12 +114,11 @@ def _done(work: PartWork, attempt: TaskAttempt) -> LanePart:
 
 def _found(work: PartWork, lane: LaneVerification) -> LanePart:
     match work.part:
-        case Whole() as part:
-            return LanePart(name=part.name, verdict=lane.verify())
         case Survey() as part:
             return LanePart(name=part.name, verdict=_verdict(work.task), survey=lane.survey(most=part.most))
+        case part if work.survey is None:
+            return LanePart(name=part.name, verdict=lane.verify())
         case part:
-            assert work.survey is not None  # noqa: S101 -- a part of a lane follows its survey
             return lane.do(work.survey, part)
 
 
@@ -154,7 +145,7 @@ def _verification(task: VerifyTask, notes: _Notes) -> LaneVerification:
 class _Notes:
     """Implements `mirrorless.verify.task.Note` in the run's folder."""
 
-    def __init__(self, task: VerifyTask, part: AnyPart) -> None:
+    def __init__(self, task: VerifyTask, part: AnyPart | None) -> None:
         self._files = open_job_files(task.files)
         self._name = progress_file(task, part)
         self._last = LaneProgress(lane=str(task.lane), state="running", at=now_ms())
@@ -175,10 +166,10 @@ class _Notes:
             self._files.write(self._name, msgspec.json.encode(self._last))
 
 
-def progress_file(task: VerifyTask, part: AnyPart) -> str:
+def progress_file(task: VerifyTask, part: AnyPart | None) -> str:
     """The file with the progress of a lane, or of one part of it."""
     whole = lane_file(task.topic, task.partition)
-    return whole if isinstance(part, Whole | Survey) else f"{whole.removesuffix('.json')}#{part.name}.json"
+    return whole if part is None else f"{whole.removesuffix('.json')}#{part.name}.json"
 
 
 AT_ONCE = 1_000
@@ -215,7 +206,9 @@ class _Parts:
         """Each part done, in its order; begun with the largest. Args: work: with the bytes of each."""
         largest_first = sorted(range(len(work)), key=lambda number: -work[number][2])
         given = [(work[number][0], work[number][1]) for number in largest_first]
-        self.run.expect({progress_file(lane.task, part): _waiting(lane.task) for lane, part in given})
+        self.run.expect(
+            {progress_file(lane.task, part if lane.survey else None): _waiting(lane.task) for lane, part in given}
+        )
         pieces = [
             PartWork(
                 task=lane.task,
@@ -244,7 +237,7 @@ def verdicts_of(run: JobRun, tasks: Sequence[VerifyTask]) -> list[LaneVerdict]:
     """
     if not tasks:
         return []
-    run.expect({progress_file(each, Whole()): _waiting(each) for each in tasks})
+    run.expect({progress_file(each, None): _waiting(each) for each in tasks})
     lanes = [_Lane(task=task, size=size) for task, size in zip(tasks, lane_sizes(tasks), strict=True)]
     most = section_bytes(sum(each.size for each in lanes), lanes_at_a_time(run.context))
     parts = _Parts(run, {*run.files.names(f"{PARTS}/")})
@@ -265,7 +258,7 @@ def verdicts_of(run: JobRun, tasks: Sequence[VerifyTask]) -> list[LaneVerdict]:
         if lane.survey is not None:
             work += [(lane, each, each.bytes) for each in lane.survey.sections]
         elif not lane.parts:
-            work.append((lane, Whole(), lane.size))
+            work.append((lane, WHOLE, lane.size))
     for lane, part in parts.do(work):
         lane.parts.append(part)
 

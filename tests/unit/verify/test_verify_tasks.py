@@ -17,13 +17,13 @@ from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.verify.comparison import LeftOver, RecordAt
 from mirrorless.verify.explanation import LeftOvers
 from mirrorless.verify.findings import SHOWN, Finding, LaneVerdict
-from mirrorless.verify.parts import JoinedLane, LanePart, LaneSurvey
+from mirrorless.verify.parts import WHOLE, JoinedLane, LanePart, LaneSurvey
 from mirrorless.verify.task import VerifyTask
 from mirrorless.verify.windows import ChainEnd
 from spark.jobs.driver import JobRun
 from spark.jobs.lane_tasks import TaskAttempt
 from spark.jobs.verify import lanes as verified_lanes
-from spark.jobs.verify.lanes import PartWork, Whole
+from spark.jobs.verify.lanes import PartWork
 from spark.jobs.verify.results import read_part, write_part
 from tests.support.verified_lane import SETTINGS, VerifiedLane
 
@@ -48,7 +48,7 @@ def lanes(monkeypatch: pytest.MonkeyPatch) -> dict[int, object]:
 
 def work(folder: Path, partitions: int) -> list[PartWork]:
     task = VerifyTask(settings=SETTINGS, topic="orders", partition=0, run_id="verify-1", files=str(folder))
-    return [PartWork(task=replace(task, partition=each), part=Whole()) for each in range(partitions)]
+    return [PartWork(task=replace(task, partition=each), part=WHOLE) for each in range(partitions)]
 
 
 def proved(every: list[PartWork], attempt: TaskAttempt) -> list[LanePart]:
