@@ -34,10 +34,11 @@ from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.positions import ORDERED_MS
 from mirrorless.reconcile.conflicts import reads_of, refuse_live_replay
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task, refuse_marked
+from mirrorless.reconcile.difference import Stretch
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader, forecast, readers_of
 from mirrorless.reconcile.inspect import counts_orphans, left_to_watch, orphans_ahead, still_written
-from mirrorless.reconcile.orphans import Stretch, lane_of, to_do, united, withheld, withholding, without
+from mirrorless.reconcile.orphans import lane_of, to_do, united, withheld, withholding, without
 from mirrorless.reconcile.returning_groups import GroupsBack, ReturningGroup
 from spark.jobs.context import lanes_at_a_time
 from spark.jobs.driver import JobOutcome, JobRun, drive

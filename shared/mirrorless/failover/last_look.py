@@ -21,11 +21,12 @@ from mirrorless.failover.effects import FailoverEffects
 from mirrorless.failover.refusals import ObservedState
 from mirrorless.failover.state import FailoverOrder, read_document
 from mirrorless.failover.work import Done, FailoverWork
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.lanes.gaps import GapRange, LogLooks, Look
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.ports.stores import Chains
+from mirrorless.ports.stores import Chains, links_after
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.difference import PAGE
+from mirrorless.reconcile.difference import apart
 from mirrorless.reports.format import numbered
 from mirrorless.topics.acls import unguarded
 from mirrorless.topics.discovery import discover
@@ -328,16 +329,15 @@ def _unclaimed(work: FailoverWork, lane: Lane, wanted: GapRange) -> list[GapRang
     """The parts of a range of the target that no run of the lane claims, of those behind the reconcile."""
     chains, back = work.effects.chains, work.document.back
     positions = back.reconcile_positions if back is not None else {}
-    ranges, (at, end) = list[GapRange](), wanted
     head = chains.heads([lane])[lane]
-    position = positions.get(str(lane), head.position) - 1
-    while links := chains.after(lane, head.generation, position, limit=PAGE):
-        for span in (span for link in links if isinstance(link, Run) for span in link.spans):
-            if at < min(span.downstream, end):
-                ranges.append((at, min(span.downstream, end)))
-            at = max(at, span.downstream + span.length)
-        position = links[-1].position
-    return [*ranges, (at, end)] if at < end else ranges
+    links = links_after(chains, lane, head.generation, positions.get(str(lane), head.position) - 1)
+    claimed = (
+        OffsetRange(span.downstream, span.downstream + span.length)
+        for link in links
+        if isinstance(link, Run)
+        for span in link.spans
+    )
+    return [(each.first, each.next) for each in apart(claimed, OffsetRange(*wanted))]
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from mirrorless.failover.plan import still_seconds
 from mirrorless.failover.work import Done, FailoverWork, Unfinished
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.ports.kafka import LogEnds, TopicPartition
-from mirrorless.ports.stores import Chains
+from mirrorless.ports.stores import Chains, links_after
 from mirrorless.reports.format import numbered
 from mirrorless.topics.acls import Acl, to_create, to_delete
 
@@ -42,8 +42,6 @@ LOOK_SECONDS: Final = 20.0
 
 TAIL: Final = 500
 """Offsets behind a lane's position that are read for that, at most."""
-
-PAGE: Final = 500
 
 _Ends = Mapping[str, list[int]]
 
@@ -210,12 +208,8 @@ def _ends_of(work: FailoverWork, ends_of: Any) -> _Ends:
 
 def _copied_since(chains: Chains, lane: Lane, head: Head) -> bool:
     """Whether a lane has copied a record behind a head."""
-    at = head.position - 1
-    while links := chains.after(lane, head.generation, at, limit=PAGE):
-        if any(isinstance(link, Run) and link.spans for link in links):
-            return True
-        at = links[-1].position
-    return False
+    links = links_after(chains, lane, head.generation, head.position - 1)
+    return any(isinstance(link, Run) and link.spans for link in links)
 
 
 STUCK_SECONDS: Final = 180.0

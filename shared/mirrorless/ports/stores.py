@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
 
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import Head, LaneState, Lease, Stop
@@ -38,6 +38,23 @@ class ChainReads(Protocol):
             head: the lane's, where the caller has read it here already: what was added since is not looked for.
         """
         ...
+
+
+PAGE: Final = 500
+"""Links of one read of many."""
+
+
+def links_after(chains: ChainReads, lane: Lane, generation: int, upstream: int, *, page: int = PAGE) -> Iterator[Link]:
+    """All links of a generation with a position greater than `upstream`, in order, read page by page.
+
+    Raises:
+        Retriable: when the store does not answer.
+    """
+    at = upstream
+    # A page may hold less than requested, where its links are large: only an empty one is the last.
+    while links := chains.after(lane, generation, at, limit=page):
+        yield from links
+        at = links[-1].position
 
 
 class Chains(ChainReads, Protocol):

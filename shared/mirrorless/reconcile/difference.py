@@ -14,22 +14,19 @@ Pure: runs come in, ranges of downstream offsets come out. A chain may have mill
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
 from mirrorless.chain.lane import Lane
-from mirrorless.chain.run import Reset, Run
+from mirrorless.chain.run import Run
 from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.ports.stores import Chains
+from mirrorless.ports.stores import Chains, links_after
 from mirrorless.records.record import Record
 
 BY_RECONCILE = "reconcile-"
 """The prefix of the ids of such job runs, and so of the request of the links that they join."""
-
-PAGE = 500
-"""Links of one read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,20 +101,53 @@ def runs_of(chains: Chains, lane: Lane) -> Iterator[Run]:
     """
     head = chains.heads([lane])[lane]
     for generation in range(head.generation + 1):
-        at = -1
-        while links := chains.after(lane, generation, at, limit=PAGE):
-            yield from (link for link in links if not isinstance(link, Reset) and link.state == "committed")
-            at = links[-1].position
+        for link in links_after(chains, lane, generation, -1):
+            if isinstance(link, Run) and link.state == "committed":
+                yield link
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """The records in ranges of downstream offsets."""
+class Stretch(msgspec.Struct, frozen=True):
+    """Records in one range, from the first to the last: offsets [first, next)."""
 
-    ranges: tuple[OffsetRange, ...] = ()
-    """Each range cut to its records; those without any are left out."""
-    records: int = 0
-    bytes: int = 0
+    first: int
+    next: int
+    records: int
+    bytes: int
     """Of keys and values."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """The records in some ranges: a stretch for each range that has any."""
+
+    stretches: tuple[Stretch, ...] = ()
+
+    @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """The ranges, each cut to its records."""
+        return tuple(OffsetRange(each.first, each.next) for each in self.stretches)
+
+    @property
+    def records(self) -> int:
+        """All of them."""
+        return sum(each.records for each in self.stretches)
+
+    @property
+    def bytes(self) -> int:
+        """Of their keys and values."""
+        return sum(each.bytes for each in self.stretches)
+
+
+def apart(claimed: Iterable[OffsetRange], within: OffsetRange) -> Iterator[OffsetRange]:
+    """The parts of a range that are not claimed. Args: claimed: growing; read once, as far as needed."""
+    at = within.first
+    for each in claimed:
+        if at < min(each.first, within.next):
+            yield OffsetRange(at, min(each.first, within.next))
+        at = max(at, each.next)
+        if at >= within.next:
+            return
+    if at < within.next:
+        yield OffsetRange(at, within.next)
 
 
 def read_through(ranges: Iterable[OffsetRange], *, near: int) -> Iterator[OffsetRange]:
@@ -138,44 +168,41 @@ class RangesLook:
     """A look at the records of some ranges, which are added up and not kept.
 
     Args:
-        ranges: growing and apart.
-        before: what an earlier look has seen in the first of them.
+        ranges: growing and apart; read once, as far as the records go.
+        before: what an earlier look has seen, in the first of them. Where it ended inside of a range, the last stretch
+            goes on.
     """
 
-    def __init__(self, ranges: Sequence[OffsetRange], before: Seen | None = None) -> None:
-        before = before or Seen()
-        self._ranges = ranges
-        self._found = list(before.ranges)
-        self.records, self._bytes = before.records, before.bytes
-        self._which = 0
-        # Where the earlier look ended inside of a range, the last one that it found goes on.
-        self._inside = -1
-        if before.ranges:
-            last = before.ranges[-1].first
-            self._inside = next(i for i, each in enumerate(ranges) if each.first <= last < each.next)
+    def __init__(self, ranges: Iterable[OffsetRange], before: Seen | None = None) -> None:
+        self._ranges = iter(ranges)
+        self._range = next(self._ranges, None)
+        self._stretches = list(before.stretches) if before is not None else []
 
     def add(self, records: Iterable[Record]) -> None:
         """Add visible records, growing; others than those of the ranges may be among them."""
-        ranges = self._ranges
+        within, found = self._range, self._stretches
         for record in records:
-            while self._which < len(ranges) and ranges[self._which].next <= record.offset:
-                self._which += 1
-            if self._which == len(ranges):
-                return
-            if record.offset < ranges[self._which].first:
+            offset = record.offset
+            while within is not None and within.next <= offset:
+                within = next(self._ranges, None)
+            if within is None:
+                break
+            if offset < within.first:
                 continue
-            first = self._found.pop().first if self._inside == self._which else record.offset
-            self._found.append(OffsetRange(first, record.offset + 1))
-            self._inside = self._which
-            self.records += 1
-            self._bytes += len(record.key or b"") + len(record.value or b"")
+            size = len(record.key or b"") + len(record.value or b"")
+            if found and found[-1].first >= within.first:
+                last = found.pop()
+                found.append(Stretch(last.first, offset + 1, last.records + 1, last.bytes + size))
+            else:
+                found.append(Stretch(offset, offset + 1, 1, size))
+        self._range = within
 
     def seen(self) -> Seen:
         """What was seen until now."""
-        return Seen(ranges=tuple(self._found), records=self.records, bytes=self._bytes)
+        return Seen(tuple(self._stretches))
 
 
-def seen_in(ranges: Sequence[OffsetRange], records: Iterable[Record]) -> Seen:
+def seen_in(ranges: Iterable[OffsetRange], records: Iterable[Record]) -> Seen:
     """Add up the records of some ranges; see `RangesLook`."""
     look = RangesLook(ranges)
     look.add(records)

@@ -11,7 +11,7 @@ from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Policy
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.orphans import Stretch
+from mirrorless.reconcile.difference import Stretch
 
 
 class InspectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

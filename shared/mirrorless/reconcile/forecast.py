@@ -13,7 +13,7 @@ import msgspec
 
 from mirrorless.jobs.copy_task import CHUNK_BYTES
 from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
-from mirrorless.reconcile.orphans import Stretch
+from mirrorless.reconcile.difference import Stretch
 
 UNDER_WAY_BYTES: Final = 5_000_000
 """Of one lane: five requests of a batch of 1 MB."""

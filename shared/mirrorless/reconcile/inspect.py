@@ -42,6 +42,7 @@ from mirrorless.reconcile.difference import (
     Claims,
     RangesLook,
     Seen,
+    apart,
     claims_of,
     read_through,
     runs_of,
@@ -49,7 +50,6 @@ from mirrorless.reconcile.difference import (
 )
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.join import copies_above, places_of
-from mirrorless.reconcile.orphans import OrphanLook, OrphansSoFar
 from mirrorless.records.record import Record
 from mirrorless.reports.format import numbered
 
@@ -224,13 +224,16 @@ class LaneView:
         place = (task.names.topic, task.names.partition)
         self._await_stable(*place, until)
         fence = f"{task.names.generation} {task.position} {until} {task.topic_ids}"
-        at, before = self.kept.read("orphans", fence, OrphansSoFar) or (task.position, None)
+        at, before = self.kept.read("orphans", fence, Seen) or (task.position, Seen())
+        # The last stretch of an earlier attempt may go on.
+        since = before.stretches[-1].first if before.stretches else task.position
         # A second pass over the same runs: kept, they would take more memory than all that is read beside them.
-        look = OrphanLook(places_of(copies_above(runs_of(self.chains, lane.back), at)), before)
+        copies = places_of(copies_above(runs_of(self.chains, lane.back), since))
+        look = RangesLook(apart(copies, OffsetRange(since, until)), before)
         for chunk in chunks_of(self.source_log, *place, OffsetRange(at, until), sleep=self.sleep):
-            look.add((each.offset, _size(each)) for each in chunk.records)
-            self.kept.keep("orphans", fence, chunk.covered, look.found)
-        return LaneOrphans(names=task.names, until=until, stretches=look.found().stretches)
+            look.add(chunk.records)
+            self.kept.keep("orphans", fence, chunk.covered, look.seen)
+        return LaneOrphans(names=task.names, until=until, stretches=look.seen().stretches)
 
     # The chain
 
@@ -264,7 +267,7 @@ class LaneView:
         behind = Seen()
         if tail is not None:
             behind = self._seen(task, "tail", fence, (tail,), first_alone=not task.count)
-            tail = OffsetRange(behind.ranges[0].first, tail.next) if behind.records else None
+            tail = OffsetRange(behind.stretches[0].first, tail.next) if behind.stretches else None
         return replace(
             found,
             target=log,
@@ -286,8 +289,8 @@ class LaneView:
             wanted = OffsetRange(max(at, some.first), some.next)
             for chunk in chunks_of(self.target_log, *_remote(task), wanted, sleep=self.sleep):
                 look.add(chunk.records[:1] if first_alone else chunk.records)
-                if first_alone and look.records:
-                    return look.seen()
+                if first_alone and (seen := look.seen()).stretches:
+                    return seen
                 self.kept.keep(what, fence, chunk.covered, look.seen)
         return look.seen()
 
@@ -404,10 +407,6 @@ def _leave(found: LaneInspection, reason: str) -> LaneInspection:
 
 def _remote(task: InspectTask) -> tuple[str, int]:
     return task.remote_topic, task.partition
-
-
-def _size(record: Record) -> int:
-    return len(record.key or b"") + len(record.value or b"")
 
 
 def _in_seconds(seconds: float) -> Deadline:

@@ -18,13 +18,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-import msgspec
-
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.losses import Loss
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Policy
 from mirrorless.reconcile.copy_tasks import ReconciledLane
+from mirrorless.reconcile.difference import Stretch
 
 
 def united(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
@@ -84,66 +83,6 @@ WITHHELD: Final = (
     "newer"
 )
 """The text of a withheld orphan in the ledger."""
-
-
-class Stretch(msgspec.Struct, frozen=True):
-    """Orphans with no copy between them: upstream offsets [first, next)."""
-
-    first: int
-    next: int
-    records: int
-    bytes: int
-    """Key and value bytes."""
-
-
-class OrphansSoFar(msgspec.Struct, frozen=True):
-    """The orphans that a look has found up to a place."""
-
-    stretches: tuple[Stretch, ...] = ()
-    parted: bool = True
-    """Whether the next orphan begins a stretch of its own."""
-
-
-class OrphanLook:
-    """A look for the orphans among a lane's records, beside the places of its copies: both are merged in their order.
-
-    Args:
-        copies: where records stand that came from the target, growing and apart; read once, as far as the records go.
-        before: what an earlier look has found.
-    """
-
-    def __init__(self, copies: Iterable[OffsetRange], before: OrphansSoFar | None = None) -> None:
-        before = before or OrphansSoFar()
-        self._copies = iter(copies)
-        self._copy = next(self._copies, None)
-        self._found = list(before.stretches)
-        self._parted = before.parted
-
-    def add(self, records: Iterable[tuple[int, int]]) -> None:
-        """Add upstream offset and size of each visible record, growing."""
-        for offset, size in records:
-            while self._copy is not None and self._copy.next <= offset:
-                self._copy = next(self._copies, None)
-            if self._copy is not None and self._copy.first <= offset:
-                self._parted = True
-                continue
-            if self._parted:
-                self._found.append(Stretch(offset, offset + 1, 1, size))
-            else:
-                last = self._found.pop()
-                self._found.append(Stretch(last.first, offset + 1, last.records + 1, last.bytes + size))
-            self._parted = False
-
-    def found(self) -> OrphansSoFar:
-        """What was found until now."""
-        return OrphansSoFar(tuple(self._found), self._parted)
-
-
-def stretches_of(records: Iterable[tuple[int, int]], copies: Iterable[OffsetRange]) -> list[Stretch]:
-    """The orphans among a lane's records; see `OrphanLook`."""
-    look = OrphanLook(copies)
-    look.add(records)
-    return list(look.found().stretches)
 
 
 def orphaned(lane: ReconciledLane, policy: Policy, stretches: Iterable[Stretch], *, at: int) -> Iterator[Loss]:

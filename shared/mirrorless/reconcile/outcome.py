@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from mirrorless.chain.run import Run
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Policy
-from mirrorless.ports.stores import Chains
+from mirrorless.ports.stores import Chains, links_after
 from mirrorless.reconcile.conflicts import Conflict, OrphanKey
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.difference import PAGE, runs_of
+from mirrorless.reconcile.difference import Stretch, runs_of
 from mirrorless.reconcile.findings import LISTED_RANGES, LaneInspection, LaneTally
-from mirrorless.reconcile.orphans import Stretch, lane_of
+from mirrorless.reconcile.orphans import lane_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
 
 READY = frozenset({"ready", "active_on_source"})
@@ -185,14 +185,13 @@ class Tally:
     def _mapped(self, lane: ReconciledLane, first: int) -> int:
         """Count the records of the forward chain that this run joined, from an upstream offset on."""
         link = self.chains.at_or_before(lane.forward, lane.generation, first)
-        links = [link] if link is not None else []
-        count = 0
-        while links:
-            count += sum(
-                each.records for each in links if isinstance(each, Run) and each.request == self.request and each.spans
-            )
-            links = self.chains.after(lane.forward, lane.generation, links[-1].position, limit=PAGE)
-        return count
+        if link is None:
+            return 0
+        return sum(
+            each.records
+            for each in (link, *links_after(self.chains, lane.forward, lane.generation, link.position))
+            if isinstance(each, Run) and each.request == self.request and each.spans
+        )
 
 
 def added(plain: LaneOutcome, tally: LaneTally, inspection: LaneInspection) -> LaneOutcome:

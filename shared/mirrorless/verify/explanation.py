@@ -58,9 +58,9 @@ class Explanation:
         """Whether no more records may be kept."""
         return len(self._missing) + len(self._surplus) >= LEFT_OVERS
 
-    def strange(self, judged: Judged) -> None:
-        """Keep the unclaimed records of a window."""
-        self._surplus += [LeftOver(self._place, RecordAt.of(each)) for each in judged.unclaimed]
+    def strange(self, records: Sequence[Record]) -> None:
+        """Keep records that no run claims."""
+        self._surplus += [LeftOver(self._place, RecordAt.of(each)) for each in records]
         self._place += 1
 
     def beside_source(

@@ -18,7 +18,7 @@ from mirrorless.chain.losses import Loss
 from mirrorless.chain.run import Run
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copy_task import BatchChunk, Chunk, OffsetRange
-from mirrorless.ports.stores import Chains, LossLedger
+from mirrorless.ports.stores import Chains, LossLedger, links_after
 from mirrorless.records.record import Record
 from mirrorless.verify.comparison import RecordAt
 from mirrorless.verify.explanation import GONE, Explanation, judge_left_over
@@ -26,7 +26,7 @@ from mirrorless.verify.findings import Finding
 from mirrorless.verify.parts import TOO_MANY, LanePart, LaneSurvey, OpenWindow, Portion, Search, Section, rows_of
 from mirrorless.verify.task import Note, VerifyTask
 from mirrorless.verify.walk import Judged, WalkedSide
-from mirrorless.verify.windows import LinkKey, Window, key_of, links_of, runs_of
+from mirrorless.verify.windows import LinkKey, Window, key_of, runs_of
 
 SHOWN_AS = {
     "cut": "expired",
@@ -175,18 +175,29 @@ class LanePass:
         """Compare open windows in a row with the source's records, or judge them without."""
         wanted = OffsetRange(row[0].first, row[-1].next)
         group = list(self.target.walk(self._windows_of(row), wanted, self._count_read))
-        wrong = [each for each in group if self._is_wrong(each)]
-        originals = self._originals([each.window.run for each in wrong if each.window.run is not None])
-        if originals is not None:
-            strangers = [each for judged in group for each in judged.unclaimed]
-            self.found.verdict.counts.proved += self.explanation.beside_source(wrong, originals, strangers)
+        runs, originals = self._originals(
+            [each.window.run for each in group if each.window.run is not None and self._is_wrong(each)]
+        )
+        compared = {key_of(run) for run in runs}
+        beside: list[Judged] = []
+        strangers: list[Record] = []
         for judged in group:
-            if not self._is_wrong(judged):
-                self._add_up(judged)
-            elif originals is None:
+            run, wrong = judged.window.run, self._is_wrong(judged)
+            if run is not None and key_of(run) in compared:
+                beside.append(judged)
+            elif wrong:
                 self.explanation.alone(judged)
-            if originals is None and judged.unclaimed:
-                self.explanation.strange(judged)
+            else:
+                self._add_up(judged)
+            # Behind the first record of a run that is right, nothing is of a wrong one before it.
+            end = judged.window.next if wrong or not judged.window.claims else judged.window.claims[0][0]
+            strangers += [each for each in judged.unclaimed if each.offset < end]
+            if apart := [each for each in judged.unclaimed if each.offset >= end]:
+                self.explanation.strange(apart)
+        if beside:
+            self.found.verdict.counts.proved += self.explanation.beside_source(beside, originals, strangers)
+        elif strangers:
+            self.explanation.strange(strangers)
 
     def _windows_of(self, row: Sequence[OpenWindow]) -> Iterator[Window]:
         """Open windows with their runs, as these are by now."""
@@ -194,7 +205,7 @@ class LanePass:
         runs: dict[LinkKey, Run] = {}
         if keys:
             generation, first = keys[0]
-            for link in links_of(self.chains, self.task.lane, generation, first - 1, page=len(keys)):
+            for link in links_after(self.chains, self.task.lane, generation, first - 1, page=len(keys)):
                 if isinstance(link, Run):
                     runs[key_of(link)] = link
                 if link.position > keys[-1][1] or keys[-1] in runs:
@@ -205,34 +216,32 @@ class LanePass:
             hole = each.hole or (each.run is not None and run is None)  # its link has expired since
             yield Window(first=each.first, next=each.next, run=run, claims=claims, hole=hole)
 
-    def _originals(self, runs: Sequence[Run]) -> list[Record] | None:
-        """The source's records of some runs; None where it does not have them all, or not any more.
+    def _originals(self, runs: Sequence[Run]) -> tuple[Sequence[Run], list[Record]]:
+        """Those of some runs that the source still has, and their records there.
 
         Raises:
             Retriable: the source does not answer, and the comparison was requested.
         """
-        if not runs:
-            return None
-        if self.task.source_silent:
+        if runs and self.task.source_silent:
             self._leave(self.task.source_silent)
-        if self._silent or any(run.generation != self.survey.chain.generation for run in runs):
-            return None
-        last = runs[-1].spans[-1]
-        wanted = OffsetRange(runs[0].spans[0].upstream, last.upstream + last.length)
-        claimed = {at for run in runs for span in run.spans for at in range(span.upstream, span.upstream + span.length)}
+        runs = [] if self._silent else [run for run in runs if run.generation == self.survey.chain.generation]
         try:
-            log = self._log()
-            if wanted.first < log.first or wanted.next > log.next:
-                return None
-            found = self.source.records(wanted, claimed)
-            return None if self.source.compacts and len(found) < len(claimed) else found
+            runs = [
+                run for run in runs if self._log().first <= run.spans[0].upstream and run.known_to <= self._log().next
+            ]
+            if not runs:
+                return [], []
+            places = [range(span.upstream, span.upstream + span.length) for run in runs for span in run.spans]
+            claimed = {offset for place in places for offset in place}
+            found = self.source.records(OffsetRange(places[0].start, places[-1].stop), claimed)
         except RecordsGone:
-            return None
+            return [], []
         except Retriable as exc:
             if self.task.against_source:
                 raise
             self._leave(exc.what)
-            return None
+            return [], []
+        return ([], []) if self.source.compacts and len(found) < len(claimed) else (runs, found)
 
     def _leave(self, why: str) -> None:
         """Ask the source for nothing more."""

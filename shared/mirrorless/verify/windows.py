@@ -22,10 +22,7 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head
 from mirrorless.chain.run import Reset, Run
 from mirrorless.jobs.request import Bound
-from mirrorless.ports.stores import Chains
-
-PAGE: Final = 500
-"""Links of one read."""
+from mirrorless.ports.stores import Chains, links_after
 
 PIECE: Final = 20_000
 """Offsets of one window where no run is: after a failover millions of records may stand there."""
@@ -155,7 +152,7 @@ def runs_of(
     expected = (0, 0) if begin is None else begin.expected
     for generation in range(since if begin is None else max(since, begin.generation), end.generation + 1):
         after = begin.position if begin is not None and begin.generation == generation else -1
-        for link in links_of(chains, lane, generation, after):
+        for link in links_after(chains, lane, generation, after):
             if generation == end.generation and link.position > end.last:
                 return
             # A reset over a run in doubt that was confirmed later has that run's position.
@@ -173,23 +170,12 @@ def runs_of(
         yield None  # what was replicated last is not known
 
 
-def links_of(
-    chains: Chains, lane: Lane, generation: int, after: int = -1, *, page: int = PAGE
-) -> Iterator[Run | Reset]:
-    """The links of a generation behind a position, in order, read by pages."""
-    at = after
-    # A page may hold less than requested, where its links are large: only an empty one is the last.
-    while links := chains.after(lane, generation, at, limit=page):
-        yield from links
-        at = links[-1].position
-
-
 def first_claims(chains: Chains, lane: Lane, newest: int) -> dict[int, int]:
     """By generation: the lowest downstream offset that it or a later one claims; none where none claims any."""
     found: dict[int, int] = {}
     lowest: int | None = None
     for generation in range(newest, -1, -1):
-        runs = (link for link in links_of(chains, lane, generation) if isinstance(link, Run) and link.spans)
+        runs = (link for link in links_after(chains, lane, generation, -1) if isinstance(link, Run) and link.spans)
         first = next(runs, None)
         if first is not None:
             lowest = first.spans[0].downstream if lowest is None else min(lowest, first.spans[0].downstream)

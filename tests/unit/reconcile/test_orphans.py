@@ -17,10 +17,10 @@ from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.reconcile.conflicts import SLICE_OFFSETS, ConflictSlice, reads_of, since_of, slices_of
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.difference import claims_of, read_through, seen_in
+from mirrorless.reconcile.difference import Stretch, claims_of, read_through, seen_in
 from mirrorless.reconcile.findings import LaneInspection
 from mirrorless.reconcile.forecast import OrphanReader, forecast, readers_of
-from mirrorless.reconcile.orphans import Stretch, orphaned, to_do, united, withheld, withholding, within, without
+from mirrorless.reconcile.orphans import orphaned, to_do, united, withheld, withholding, within, without
 from mirrorless.records.record import Record
 from spark.jobs.reconcile.topics import not_reconciled
 from tests.support.chains import LANE, MemoryLossLedger, run

@@ -26,11 +26,10 @@ from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.difference import claims_of, runs_of, unclaimed
+from mirrorless.reconcile.difference import Stretch, apart, claims_of, runs_of, seen_in, unclaimed
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, LaneToJoin, OrphanTask
 from mirrorless.reconcile.inspect import LaneView, orphans_ahead
 from mirrorless.reconcile.join import BackLaneJoin
-from mirrorless.reconcile.orphans import Stretch, stretches_of
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import PassTerms, RecordBatch
 from tests.support.batches import LARGEST, batch_of
@@ -356,9 +355,9 @@ def test_what_waits_for_the_flow_after_a_reconcile_is_no_orphan_of_the_next_one(
 
 
 def test_orphans_are_found_by_what_stands_between_copies() -> None:
-    records = [(100, 5), (101, 5), (103, 7), (104, 1), (105, 1), (106, 2)]
-    assert stretches_of(records, [OffsetRange(103, 105), OffsetRange(106, 107)]) == [
-        Stretch(100, 102, 2, 10),
-        Stretch(105, 106, 1, 1),
-    ]
-    assert stretches_of(records, []) == [Stretch(100, 107, 6, 21)]
+    sizes = {100: 5, 101: 5, 103: 7, 104: 1, 105: 1, 106: 2}
+    records = [Record(offset=at, timestamp=1, headers=[], value=b"v" * size) for at, size in sizes.items()]
+    copies, whole = [OffsetRange(103, 105), OffsetRange(106, 107)], OffsetRange(100, 110)
+
+    assert seen_in(apart(copies, whole), records).stretches == (Stretch(100, 102, 2, 10), Stretch(105, 106, 1, 1))
+    assert seen_in(apart([], whole), records).stretches == (Stretch(100, 107, 6, 21),)
