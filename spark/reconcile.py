@@ -228,7 +228,7 @@ class Reconciliation:
         tasks = [
             OrphanTask(
                 settings=self._flow,
-                names=each.inspection.names,
+                lane=each.lane,
                 topic_ids=" ".join(self._ids.get(place, "") for place in self._topics.places(each.inspection.topic)),
                 files=self._files,
                 position=each.inspection.position,
@@ -361,7 +361,7 @@ class Reconciliation:
     # The request
 
     def _lane(self, inspection: LaneInspection) -> LaneUnderWay:
-        return LaneUnderWay(inspection, inspection.names.of(self._flow.name), self.options.policy_of(inspection.topic))
+        return LaneUnderWay(inspection, inspection.lane(self._flow.name), self.options.policy_of(inspection.topic))
 
     @property
     def _flow(self) -> FlowSettings:

@@ -93,7 +93,7 @@ def reconciled() -> Any:
     look = LaneInspection(topic="orders", partition=0, remote_topic="us-east.orders")
 
     def job(run: JobRun) -> JobOutcome:
-        lanes = [LaneUnderWay(look, look.names.of(FLOW), "replay")]
+        lanes = [LaneUnderWay(look, look.lane(FLOW), "replay")]
         return outcome_of(run, lanes, [], tallies={}, local=[], troubles=[], look=LOOK)
 
     return _report(job, ReconcileOptions())

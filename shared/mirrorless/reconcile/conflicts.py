@@ -176,7 +176,7 @@ def reads_of(
     Raises:
         Retriable: the store does not answer.
     """
-    lane = inspection.names.of(settings.name)
+    lane = inspection.lane(settings.name)
     since = min(inspection.position, since_of(chains, lane, orphans[0].first))
     of_lane = ConflictSlice(
         settings=settings,

@@ -39,20 +39,6 @@ class InspectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return Lane(FlowName.parse(self.settings.flow), self.topic, self.partition)
 
 
-class LaneNames(msgspec.Struct, frozen=True):
-    """The names of a task's lanes."""
-
-    topic: str
-    partition: int
-    remote: str
-    generation: int
-
-    def of(self, flow: FlowName) -> ReconciledLane:
-        """The lanes themselves."""
-        forward = Lane(flow, self.topic, self.partition)
-        return ReconciledLane(forward=forward, remote_topic=self.remote, generation=self.generation)
-
-
 class LaneInspection(msgspec.Struct, frozen=True, kw_only=True):
     """One lane before anything is changed."""
 
@@ -88,12 +74,10 @@ class LaneInspection(msgspec.Struct, frozen=True, kw_only=True):
     orphans: tuple[Stretch, ...] = ()
     """As far as they were searched."""
 
-    @property
-    def names(self) -> LaneNames:
-        """Its names, as plain values."""
-        return LaneNames(
-            topic=self.topic, partition=self.partition, remote=self.remote_topic, generation=self.generation
-        )
+    def lane(self, flow: FlowName) -> ReconciledLane:
+        """Its lanes."""
+        forward = Lane(flow, self.topic, self.partition)
+        return ReconciledLane(forward=forward, remote_topic=self.remote_topic, generation=self.generation)
 
     @property
     def to_copy(self) -> tuple[OffsetRange, ...]:
@@ -105,7 +89,7 @@ class OrphanTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Find a lane's orphans, once everything new has been copied back."""
 
     settings: FlowSettings
-    names: LaneNames
+    lane: ReconciledLane
     topic_ids: str = ""
     files: str = ""
     """Both: see `InspectTask`."""
@@ -118,7 +102,6 @@ class OrphanTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 class LaneOrphans(msgspec.Struct, frozen=True, kw_only=True):
     """A lane's orphans below the position that it will have."""
 
-    names: LaneNames
     until: int
     """The lane's next position."""
     stretches: tuple[Stretch, ...] = ()
@@ -128,7 +111,7 @@ class LaneOrphans(msgspec.Struct, frozen=True, kw_only=True):
 class LaneToJoin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A lane whose copies and orphans are to be joined to its chain."""
 
-    names: LaneNames
+    lane: ReconciledLane
     position: int
     """Of the forward lane, when it was inspected."""
     chain_end: int
@@ -160,7 +143,7 @@ class TallyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     settings: FlowSettings
     run_id: str
-    names: LaneNames
+    lane: ReconciledLane
     position: int
     """Of the forward lane, when this attempt inspected it."""
     policy: Policy

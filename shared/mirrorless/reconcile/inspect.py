@@ -215,15 +215,15 @@ class LaneView:
         Raises:
             Retriable: a cluster or a store does not answer, or an open transaction hides records.
         """
-        lane = task.names.of(task.settings.name)
+        lane = task.lane
         until = task.until
         for run in copies_above(runs_of(self.chains, lane.back), task.position):
             until = max(until, (run.last_downstream or 0) + 1)
         if task.position >= until:
-            return LaneOrphans(names=task.names, until=task.position)
-        place = (task.names.topic, task.names.partition)
+            return LaneOrphans(until=task.position)
+        place = (lane.forward.topic, lane.forward.partition)
         self._await_stable(*place, until)
-        fence = f"{task.names.generation} {task.position} {until} {task.topic_ids}"
+        fence = f"{lane.generation} {task.position} {until} {task.topic_ids}"
         at, before = self.kept.read("orphans", fence, Seen) or (task.position, Seen())
         # The last stretch of an earlier attempt may go on.
         since = before.stretches[-1].first if before.stretches else task.position
@@ -233,7 +233,7 @@ class LaneView:
         for chunk in chunks_of(self.source_log, *place, OffsetRange(at, until), sleep=self.sleep):
             look.add(chunk.records)
             self.kept.keep("orphans", fence, chunk.covered, look.seen)
-        return LaneOrphans(names=task.names, until=until, stretches=look.seen().stretches)
+        return LaneOrphans(until=until, stretches=look.seen().stretches)
 
     # The chain
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head
 from mirrorless.chain.run import Run, Span
 from mirrorless.errors import LostRace, Retriable
@@ -154,7 +154,7 @@ class BackLaneJoin:
     request: str
     """The job run."""
 
-    def join(self, task: LaneToJoin, flow: FlowName) -> int:
+    def join(self, task: LaneToJoin) -> int:
         """Extend one lane's chain over its copies and its orphans.
 
         What an earlier attempt at the same task has joined stays, and the rest follows it.
@@ -165,7 +165,7 @@ class BackLaneJoin:
         Raises:
             Retriable: another writer continued the lane meanwhile; the next run finds the new difference.
         """
-        lane = task.names.of(flow)
+        lane = task.lane
         head = self.chains.heads([lane.forward])[lane.forward]
         if head.in_doubt or not self._expected(task, head):
             raise _moved(lane)
@@ -193,7 +193,7 @@ class BackLaneJoin:
 
     def _expected(self, task: LaneToJoin, head: Head) -> bool:
         """Whether a lane stands where it was inspected, or where this job run has brought it since."""
-        if head.generation != task.names.generation:
+        if head.generation != task.lane.generation:
             return False
         ours = head.run is not None and head.run.request == self.request and head.position > task.position
         return head.position == task.position or ours

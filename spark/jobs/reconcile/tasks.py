@@ -19,7 +19,6 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.chain.entry import Slice
-from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline, now_ms
 from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.ports.kafka import TopicPartition
@@ -67,13 +66,12 @@ def find_orphans(task: bytes, attempt: TaskAttempt) -> bytes:
         Retriable: Spark tries again; at the last attempt the result has the error.
     """
     wanted = msgspec.json.decode(task, type=OrphanTask)
+    lane = wanted.lane.forward
     return msgspec.json.encode(
         result_of(
-            lambda: lane_view(wanted.settings, wanted.files, f"{wanted.names.topic}-{wanted.names.partition}").orphans(
-                wanted
-            ),
+            lambda: lane_view(wanted.settings, wanted.files, f"{lane.topic}-{lane.partition}").orphans(wanted),
             attempt,
-            failed=lambda error: LaneOrphans(names=wanted.names, until=wanted.position, error=error),
+            failed=lambda error: LaneOrphans(until=wanted.position, error=error),
         )
     )
 
@@ -91,12 +89,12 @@ def join_lanes(task: bytes, _: TaskAttempt) -> bytes:
         clock=now_ms,
         request=wanted.run_id,
     )
-    return msgspec.json.encode([_joined(joining, lane, wanted.settings.name) for lane in wanted.lanes])
+    return msgspec.json.encode([_joined(joining, lane) for lane in wanted.lanes])
 
 
-def _joined(joining: BackLaneJoin, lane: LaneToJoin, flow: FlowName) -> LaneJoined:
+def _joined(joining: BackLaneJoin, lane: LaneToJoin) -> LaneJoined:
     return result_of(
-        lambda: LaneJoined(position=joining.join(lane, flow)),
+        lambda: LaneJoined(position=joining.join(lane)),
         TaskAttempt(number=0, last=True),
         failed=lambda error: LaneJoined(error=error),
     )
@@ -110,10 +108,9 @@ def tally_lane(task: bytes, attempt: TaskAttempt) -> bytes:
     """
     wanted = msgspec.json.decode(task, type=TallyTask)
     tally = Tally(chains=_chains(wanted.settings), request=wanted.run_id)
-    lane = wanted.names.of(wanted.settings.name)
     return msgspec.json.encode(
         result_of(
-            lambda: tally.of(lane, wanted.policy, wanted.position, mapped=wanted.mapped),
+            lambda: tally.of(wanted.lane, wanted.policy, wanted.position, mapped=wanted.mapped),
             attempt,
             failed=lambda error: LaneTally(error=error),
         )
@@ -189,7 +186,7 @@ def tallies(
         TallyTask(
             settings=settings,
             run_id=run_id,
-            names=each.inspection.names,
+            lane=each.lane,
             position=each.inspection.position,
             policy=each.policy,
             mapped=not each.error,
@@ -202,7 +199,7 @@ def tallies(
 
 def _to_join(each: LaneUnderWay) -> LaneToJoin:
     return LaneToJoin(
-        names=each.inspection.names,
+        lane=each.lane,
         position=each.inspection.position,
         chain_end=each.inspection.chain_end,
         until=each.until,

@@ -18,16 +18,17 @@ from mirrorless.jobs.copy_task import Chunk, OffsetRange
 from mirrorless.jobs.topic_ids import ids_of_run, made_anew
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.reconcile import inspect
+from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import Stretch
-from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneNames, LaneOrphans, OrphanTask
+from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.inspect import KeptPlaces, LaneView, left_to_watch, still_written
 from mirrorless.records.record import Record
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
 from tests.support.flows import make_flow
 
 SETTINGS = make_flow(FLOW)
-NAMES = LaneNames(topic=LANE.topic, partition=0, remote="us-east.orders", generation=0)
-TASK = InspectTask(settings=SETTINGS, topic=LANE.topic, partition=0, remote_topic=NAMES.remote)
+LANES = ReconciledLane(forward=LANE, remote_topic="us-east.orders", generation=0)
+TASK = InspectTask(settings=SETTINGS, topic=LANE.topic, partition=0, remote_topic=LANES.remote_topic)
 
 
 def view_of(chains: MemoryChains | None = None, **parts: Any) -> LaneView:
@@ -132,7 +133,7 @@ def test_a_search_for_orphans_takes_as_long_as_it_takes_and_goes_on_where_it_fai
     monkeypatch.setattr("time.monotonic", lambda: log.clock)
     view = view_of(source_log=log, clock=lambda: log.clock)
 
-    found = view.orphans(OrphanTask(settings=SETTINGS, names=NAMES, position=0, until=40))
+    found = view.orphans(OrphanTask(settings=SETTINGS, lane=LANES, position=0, until=40))
 
     assert found.stretches == (Stretch(0, 40, 40, 0),)
     assert log.reads == list(range(0, 40, 2))
@@ -175,7 +176,7 @@ class Looker:
     chains: MemoryChains = field(default_factory=MemoryChains)
 
     def __post_init__(self) -> None:
-        self.chains.prepare([run(0, 10, (0, 30, 10), lane=NAMES.of(SETTINGS.name).back, attempt="back")])
+        self.chains.prepare([run(0, 10, (0, 30, 10), lane=LANES.back, attempt="back")])
 
     def view(self) -> LaneView:
         """Of a new worker."""
@@ -185,9 +186,7 @@ class Looker:
 
     def orphans(self, **changes: Any) -> LaneOrphans:
         """One attempt to find orphans."""
-        return self.view().orphans(
-            replace(OrphanTask(settings=SETTINGS, names=NAMES, position=0, until=100), **changes)
-        )
+        return self.view().orphans(replace(OrphanTask(settings=SETTINGS, lane=LANES, position=0, until=100), **changes))
 
     def new(self, **changes: Any) -> LaneInspection:
         """One attempt to count what is new on the target."""

@@ -140,17 +140,15 @@ class Outage:
         )
         inspection = view.inspect(InspectTask(settings=SETTINGS, topic=HERE, partition=0, remote_topic=THERE))
         assert not inspection.differs
-        lane = inspection.names.of(FLOW)
+        lane = inspection.lane(FLOW)
         if copy:
             self._copy_back(lane, inspection)
         found = view.orphans(
-            OrphanTask(
-                settings=SETTINGS, names=inspection.names, position=inspection.position, until=orphans_ahead(inspection)
-            )
+            OrphanTask(settings=SETTINGS, lane=lane, position=inspection.position, until=orphans_ahead(inspection))
         )
         if join:
             task = LaneToJoin(
-                names=inspection.names,
+                lane=lane,
                 position=inspection.position,
                 chain_end=inspection.chain_end,
                 until=found.until,
@@ -158,7 +156,7 @@ class Outage:
                 policy="report",
             )
             joining = BackLaneJoin(chains=self.chains, ledger=self.ledger, clock=lambda: T, request="reconcile-1")
-            assert {joining.join(task, FLOW) for _ in range(2)} == {self.chains.heads([LANE])[LANE].position}
+            assert {joining.join(task) for _ in range(2)} == {self.chains.heads([LANE])[LANE].position}
         return found
 
     def _copy_back(self, lane: ReconciledLane, inspection: LaneInspection) -> None:
