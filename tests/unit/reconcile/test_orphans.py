@@ -17,7 +17,7 @@ from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.reconcile.conflicts import SLICE_OFFSETS, ConflictSlice, reads_of, since_of, slices_of
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.difference import Stretch, claims_of, read_through, seen_in
+from mirrorless.reconcile.difference import RangesLook, Stretch, apart, claims_of, read_through, seen_in
 from mirrorless.reconcile.findings import LaneInspection
 from mirrorless.reconcile.forecast import OrphanReader, forecast, readers_of
 from mirrorless.reconcile.orphans import orphaned, to_do, united, withheld, withholding, within, without
@@ -188,6 +188,30 @@ def test_ranges_are_cut_to_their_records_whatever_is_read_through(
     assert (seen.records, seen.bytes) == (sum(map(len, inside)), 4 * sum(map(len, inside)))
     assert len(through) <= len(ranges)
     assert all(later.first - each.next > near for each, later in pairwise(through))
+
+
+@given(
+    bounds=st.lists(st.integers(0, 60), unique=True, max_size=12).map(sorted),
+    offsets=st.sets(st.integers(0, 60)),
+    ended=st.integers(0, 60),
+    orphans=st.booleans(),
+)
+def test_a_look_that_goes_on_where_another_ended_sees_what_one_alone_does(
+    bounds: list[int], offsets: set[int], ended: int, *, orphans: bool
+) -> None:
+    ranges = [OffsetRange(*each) for each in zip(bounds[::2], bounds[1::2], strict=False)]
+    records = [Record(offset=at, timestamp=1, headers=[], value=b"1234") for at in sorted(offsets)]
+
+    def begun(since: int) -> Iterator[OffsetRange]:
+        return (
+            apart((each for each in ranges if each.next > since), OffsetRange(since, 61)) if orphans else iter(ranges)
+        )
+
+    before = seen_in(begun(0), (each for each in records if each.offset < ended))
+    after = RangesLook(begun(before.stretches[-1].first if before.stretches else 0), before)
+    after.add(each for each in records if each.offset >= ended)
+
+    assert after.seen() == seen_in(begun(0), records)
 
 
 def test_copies_of_a_job_have_markers_in_a_flow_without_transactions() -> None:
