@@ -14,6 +14,7 @@ that died; finished work is in the chains of the job's lanes.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -23,7 +24,7 @@ from mirrorless.chain.losses import Loss
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Policy
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.difference import Stretch
+from mirrorless.reconcile.difference import Stretch, apart
 
 
 def united(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
@@ -39,22 +40,14 @@ def united(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     return tuple(found)
 
 
-def without(ranges: Sequence[OffsetRange], others: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
+def without(ranges: Iterable[OffsetRange], others: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
     """The offsets of some ranges that are not in others; both grow and are apart."""
-    found, which = [], 0
-    for each in ranges:
-        at = each.first
-        while which < len(others) and others[which].next <= at:
-            which += 1
-        beside = which
-        while beside < len(others) and others[beside].first < each.next:
-            if at < others[beside].first:
-                found.append(OffsetRange(at, others[beside].first))
-            at = max(at, others[beside].next)
-            beside += 1
-        if at < each.next:
-            found.append(OffsetRange(at, each.next))
-    return tuple(found)
+    ends = [each.next for each in others]
+    return tuple(
+        part
+        for each in ranges
+        for part in apart((others[at] for at in range(bisect_right(ends, each.first), len(others))), each)
+    )
 
 
 def within(ranges: Sequence[OffsetRange], offsets: Iterable[int]) -> list[bool]:
