@@ -19,7 +19,7 @@ from mirrorless.records.record import Record
 from mirrorless.records.record_batch import Codec, RecordBatch, batch_digest
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane import LaneVerification
-from mirrorless.verify.parts import JoinedLane, LanePart, Portion, Search, Section, portions_of
+from mirrorless.verify.parts import JoinedLane, LanePart, LaneSection, OpenPortion, Search, portions_of
 from mirrorless.verify.task import VerifyTask
 from tests.support.batches import batch_of
 from tests.support.chains import LANE, MemoryChains, MemoryLossLedger
@@ -293,7 +293,7 @@ class VerifiedLane:
             the verdict, and the number of sections.
         """
         survey = self.verification(**options).survey(most=most)
-        sections: list[Section] = []
+        sections: list[LaneSection] = []
         for each in survey.sections:
             if sections and merged():
                 sections[-1] = replaced(sections[-1], upto=each.upto, end=each.end, position=each.position)
@@ -301,7 +301,7 @@ class VerifiedLane:
                 sections.append(each)
         survey = replaced(survey, sections=tuple(sections))
 
-        def done(part: Section | Portion | Search) -> LanePart:
+        def done(part: LaneSection | OpenPortion | Search) -> LanePart:
             found = self.verification(**options).do(survey, part)
             return decode(encode(found), type=LanePart) if stored else found
 

@@ -29,10 +29,10 @@ from mirrorless.verify.parts import (
     WHOLE,
     JoinedLane,
     LanePart,
-    LaneSurvey,
-    Portion,
+    LaneSection,
+    OpenPortion,
     Search,
-    Section,
+    SurveyedLane,
     cut_lane,
     new_verdict,
     portions_of,
@@ -79,7 +79,7 @@ class LaneVerification:
 
     # Survey
 
-    def survey(self, *, most: int | None = None) -> LaneSurvey:
+    def survey(self, *, most: int | None = None) -> SurveyedLane:
         """Read the bounds of the lane.
 
         Args:
@@ -93,13 +93,13 @@ class LaneVerification:
         head = self.chains.heads([self.task.lane])[self.task.lane]
         chain = ChainEnd.of(head)
         if head.run is None and head.generation == 0 and not head.expired:
-            return LaneSurvey(chain=chain, notes=(NOTHING,), empty=True)
+            return SurveyedLane(chain=chain, notes=(NOTHING,), empty=True)
         notes: list[str] = []
         claimed = self._last_claimed(head)
         end = log_end = bounds.next
         if claimed >= bounds.next:
             end, log_end = self._settled_end(claimed, notes)
-        survey = LaneSurvey(
+        survey = SurveyedLane(
             chain=chain,
             log_start=bounds.first,
             end=end,
@@ -152,7 +152,7 @@ class LaneVerification:
 
     # Parts
 
-    def do(self, survey: LaneSurvey, part: Section | Portion | Search) -> LanePart:
+    def do(self, survey: SurveyedLane, part: LaneSection | OpenPortion | Search) -> LanePart:
         """Read one part on the requested sides, and judge it.
 
         Raises:

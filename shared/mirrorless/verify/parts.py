@@ -34,7 +34,7 @@ TOGETHER: Final = 60_000
 """Records of open runs that are compared as one."""
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class LaneSection(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A row of runs of one lane, and what is between them: a part of the first pass."""
 
     number: int = 0
@@ -55,7 +55,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         return str(self.number)
 
 
-WHOLE: Final = Section()
+WHOLE: Final = LaneSection()
 
 
 class OpenWindow(msgspec.Struct, frozen=True, array_like=True):
@@ -88,7 +88,7 @@ class OpenWindow(msgspec.Struct, frozen=True, array_like=True):
         return other.wrong and one_chain and self.first == other.next
 
 
-class Portion(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class OpenPortion(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Open windows of one lane: a part of the second pass."""
 
     number: int
@@ -97,7 +97,7 @@ class Portion(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     @property
     def name(self) -> str:
-        """See `Section`."""
+        """See `LaneSection`."""
         return f"open-{self.number}"
 
 
@@ -112,11 +112,11 @@ class Search(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     @property
     def name(self) -> str:
-        """See `Section`."""
+        """See `LaneSection`."""
         return f"search-{self.number}"
 
 
-class LaneSurvey(msgspec.Struct, frozen=True, kw_only=True):
+class SurveyedLane(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds of a lane as they were read once, for all of its parts."""
 
     chain: ChainEnd
@@ -131,7 +131,7 @@ class LaneSurvey(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     empty: bool = False
     """Whether nothing of the lane has been replicated."""
-    sections: tuple[Section, ...] = (WHOLE,)
+    sections: tuple[LaneSection, ...] = (WHOLE,)
 
     def windows(self, begin: Border | None) -> TargetWindows:
         """The windows of the target from a border on."""
@@ -139,7 +139,7 @@ class LaneSurvey(msgspec.Struct, frozen=True, kw_only=True):
             return TargetWindows(start=self.log_start, lowest=self.lowest, at=self.log_start)
         return TargetWindows(start=self.log_start, lowest=self.lowest, at=begin.at, hole=begin.hole, begun=True)
 
-    def reach(self, part: Section) -> OffsetRange:
+    def reach(self, part: LaneSection) -> OffsetRange:
         """The downstream offsets of a section, in which contents are searched for; the first has what lies before."""
         begin = 0 if part.begin is None else part.begin.at
         return OffsetRange(begin, self.log_end if part.end is None else min(part.end, self.log_end))
@@ -157,13 +157,13 @@ class LanePart(msgspec.Struct, kw_only=True):
     """Records without a partner."""
     left_count: int = 0
     """Their number, also where they are left out here."""
-    survey: LaneSurvey | None = None
+    survey: SurveyedLane | None = None
     """Of a survey, with the sections of the lane."""
     known: list[tuple[bytes, int]] = []
     """Of a search: contents, and where they stand."""
 
 
-def new_verdict(task: VerifyTask, survey: LaneSurvey) -> LaneVerdict:
+def new_verdict(task: VerifyTask, survey: SurveyedLane) -> LaneVerdict:
     """The verdict on a lane before anything was read."""
     return LaneVerdict(
         lane=str(task.lane),
@@ -184,7 +184,7 @@ def section_bytes(whole: int, slots: int) -> int:
     return min(SECTION_BYTES, max(LEAST_BYTES, whole // (4 * slots)))
 
 
-def cut_lane(runs: Iterable[Run | None], windows: TargetWindows, *, most: int) -> tuple[Section, ...]:
+def cut_lane(runs: Iterable[Run | None], windows: TargetWindows, *, most: int) -> tuple[LaneSection, ...]:
     """Cut a lane at borders of runs, behind the first run that is to be read.
 
     Args:
@@ -195,7 +195,7 @@ def cut_lane(runs: Iterable[Run | None], windows: TargetWindows, *, most: int) -
     Returns:
         one section or more, in order.
     """
-    sections: list[Section] = []
+    sections: list[LaneSection] = []
     begin: Border | None = None
     border: Border | None = None
     size = 0
@@ -220,8 +220,8 @@ def cut_lane(runs: Iterable[Run | None], windows: TargetWindows, *, most: int) -
     return tuple(sections)
 
 
-def _section(number: int, begin: Border | None, border: Border | None, size: int) -> Section:
-    return Section(
+def _section(number: int, begin: Border | None, border: Border | None, size: int) -> LaneSection:
+    return LaneSection(
         number=number,
         begin=begin,
         upto=None if border is None else (border.generation, border.position),
@@ -245,7 +245,7 @@ def rows_of(opened: Iterable[OpenWindow]) -> Iterator[list[OpenWindow]]:
         yield row
 
 
-def portions_of(parts: Iterable[LanePart], *, most: int = SECTION_BYTES) -> Iterator[Portion]:
+def portions_of(parts: Iterable[LanePart], *, most: int = SECTION_BYTES) -> Iterator[OpenPortion]:
     """The second pass of a lane in portions.
 
     Args:
@@ -257,10 +257,10 @@ def portions_of(parts: Iterable[LanePart], *, most: int = SECTION_BYTES) -> Iter
         some += row
         size += sum(each.bytes for each in row)
         if size >= most:
-            yield Portion(number=number, opened=some, bytes=size)
+            yield OpenPortion(number=number, opened=some, bytes=size)
             number, some, size = number + 1, [], 0
     if some:
-        yield Portion(number=number, opened=some, bytes=size)
+        yield OpenPortion(number=number, opened=some, bytes=size)
 
 
 TOO_MANY: Final = (
@@ -273,7 +273,7 @@ class JoinedLane:
     """The parts of a lane, added one after the other: those of the first pass, then those of the second."""
 
     task: VerifyTask
-    survey: LaneSurvey
+    survey: SurveyedLane
     verdict: LaneVerdict = field(init=False)
     _left: LeftOvers = field(default_factory=LeftOvers)
     _parts: int = 0

@@ -23,7 +23,16 @@ from mirrorless.records.record import Record
 from mirrorless.verify.comparison import RecordAt
 from mirrorless.verify.explanation import GONE, Explanation, judge_left_over
 from mirrorless.verify.findings import Finding
-from mirrorless.verify.parts import TOO_MANY, LanePart, LaneSurvey, OpenWindow, Portion, Search, Section, rows_of
+from mirrorless.verify.parts import (
+    TOO_MANY,
+    LanePart,
+    LaneSection,
+    OpenPortion,
+    OpenWindow,
+    Search,
+    SurveyedLane,
+    rows_of,
+)
 from mirrorless.verify.task import Note, VerifyTask
 from mirrorless.verify.walk import Judged, WalkedSide
 from mirrorless.verify.windows import LinkKey, Window, key_of, runs_of
@@ -45,7 +54,7 @@ class LanePass:
     task: VerifyTask
     chains: Chains
     ledger: LossLedger
-    survey: LaneSurvey
+    survey: SurveyedLane
     target: WalkedSide
     source: WalkedSide
     found: LanePart
@@ -63,14 +72,14 @@ class LanePass:
         """Explain what this part finds."""
         self.explanation = Explanation(self.found.verdict)
 
-    def run(self, part: Section | Portion | Search) -> LanePart:
+    def run(self, part: LaneSection | OpenPortion | Search) -> LanePart:
         """Do it; see `LaneVerification.do`."""
         self.target.start = max(self.survey.log_start, self.target.bounds().first)
         self.target.end = self.survey.log_end
         match part:
-            case Section():
+            case LaneSection():
                 self._prove(part)
-            case Portion():
+            case OpenPortion():
                 self._phase, self._total = "explain", sum(each.next - each.first for each in part.opened)
                 for row in rows_of(part.opened):
                     self._explain(row)
@@ -84,7 +93,7 @@ class LanePass:
 
     # First pass
 
-    def _prove(self, section: Section) -> None:
+    def _prove(self, section: LaneSection) -> None:
         survey = self.survey
         begin = survey.log_start if section.begin is None else section.begin.at
         wanted = OffsetRange(begin, survey.end if section.end is None else min(section.end, survey.end))
@@ -109,7 +118,7 @@ class LanePass:
                 self._look_for_uncovered(run, judged, losses)
                 self._compare(run, judged, explained=key_of(run) in explained)
 
-    def _target_windows(self, section: Section) -> Iterator[Window]:
+    def _target_windows(self, section: LaneSection) -> Iterator[Window]:
         """The section's windows of the target."""
         chain = self.survey.chain
         windows = self.survey.windows(section.begin)
@@ -262,7 +271,7 @@ class LanePass:
 
     # The source
 
-    def _beside(self, section: Section) -> OffsetRange | None:
+    def _beside(self, section: LaneSection) -> OffsetRange | None:
         """The source's offsets that a section's runs cover; None where there is nothing to compare.
 
         Raises:
@@ -282,7 +291,7 @@ class LanePass:
         end = chain.position if section.position is None else section.position
         return OffsetRange(max(first, log.first), min(log.next, end))
 
-    def _source_windows(self, section: Section) -> Iterator[Window]:
+    def _source_windows(self, section: LaneSection) -> Iterator[Window]:
         """The section's windows of the source: those of committed runs of the newest generation."""
         chain = self.survey.chain
         newest = chain.generation

@@ -92,7 +92,7 @@ def cut(
         taken = end
 
 
-Count = Callable[["Chunk | BatchChunk", int], None]
+CountRead = Callable[["Chunk | BatchChunk", int], None]
 """Called with what was read, and the number of offsets that it covers."""
 
 
@@ -120,7 +120,7 @@ class WalkedSide:
         """See `LaneLog.bounds`."""
         return self.log.bounds(self.topic, self.partition, patience)
 
-    def walk(self, windows: Iterable[Window], wanted: OffsetRange, count: Count) -> Iterator[Judged]:
+    def walk(self, windows: Iterable[Window], wanted: OffsetRange, count: CountRead) -> Iterator[Judged]:
         """Every window, judged. Neighbours of a kind are read as one: by batches, or by records.
 
         Args:
@@ -174,7 +174,7 @@ class WalkedSide:
         read: Callable[[OffsetRange], Iterator[Any]],
         wanted: OffsetRange,
         empty: Callable[[list[Any], int], Any],
-        count: Count,
+        count: CountRead,
     ) -> Generator[Any]:
         """What stands in a range. What retention deletes during the reading is expired, and reading continues."""
         at, end = wanted.first, wanted.next if self.end is None else min(wanted.next, self.end)

@@ -31,10 +31,10 @@ from mirrorless.verify.parts import (
     WHOLE,
     JoinedLane,
     LanePart,
-    LaneSurvey,
-    Portion,
+    LaneSection,
+    OpenPortion,
     Search,
-    Section,
+    SurveyedLane,
     portions_of,
     section_bytes,
 )
@@ -46,7 +46,7 @@ from spark.jobs.lane_tasks import BYTES_OF_A_TASK, TaskAttempt, limit_garbage_co
 from spark.jobs.verify.results import PARTS, light, part_file, read_part, write_findings, write_part
 
 
-class Survey(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class LaneToCut(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A long lane to cut."""
 
     most: int
@@ -54,11 +54,11 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     @property
     def name(self) -> str:
-        """See `Section`."""
+        """See `LaneSection`."""
         return "survey"
 
 
-AnyPart = Survey | Section | Portion | Search
+AnyPart = LaneToCut | LaneSection | OpenPortion | Search
 
 
 class PartWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class PartWork(msgspec.Struct, frozen=True, kw_only=True):
 
     task: VerifyTask
     part: AnyPart
-    survey: LaneSurvey | None = None
+    survey: SurveyedLane | None = None
     """Of a long lane, behind its survey; a task that has none verifies the lane whole."""
     known: bool = False
     """Whether an earlier run may have done it."""
@@ -114,7 +114,7 @@ def _done(work: PartWork, attempt: TaskAttempt) -> LanePart:
 
 def _found(work: PartWork, lane: LaneVerification) -> LanePart:
     match work.part:
-        case Survey() as part:
+        case LaneToCut() as part:
             return LanePart(name=part.name, verdict=_verdict(work.task), survey=lane.survey(most=part.most))
         case part if work.survey is None:
             return LanePart(name=part.name, verdict=lane.verify())
@@ -188,7 +188,7 @@ UNSEARCHED = (
 class _Lane:
     task: VerifyTask
     size: int
-    survey: LaneSurvey | None = None
+    survey: SurveyedLane | None = None
     """None for a lane that is proved whole."""
     parts: list[LanePart] = field(default_factory=list)
     """Of both passes, in order."""
@@ -243,7 +243,7 @@ def verdicts_of(run: JobRun, tasks: Sequence[VerifyTask]) -> list[LaneVerdict]:
     parts = _Parts(run, {*run.files.names(f"{PARTS}/")})
 
     run.phase = "survey"
-    survey = Survey(most=most)
+    survey = LaneToCut(most=most)
     # One whose older records are larger than its newest is longer than it seems, and is proved whole all the same.
     long = [each for each in lanes if each.size > most or part_file(each.task, survey.name) in parts.known]
     for lane, part in parts.do([(lane, survey, 0) for lane in long]):

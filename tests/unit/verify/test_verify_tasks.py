@@ -17,7 +17,7 @@ from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.verify.comparison import LeftOver, RecordAt
 from mirrorless.verify.explanation import LeftOvers
 from mirrorless.verify.findings import SHOWN, Finding, LaneVerdict
-from mirrorless.verify.parts import WHOLE, JoinedLane, LanePart, LaneSurvey
+from mirrorless.verify.parts import WHOLE, JoinedLane, LanePart, SurveyedLane
 from mirrorless.verify.task import VerifyTask
 from mirrorless.verify.windows import ChainEnd
 from spark.jobs.driver import JobRun
@@ -82,7 +82,7 @@ def test_a_part_that_fails_leaves_the_counts_of_the_others(tmp_path: Path, lanes
     (one,) = work(tmp_path, 1)
     done = LanePart(name="0", verdict=LaneVerdict(lane="l", topic="orders", partition=0))
     done.verdict.counts.proved = 7
-    whole = JoinedLane(one.task, LaneSurvey(chain=ChainEnd(generation=0, position=9, last=5)))
+    whole = JoinedLane(one.task, SurveyedLane(chain=ChainEnd(generation=0, position=9, last=5)))
 
     for part in (done, *proved([one], LAST)):
         whole.add(part)
@@ -141,7 +141,7 @@ def test_a_search_for_originals_that_fails_for_good_is_a_note_for_the_operator(
     tmp_path: Path, lanes: dict[int, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one,) = work(tmp_path, 1)
-    survey = LaneSurvey(chain=ChainEnd(generation=0, position=9, last=5), log_end=9)
+    survey = SurveyedLane(chain=ChainEnd(generation=0, position=9, last=5), log_end=9)
     unclaimed = LeftOvers(surplus=[LeftOver(0, RecordAt(4, b"content"))])
     part = LanePart(name="0", verdict=LaneVerdict(lane="l", topic="orders", partition=0), left=unclaimed)
     whole = JoinedLane(one.task, survey)
