@@ -9,16 +9,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import Any
 from uuid import uuid4
 
-import msgspec
+from msgspec.structs import asdict
 
 from cli.args import add_deployment, add_flow, add_order
 from cli.clusters import deadline
 from cli.deployment import DeployedFlows
 from cli.groups_view import groups_of
-from cli.output import PLAN_ONLY, UNKNOWN, WIDE_PIPE_WIDTH, console, print_json, table
+from cli.orders import PLAN_ONLY
+from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, Columns, console, picked, print_json, table
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
 from mirrorless.errors import Retriable
@@ -35,9 +37,6 @@ from mirrorless.topics.acl_sync import (
     stored,
 )
 from mirrorless.topics.acls import Acl, on_groups, why_withheld
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 LOOK_SECONDS = 10.0
 """Limit for a read of a cluster that may be down."""
@@ -265,47 +264,49 @@ def is_scheduled(sync: AclSync) -> bool:
 def as_json(view: AclView) -> dict[str, Any]:
     """The ACLs for programs. `on_target` is null where it is not known."""
     outcome = view.outcome or AclOutcome()
-    return {
+
+    def listed(acls: Iterable[Acl]) -> list[dict[str, Any]]:
+        return [asdict(acl) for acl in sorted(acls)]
+
+    def with_each(key: str, acls: Mapping[Acl, object]) -> list[dict[str, Any]]:
+        return [asdict(acl) | {key: value} for acl, value in acls.items()]
+
+    return picked(view, "without_authorizer scheduled trouble") | {
         "flow": str(view.flow),
-        "without_authorizer": view.without_authorizer,
-        "scheduled": view.scheduled,
-        "trouble": view.trouble,
-        "create": [_acl(acl) for acl in sorted(view.create)],
-        "delete": [_acl(acl) for acl in sorted(view.delete)],
-        "staged": [_acl(acl) | {"on_target": there} for acl, there in view.staged.items()],
-        "left": [_acl(acl) | {"reason": reason} for acl, reason in view.left.items()],
-        "granted": [_acl(acl) for acl in sorted(view.granted)],
-        "kept": [_acl(acl) | {"reason": reason} for acl, reason in view.kept.items()],
+        "create": listed(view.create),
+        "delete": listed(view.delete),
+        "staged": with_each("on_target", view.staged),
+        "left": with_each("reason", view.left),
+        "granted": listed(view.granted),
+        "kept": with_each("reason", view.kept),
         "executed": view.outcome is not None,
-        "failed": [_acl(acl) | {"reason": reason} for acl, reason in sorted(outcome.failed.items())],
+        "failed": with_each("reason", dict(sorted(outcome.failed.items()))),
     }
-
-
-def _acl(acl: Acl) -> dict[str, Any]:
-    return msgspec.structs.asdict(acl)
 
 
 def show(view: AclView, *, plan_only: bool) -> None:
     """Print the ACLs. Args: plan_only: whether the command could carry nothing out."""
-    screen = console(WIDE_PIPE_WIDTH, markup=False)
+    screen = console(WIDE_PIPE_WIDTH)
     if view.without_authorizer:
         screen.print(f"{view.without_authorizer} has no authorizer, so there are no ACLs to copy for {view.flow}.")
         return
-    changes = [("create", acl) for acl in sorted(view.create)] + [("delete", acl) for acl in sorted(view.delete)]
-    if changes:
-        rows = ((acl, change) for change, acl in changes)
-        screen.print(_table(f"{view.flow}: to do on {view.flow.target}", "change", rows))
-    elif not view.trouble:
+    changes = dict.fromkeys(sorted(view.create), "create") | dict.fromkeys(sorted(view.delete), "delete")
+    if not changes and not view.trouble:
         screen.print(f"{view.flow}: nothing to do on {view.flow.target}.")
-    if view.staged:
-        rows = ((acl, ON_TARGET[there]) for acl, there in view.staged.items())
-        screen.print(_table("staged for a failover", f"on {view.flow.target}", rows))
-    if view.left:
-        screen.print(_table("left out", "why", view.left.items()))
-    if view.kept:
-        screen.print(_table("not deleted", "why", view.kept.items()))
+    for title, last, words in (
+        (f"{view.flow}: to do on {view.flow.target}", "change", changes),
+        ("staged for a failover", f"on {view.flow.target}", {acl: ON_TARGET[is_] for acl, is_ in view.staged.items()}),
+        ("left out", "why", view.left),
+        ("not deleted", "why", view.kept),
+    ):
+        if words:
+            screen.print(table(title, (*_COLUMNS, (last, words.__getitem__)), words, spaced=True))
     for note in _notes(view, plan_only=plan_only):
         screen.print(note)
+
+
+_HEADINGS = ("resource", "name", "pattern", "principal", "host", "permission", "operation")
+_COLUMNS: Columns[Acl] = [(heading, attrgetter(heading)) for heading in _HEADINGS]
 
 
 def _notes(view: AclView, *, plan_only: bool) -> Iterable[str]:
@@ -323,12 +324,3 @@ def _notes(view: AclView, *, plan_only: bool) -> Iterable[str]:
     if view.granted:
         open_now = numbered(len(view.granted), "ACL")
         yield f"{open_now} of a failover: `mirrorless acl revoke '{view.flow}' --failover --execute` deletes them."
-
-
-def _table(title: str, last: str, rows: Iterable[tuple[Acl, str]]) -> Table:
-    made = table(title, spaced=True)
-    for heading in ("resource", "name", "pattern", "principal", "host", "permission", "operation", last):
-        made.add_column(heading)
-    for acl, word in rows:
-        made.add_row(acl.resource, acl.name, acl.pattern, acl.principal, acl.host, acl.permission, acl.operation, word)
-    return made

@@ -6,14 +6,13 @@ what is printed is completed where it leaves the process.
 
 from __future__ import annotations
 
-import io
 import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 COMMAND = re.compile(r"`(mirrorless (?!config\b)[^`\n]+)`")
 """A command in a message. `config` takes the file that it is about as it is named."""
@@ -43,7 +42,7 @@ def _options_of(command: str, quote: Callable[[str], str]) -> str:
     return "" if " --lab " in f"{command} " or " --config " in f"{command} " else quote(_named)
 
 
-class _Completed(io.TextIOBase):
+class _Completed:
     """A stream that completes what passes through it."""
 
     def __init__(self, stream: TextIO, quote: Callable[[str], str]) -> None:
@@ -55,26 +54,8 @@ class _Completed(io.TextIOBase):
         self._stream.write(completed(text, self._quote))
         return len(text)
 
-    def flush(self) -> None:
-        """Flush the stream behind."""
-        self._stream.flush()
-
-    def isatty(self) -> bool:
-        """Whether the stream behind is a terminal."""
-        return self._stream.isatty()
-
-    def fileno(self) -> int:
-        """The descriptor of the stream behind."""
-        return self._stream.fileno()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]  # a property of the stream behind
-        """The encoding of the stream behind."""
-        return self._stream.encoding
-
-    def writable(self) -> bool:
-        """Always."""
-        return True
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 @contextmanager
@@ -89,7 +70,7 @@ def completing(named: str, *, as_json: bool) -> Iterator[None]:
         return words.replace("\\", "\\\\").replace('"', '\\"') if as_json else words
 
     before, _named = (_named, sys.stdout, sys.stderr), named
-    sys.stdout, sys.stderr = _Completed(sys.stdout, quote), _Completed(sys.stderr, quote)
+    sys.stdout, sys.stderr = (cast("TextIO", _Completed(each, quote)) for each in (sys.stdout, sys.stderr))
     try:
         yield
     finally:

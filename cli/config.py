@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cli.output import print_json
+from cli.output import picked, print_json
 from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
 from mirrorless.cost.replication import heartbeats, scheduled
 from mirrorless.errors import ConfigurationError
@@ -90,10 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _problems(error: ConfigurationError) -> list[dict[str, Any]]:
     problems: tuple[Problem, ...] = getattr(error, "problems", ())
-    found = [
-        {"field": problem.where, "line": problem.line, "problem": problem.what, "hint": problem.hint}
-        for problem in problems
-    ]
+    found = [{"field": each.where, "problem": each.what, **picked(each, "line hint")} for each in problems]
     return found or [{"field": "", "line": None, "problem": error.what, "hint": error.hint}]
 
 
@@ -102,14 +99,9 @@ def _flow(flow: Flow, expected: Forecast | None) -> dict[str, Any]:
     return {
         "flow": str(flow.name),
         "enabled": flow.enabled,
-        "delivery": settings.delivery,
-        "start": settings.start,
-        "function": {
-            "region": flow.function_region,
-            "memory_mb": settings.function.memory_mb,
-            "timeout_seconds": settings.function.timeout_seconds,
-            "architecture": settings.function.architecture,
-        },
+        **picked(settings, "delivery start trigger"),
+        "function": {"region": flow.function_region}
+        | picked(settings.function, "memory_mb timeout_seconds architecture"),
         "topics": [
             {
                 "topic": topic,
@@ -120,7 +112,6 @@ def _flow(flow: Flow, expected: Forecast | None) -> dict[str, Any]:
             for topic in flow.literal_topics
         ],
         "patterns": list(flow.topic_patterns),
-        "trigger": settings.trigger,
         "trigger_overrides": [
             {"entry": entry, "trigger": trigger} for entry, trigger in settings.trigger_overrides.items()
         ],
@@ -131,13 +122,9 @@ def _flow(flow: Flow, expected: Forecast | None) -> dict[str, Any]:
 
 def _schedule(flow: Flow) -> dict[str, Any]:
     schedule = flow.settings.schedule
-    return {
-        "continuous": schedule.continuous,
+    return picked(schedule, "continuous shards memory_mb maximum_bytes_per_second") | {
         "interval_seconds": None if schedule.continuous else schedule.interval_seconds,
-        "shards": schedule.shards,
-        "memory_mb": schedule.memory_mb,
         "region": flow.pull_home.region,
-        "maximum_bytes_per_second": schedule.maximum_bytes_per_second,
     }
 
 

@@ -23,11 +23,11 @@ from cli.advice import completed_page
 from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.deployment import DeployedFlows
 from cli.failover_wiring import effects_of
-from cli.output import PLAN_ONLY, duration, print_json
+from cli.orders import PLAN_ONLY
+from cli.output import duration, print_json
 from mirrorless.chain.lane import FlowName
 from mirrorless.errors import MirrorlessError
 from mirrorless.failover.plan import PlannedStep
-from mirrorless.failover.refusals import FailoverRefused
 from mirrorless.failover.report import is_clean, needs_a_look, report_of, summary, unknown_since
 from mirrorless.failover.run import FailoverCommand
 from mirrorless.failover.state import FailoverDocument, FailoverMode, FailoverOrder, StepResult
@@ -91,7 +91,7 @@ def run_all(arguments: argparse.Namespace, order: FailoverOrder | None) -> int:
     """Plan every flow, and carry it out with `--execute`. Args: order: None for a failback.
 
     Raises:
-        BadInput: it is refused for one of the flows. Then nothing is changed in any.
+        Refused: it is, for one of the flows. Then nothing is changed in any.
     """
     deployment = DeployedFlows.of(arguments)
     commands = [
@@ -108,8 +108,6 @@ def run_all(arguments: argparse.Namespace, order: FailoverOrder | None) -> int:
     for each in commands:
         try:
             each.command.prepare()
-        except FailoverRefused as exc:
-            raise BadInput(exc.what, where=exc.where, hint=exc.hint) from exc
         except KeyboardInterrupt:
             _say("cancelled: nothing was changed")
             return INTERRUPTED

@@ -14,12 +14,13 @@ import msgspec
 from cli.args import BadInput
 from cli.clusters import deadline
 from cli.deployment import DeployedFlows
-from cli.output import PLAN_ONLY, print_json
+from cli.orders import Order, obey
+from cli.output import picked
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, document_key
-from mirrorless.groups.ownership import Move, NotMovable, claim_of, plan_move_back
+from mirrorless.groups.ownership import Move, claim_of, plan_move_back
 from mirrorless.groups.readiness import Rereads
-from mirrorless.ports.kafka import GroupIsActive, TopicPartition
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.translate import OffsetMap, Side
 from mirrorless.reports.format import numbered
 
@@ -46,7 +47,8 @@ def run_move_back(arguments: argparse.Namespace) -> int:
     """Show which offsets go back, and commit them with `--execute`.
 
     Raises:
-        BadInput: the group has no checkpoint, has members, or has an offset that is not the flow's own.
+        BadInput: the group has no checkpoint, or its commits cannot be read.
+        Refused: it has members, or an offset that is not the flow's own.
         Retriable: the cluster or the store does not answer.
     """
     from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- commands without Kafka start sooner
@@ -71,24 +73,29 @@ def run_move_back(arguments: argparse.Namespace) -> int:
     maps = Rereads(
         offset_map=OffsetMap(stores.chains), counterpart=None if counterpart is None else OffsetMap(counterpart)
     )
-    try:
-        moves = plan_move_back(
-            document,
-            flow,
-            there=there,
-            state=state,
-            count=lambda lane, first, end: maps.records(lane, first, end, side),
-        )
-        executed = bool(moves) and arguments.execute
-        if executed:
-            claimed = claim_of(document, moves)
-            # The claim first: the scheduled function must not take the group for another application's.
-            stores.checkpoints.write(flow, {claimed.key: msgspec.json.encode(claimed)})
-            groups.commit(name, {places[move.lane]: move.to for move in moves}, limit)
-    except (NotMovable, GroupIsActive) as exc:
-        raise BadInput(exc.what, where=exc.where, hint=exc.hint) from exc
-    _answer(arguments, flow, direction, [_sentence(move, places, cluster.alias) for move in moves], moves)
-    return 0
+    moves = plan_move_back(
+        document, flow, there=there, state=state, count=lambda lane, first, end: maps.records(lane, first, end, side)
+    )
+
+    def carry_out() -> None:
+        claimed = claim_of(document, moves)
+        # The claim first: the scheduled function must not take the group for another application's.
+        stores.checkpoints.write(flow, {claimed.key: msgspec.json.encode(claimed)})
+        groups.commit(name, {places[move.lane]: move.to for move in moves}, limit)
+
+    plan = [_sentence(move, places, cluster.alias) for move in moves]
+    order = Order(
+        about=f"group {name}",
+        plan=plan or ["It would skip nothing: there is nothing to move."],
+        carry_out=carry_out if moves else None,
+        programs={
+            "flow": str(flow),
+            "direction": direction,
+            "group": name,
+            "moves": [_as_json(move) for move in moves],
+        },
+    )
+    return obey(arguments, [order])
 
 
 def _document(stored: Mapping[str, bytes], flow: FlowName, direction: Direction, name: str) -> GroupCheckpoints:
@@ -111,26 +118,6 @@ def _sentence(move: Move, places: Mapping[Lane, TopicPartition], alias: str) -> 
     return f"{alias} {topic}-{partition}: from {move.now} back to {move.to.offset}, over {over}"
 
 
-def _answer(
-    arguments: argparse.Namespace, flow: FlowName, direction: Direction, plan: list[str], moves: Sequence[Move]
-) -> None:
-    executed = bool(moves) and arguments.execute
-    if arguments.json:
-        rows = [
-            {
-                "topic": move.lane.topic,
-                "partition": move.lane.partition,
-                "from": move.now,
-                "to": move.to.offset,
-                "records": move.records,
-            }
-            for move in moves
-        ]
-        about = {"flow": str(flow), "direction": direction, "group": arguments.move_back}
-        print_json(about | {"plan": plan, "moves": rows, "executed": executed})
-        return
-    print(f"group {arguments.move_back}:")
-    for step in plan or ["It would skip nothing: there is nothing to move."]:
-        print(f"  - {step}")
-    if moves:
-        print("Done." if executed else PLAN_ONLY)
+def _as_json(move: Move) -> dict[str, object]:
+    lane = picked(move.lane, "topic partition")
+    return lane | {"from": move.now, "to": move.to.offset, "records": move.records}

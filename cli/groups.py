@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.deployment import DeployedFlows
 from cli.group_orders import MoveBack
-from cli.groups_view import GroupsView, in_words, need_operator, read_groups
-from cli.output import ago, console, duration, print_json, table
+from cli.groups_view import GroupPartition, GroupsView, in_words, need_operator, read_groups
+from cli.output import Columns, ago, console, duration, picked, print_json, table
 from mirrorless.clock import now_ms
 from mirrorless.reports.format import numbered
 
@@ -68,38 +70,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 def as_json(view: GroupsView) -> dict[str, Any]:
     """The groups for programs; `committed_there` only with `--group`."""
-    committed = {partition.lane: partition.committed for partition in view.partitions}
-    return {
-        "flow": str(view.flow),
-        "direction": view.direction,
-        "groups": [
-            {
-                "group": group.group,
-                "readiness": group.readiness,
-                "by": group.by,
-                "reread": group.reread,
-                "skip": group.skip,
-                "ahead": group.ahead,
-                "left_at": group.left_at,
-                "at": group.at,
-                "offsets": [
-                    {
-                        "topic": lane.topic,
-                        "partition": lane.partition,
-                        "upstream": offset.upstream,
-                        "downstream": offset.downstream,
-                        "state": offset.state,
-                        "metadata": offset.metadata,
-                    }
-                    | ({"committed_there": committed[lane]} if lane in committed else {})
-                    for lane, offset in sorted(group.lanes(view.flow), key=lambda each: each[0])
-                ],
-            }
-            for group in view.groups
-        ],
-        "excluded": list(view.excluded),
-        "trouble": view.trouble,
-    }
+    there = {partition.lane: {"committed_there": partition.committed} for partition in view.partitions}
+
+    def group_as_json(group: GroupCheckpoints) -> dict[str, Any]:
+        offsets = [
+            picked(lane, "topic partition") | asdict(offset) | there.get(lane, {})
+            for lane, offset in sorted(group.lanes(view.flow), key=lambda each: each[0])
+        ]
+        return picked(group, "group readiness by reread skip ahead left_at at") | {"offsets": offsets}
+
+    groups = [group_as_json(group) for group in view.groups]
+    return {"flow": str(view.flow), "groups": groups} | picked(view, "direction excluded trouble")
 
 
 def show(view: GroupsView, *, one: bool, now: int) -> None:
@@ -108,17 +89,17 @@ def show(view: GroupsView, *, one: bool, now: int) -> None:
     if one:
         screen.print(_partitions(view))
         for group in view.groups:
-            screen.print(f"  {sentence(group, view)}{_wait(group, view, now)}", markup=False)
+            screen.print(f"  {sentence(group, view)}{_wait(group, view, now)}")
     elif view.groups or view.excluded:
         screen.print(_groups(view, now))
     else:
-        screen.print(f"No group on {view.begins_on} has a checkpoint on a topic of {view.flow}.", markup=False)
+        screen.print(f"No group on {view.begins_on} has a checkpoint on a topic of {view.flow}.")
     waiting = set() if one else set(need_operator(view.groups))
     for group in view.groups:
         if group.group in waiting:
-            screen.print(f"  ! {trouble(group, view.ends_on)}: see --group {group.group}", markup=False)
+            screen.print(f"  ! {trouble(group, view.ends_on)}: see --group {group.group}")
     if view.trouble:
-        screen.print(f"  Incomplete: {view.trouble}", markup=False)
+        screen.print(f"  Incomplete: {view.trouble}")
 
 
 def trouble(group: GroupCheckpoints, ends_on: str) -> str:
@@ -185,53 +166,36 @@ _BY = {"group": "its own committed offsets", "checkpoint": "the checkpoints"}
 def _groups(view: GroupsView, now: int) -> Table:
     from rich.text import Text  # noqa: PLC0415 -- programs need no tables
 
-    made = table(f"{view.flow} {view.direction}")
-    made.add_column("group", no_wrap=True)
-    for heading in ("state", "by"):
-        made.add_column(heading)
-    for heading in ("reads again", "skips", "ahead", "partitions", "last change"):
-        made.add_column(heading, justify="right")
-    for group in view.groups:
-        partitions = sum(len(offsets) for offsets in group.offsets.values())
-        made.add_row(
-            Text(group.group),  # a group name may look like markup
-            in_words(group.readiness),
-            group.by,
-            f"{group.reread:,}",
-            f"{group.skip:,}",
-            f"{group.ahead:,}",
-            str(partitions),
-            ago(group.at, now=now),
-        )
+    columns: Columns[GroupCheckpoints] = (
+        ("=group", lambda group: group.group),
+        ("state", lambda group: in_words(group.readiness)),
+        ("by", lambda group: group.by),
+        (">reads again", lambda group: group.reread),
+        (">skips", lambda group: group.skip),
+        (">ahead", lambda group: group.ahead),
+        (">partitions", lambda group: sum(map(len, group.offsets.values()))),
+        (">last change", lambda group: ago(group.at, now=now)),
+    )
+    made = table(f"{view.flow} {view.direction}", columns, view.groups)
     for name in view.excluded:
-        made.add_row(Text(name), "excluded", "", "", "", "", "", "")
+        made.add_row(Text(name), "excluded")
     return made
 
 
 def _partitions(view: GroupsView) -> Table:
-    from rich.markup import escape  # noqa: PLC0415 -- programs need no tables
-    from rich.text import Text  # noqa: PLC0415 -- same
-
     (group,) = view.groups
-    made = table(f"{view.flow} {view.direction}: {escape(group.group)}, {in_words(group.readiness)}")
-    made.add_column("topic", no_wrap=True)
-    for heading in ("partition", "upstream", "downstream", f"committed on {view.ends_on}"):
-        made.add_column(heading, justify="right")
-    made.add_column("translation")
-    made.add_column("metadata")
-    for partition in view.partitions:
-        offset = partition.offset
-        made.add_row(
-            partition.lane.topic,
-            str(partition.lane.partition),
-            _or_dash(offset.upstream),
-            _or_dash(offset.downstream),
-            _or_dash(partition.committed),
-            offset.state,
-            Text(offset.metadata[:SHOWN_METADATA]),
-        )
-    return made
+    columns: Columns[GroupPartition] = (
+        ("=topic", lambda each: each.lane.topic),
+        (">partition", lambda each: each.lane.partition),
+        (">upstream", lambda each: _offset(each.offset.upstream)),
+        (">downstream", lambda each: _offset(each.offset.downstream)),
+        (f">committed on {view.ends_on}", lambda each: _offset(each.committed)),
+        ("translation", lambda each: each.offset.state),
+        ("metadata", lambda each: each.offset.metadata[:SHOWN_METADATA]),
+    )
+    title = f"{view.flow} {view.direction}: {group.group}, {in_words(group.readiness)}"
+    return table(title, columns, view.partitions)
 
 
-def _or_dash(offset: int | None) -> str:
-    return "-" if offset is None else str(offset)
+def _offset(offset: int | None) -> str | None:
+    return None if offset is None else str(offset)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cli.args import BadInput, add_deployment, partition
 from cli.deployment import DeployedFlows
 from cli.lab_state import LabState, read_lab_state
-from cli.output import console, moment, print_json, table
+from cli.output import Columns, console, moment, print_json, table
 from mirrorless.reports.format import numbered
 
 if TYPE_CHECKING:
@@ -96,14 +96,16 @@ def run_topics(arguments: argparse.Namespace) -> int:
         print_json({"clusters": clusters})
         return 0
     for alias, topics in found.items():
-        made = table(f"{alias}  {state.clusters[alias].bootstrap}")
-        made.add_column("topic")
-        made.add_column("partitions", justify="right")
-        made.add_column("offsets", justify="right")
-        for topic, ends in sorted(topics.items()):
-            made.add_row(topic, str(len(ends)), f"{sum(after - first for first, after in ends):,}")
-        console().print(made)
+        title = f"{alias}  {state.clusters[alias].bootstrap}"
+        console().print(table(title, _COLUMNS, sorted(topics.items())))
     return 0
+
+
+_COLUMNS: Columns[tuple[str, Ends]] = (
+    ("topic", lambda each: each[0]),
+    (">partitions", lambda each: len(each[1])),
+    (">offsets", lambda each: sum(after - first for first, after in each[1])),
+)
 
 
 def lab_of(arguments: argparse.Namespace) -> LabState:

@@ -1,33 +1,37 @@
 """`mirrorless lanes stopped | show | resume | quarantine | reset | hold | release`: stopped lanes, orders for lanes.
 
-`hold`, `resume` and `release` are for one lane, a topic's, or all of a flow. `quarantine` and `reset` are in
-`lane_orders`, `show` is in `lane_record`. A command that changes state shows its plan first, and carries it out with
-`--execute`.
+`hold`, `resume` and `release` are for one lane, a topic's, or all of a flow. `reset` is in `lane_reset`.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from cli.args import BadInput, add_deployment, add_flow, add_lane, add_lanes, add_order, offset, partition
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
-from cli.lane_orders import destination, foreign_notes, run_quarantine, run_reset
-from cli.lane_record import run_show
-from cli.output import PLAN_ONLY, lane_as_json, moment, print_json, sentence
+from cli.lane_reset import destination, foreign_notes, named_lane, run_reset
+from cli.orders import Order, obey
+from cli.output import lane_as_json, moment, picked, print_json, sentence
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import NEW_LANE, RUNNING, LaneState, Stop
 from mirrorless.clock import now_ms
-from mirrorless.lanes.operator_actions import NotAllowed, advice, given_up, plan_hold, resumption
+from mirrorless.lanes.operator_actions import advice, given_up, plan_hold, plan_quarantine, resumption
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.positions import STATES_MS
-from mirrorless.reports.format import numbered
+from mirrorless.records.record import Record, size_of
 
 BLOCK = 16
 """Partitions that are tried at a time where their number is not known."""
+
+SHOWN_BYTES = 256
+"""Of a key, a value or a header; `show --to` writes a whole value."""
+
+LINE_BYTES = 16
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -143,7 +147,7 @@ def run_stopped(arguments: argparse.Namespace) -> int:
         if (fence := stores.states.fenced(flow)) is not None:
             fences[flow] = fence
     if arguments.json:
-        fenced = [{"flow": str(flow), "detail": each.detail, "at": each.at} for flow, each in fences.items()]
+        fenced = [{"flow": str(flow), **picked(each, "detail at")} for flow, each in fences.items()]
         print_json({"stopped": [stop_as_json(lane, stop) for lane, stop in found.items()], "fenced": fenced})
     elif not found and not fences:
         print("No lane is stopped.")
@@ -165,24 +169,97 @@ def stops_of(stores: Stores, flow: FlowName) -> Mapping[Lane, Stop]:
 
 def stop_as_json(lane: Lane, stop: Stop) -> dict[str, Any]:
     """A stop for programs; `at` in ms since the epoch."""
-    return lane_as_json(lane) | {
-        "reason": stop.reason,
-        "upstream_offset": stop.upstream_offset,
-        "detail": stop.detail,
-        "at": stop.at,
-        "what_to_do": advice(lane, stop),
+    return lane_as_json(lane) | picked(stop, "reason upstream_offset detail at") | {"what_to_do": advice(lane, stop)}
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Show one record. Only the source is read; nothing is committed."""
+    from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
+
+    deployment = DeployedFlows.of(arguments)
+    lane = deployment.lane(arguments.flow, arguments.topic, arguments.partition)
+    source = KafkaOffsets(deployment.settings(lane.flow).source, flow=str(lane.flow))
+    record = source.record_from((lane.topic, lane.partition), arguments.offset)
+    if record is None or record.offset != arguments.offset:
+        following = _following(None if record is None else record.offset, asked=arguments.offset)
+        raise BadInput(
+            f"the source has no record there that read_committed readers see; {following}",
+            where=lane.at(arguments.offset),
+            hint="it may be a transaction's marker, aborted, removed by compaction or by retention",
+        )
+    if arguments.to is not None:
+        _write(Path(arguments.to), record.value)
+    if arguments.json:
+        print_json(lane_as_json(lane) | record_as_json(record))
+        return 0
+    print(f"{lane.at(record.offset)}: {size_of(record):,} bytes, written {_written(record)}")
+    for line in described(record):
+        print(f"  {line}")
+    if arguments.to is not None:
+        print(f"The value is in {arguments.to}.")
+    return 0
+
+
+def _following(found: int | None, *, asked: int) -> str:
+    """Where the search for a record ended: beyond the end of the log it begins at the oldest record."""
+    if found is None:
+        return "none follows"
+    return f"the next record is at {found}" if found > asked else f"the log ends before it, and begins at {found}"
+
+
+def record_as_json(record: Record) -> dict[str, Any]:
+    """A record for programs: bytes in hexadecimal, the first of them; null is null."""
+    return {
+        "upstream_offset": record.offset,
+        "timestamp": record.timestamp,
+        "bytes": size_of(record),
+        "headers": [
+            {"name": name, "bytes": None if value is None else len(value), "hex": _hex(value)}
+            for name, value in record.headers
+        ],
+        "key_bytes": None if record.key is None else len(record.key),
+        "key_hex": _hex(record.key),
+        "value_bytes": None if record.value is None else len(record.value),
+        "value_hex": _hex(record.value),
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LaneOrder:
-    """An order for one lane."""
+def described(record: Record) -> Iterator[str]:
+    """Lines about a record for people."""
+    yield from _dumped("key", record.key)
+    for name, value in record.headers:
+        yield from _dumped(f"header {name}", value)
+    yield from _dumped("value", record.value)
 
-    lane: Lane
-    plan: str
-    carry_out: Callable[[], object] | None
-    """None where there is nothing to do."""
-    upstream_offset: int | None = None
+
+def _dumped(what: str, content: bytes | None) -> Iterator[str]:
+    if content is None:
+        yield f"{what}: null"
+        return
+    more = f", the first {SHOWN_BYTES} of them" if len(content) > SHOWN_BYTES else ""
+    yield f"{what}: {len(content):,} bytes{more}"
+    for start in range(0, min(len(content), SHOWN_BYTES), LINE_BYTES):
+        line = content[start : min(start + LINE_BYTES, SHOWN_BYTES)]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)  # noqa: PLR2004 -- printable ASCII
+        yield f"  {start:04x}  {line.hex(' '):<{3 * LINE_BYTES - 1}}  {text}"
+
+
+def _hex(content: bytes | None) -> str | None:
+    return None if content is None else content[:SHOWN_BYTES].hex()
+
+
+def _written(record: Record) -> str:
+    return moment(record.timestamp) if record.timestamp >= 0 else "without a timestamp"
+
+
+def _write(path: Path, value: bytes | None) -> None:
+    if value is None:
+        raise BadInput("the record has no value to write: it is a tombstone", where=str(path))
+    try:
+        with path.open("xb") as file:
+            file.write(value)
+    except OSError as exc:
+        raise BadInput(f"the value cannot be written: {exc.strerror}", where=str(path)) from exc
 
 
 def run_hold(arguments: argparse.Namespace) -> int:
@@ -192,22 +269,18 @@ def run_hold(arguments: argparse.Namespace) -> int:
     heads, states = stores.chains.heads(lanes), stores.states.read(lanes)
     at = now_ms()
 
-    def order(lane: Lane) -> _LaneOrder:
+    def order(lane: Lane) -> Order:
         state = states.get(lane, RUNNING)
         stop = plan_hold(heads[lane], state, reason=arguments.reason, now=at)
         if stop is None:
             why = state.stop.reason if state.stop is not None else ""
-            return _LaneOrder(lane=lane, plan=f"It is stopped already ({why}): nothing to do.", carry_out=None)
-        return _LaneOrder(
-            lane=lane,
-            plan=f"Stop it at upstream offset {stop.upstream_offset}: {stop.detail}{_after_job(state, at)}",
-            carry_out=lambda: stores.states.stop(lane, stop),
-            upstream_offset=stop.upstream_offset,
-        )
+            return _order(lane, f"It is stopped already ({why}): nothing to do.", None)
+        plan = f"Stop it at upstream offset {stop.upstream_offset}: {stop.detail}{_after_job(state, at)}"
+        return _order(lane, plan, lambda: stores.states.stop(lane, stop), stop.upstream_offset)
 
     resume = f"`mirrorless lanes resume '{arguments.flow}' --execute`"
     notes = [f"Warm functions follow within {STATES_MS // 1000} s. {resume} ends what is held of the flow.", *doubt]
-    return _answer(arguments, [order(lane) for lane in lanes], notes)
+    return _obey(arguments, map(order, lanes), notes)
 
 
 def run_resume(arguments: argparse.Namespace) -> int:
@@ -222,27 +295,21 @@ def run_resume(arguments: argparse.Namespace) -> int:
         lanes = sorted(lane for lane in states if arguments.topic in {None, lane.topic})
     heads, at = stores.chains.heads(lanes), now_ms()
 
-    def order(lane: Lane) -> _LaneOrder:
+    def order(lane: Lane) -> Order:
         state = states.get(lane, RUNNING)
-        try:
-            plan = resumption(lane, heads[lane], state, now=at)
-        except NotAllowed as exc:
-            raise BadInput(exc.what, where=exc.where, hint=exc.hint) from exc
+        plan, stop = resumption(lane, heads[lane], state, now=at), state.stop
         if plan is None:
-            return _LaneOrder(lane=lane, plan="The lane is not stopped: nothing to do.", carry_out=None)
-        stop = state.stop
-        why = (
-            f"It is stopped at upstream offset {stop.upstream_offset} ({stop.reason}): {sentence(stop.detail)} "
-            if stop is not None
-            else ""
-        )
+            return _order(lane, "The lane is not stopped: nothing to do.", None)
+        if stop is not None:
+            why = f"{stop.upstream_offset} ({stop.reason}): {sentence(stop.detail)}"
+            plan = f"It is stopped at upstream offset {why} {plan}"
 
         def carry_out() -> None:
             stores.states.resume(lane)
             if (lease := given_up(state, now=at)) is not None:
                 stores.states.drop(lane, lease)
 
-        return _LaneOrder(lane=lane, plan=why + plan, carry_out=carry_out)
+        return _order(lane, plan, carry_out)
 
     notes = foreign_notes(deployment, stores, lanes)
     for lane in lanes:
@@ -251,37 +318,75 @@ def run_resume(arguments: argparse.Namespace) -> int:
         if stop is not None and stop.reason == "contradiction" and (group := deployment.mapping_group(lane)):
             source = SourceView.of(deployment, lane.flow)
             notes += source.place_advice(lane, group, heads[lane].position, reset=False)
-    return _answer(arguments, [order(lane) for lane in lanes], notes)
+    return _obey(arguments, map(order, lanes), notes)
 
 
 def run_release(arguments: argparse.Namespace) -> int:
     """End the leases of dead jobs."""
     deployment, stores = _flow_stores(arguments)
-    noted = stores.states.noted(deployment.flow_name(arguments.flow))
-    at = now_ms()
-    lanes = sorted(
-        lane
-        for lane, state in noted.items()
-        if state.lease is not None
-        and at < state.lease.until
+    noted, at = stores.states.noted(deployment.flow_name(arguments.flow)), now_ms()
+    orders = [
+        _order(
+            lane,
+            f"End the lease of job run {lease.holder}, which ends at {moment(lease.until)} by itself.",
+            partial(stores.states.release, lane, lease.holder),
+        )
+        for lane, state in sorted(noted.items(), key=lambda each: each[0])
+        if (lease := state.lease) is not None
+        and at < lease.until
         and arguments.topic in {None, lane.topic}
         and arguments.partition in {None, lane.partition}
-    )
-
-    def order(lane: Lane) -> _LaneOrder:
-        lease = noted[lane].lease
-        assert lease is not None  # noqa: S101 -- that is how they were chosen
-        return _LaneOrder(
-            lane=lane,
-            plan=f"End the lease of job run {lease.holder}, which ends at {moment(lease.until)} by itself.",
-            carry_out=lambda: stores.states.release(lane, lease.holder),
-        )
-
+    ]
     notes = [
         "A job that still runs fails on these lanes. Nothing is lost, but cancel it first.",
         "Where the job left something out, the lane waits for another one, or until it is resumed without that.",
     ]
-    return _answer(arguments, [order(lane) for lane in lanes], notes)
+    return _obey(arguments, orders, notes)
+
+
+def run_quarantine(arguments: argparse.Namespace) -> int:
+    """Leave out a refused record, or a range that begins with it, and drop the stop."""
+    deployment, stores, lane, state = named_lane(arguments)
+    to = _range_end(arguments, deployment, lane)
+    head = stores.chains.heads([lane])[lane]
+    left_out = plan_quarantine(lane, head, state, arguments.offset, to=to, alike=arguments.alike)
+    cause, why = (state.stop.cause, sentence(state.stop.detail)) if state.stop is not None else ("", "")
+    if to is None and cause == "DAMAGED":
+        what = "exactly this batch,"
+        why += " Where the damage hides at which offset the next batch begins, the lane goes on once one stands there."
+    elif to is None:
+        what = "exactly this record,"
+    elif arguments.alike:
+        what = f"each record from here to {to - 1} that is refused for the same cause, {cause},"
+    else:
+        what = f"ALL records from here to {to - 1}, whether the target would take them or not,"
+    plan = [
+        f"The record at upstream offset {arguments.offset} was refused: {why}",
+        f"Leave out {what} note it in the loss ledger when the lane passes it, and drop the stop.",
+    ]
+    carry_out = partial(stores.states.quarantine, lane, *left_out)
+    return obey(arguments, [Order(about=lane, plan=plan, carry_out=carry_out, programs=lane_as_json(lane))])
+
+
+def _range_end(arguments: argparse.Namespace, deployment: DeployedFlows, lane: Lane) -> int | None:
+    """The upstream offset behind the range of a quarantine; None for one record. The source's end bounds it."""
+    if arguments.to is None and not arguments.alike:
+        return None
+    source = SourceView.of(deployment, lane.flow)
+    extent = source.extent(lane)
+    if extent is None:
+        raise BadInput(
+            f"a range ends where the source ends: {source.trouble or 'it has no such partition'}",
+            where=str(lane),
+            hint="once the source answers, run the command again",
+        )
+    if arguments.to is not None and arguments.to > extent.end:
+        raise BadInput(
+            f"the source ends at {extent.end}, below {arguments.to}",
+            where=str(lane),
+            hint="records that are yet to come are not left out ahead",
+        )
+    return extent.end if arguments.to is None else int(arguments.to)
 
 
 def _flow_stores(arguments: argparse.Namespace) -> tuple[DeployedFlows, Stores]:
@@ -313,41 +418,14 @@ def _after_job(state: LaneState, at: int) -> str:
     return f" (when job run {lease.holder} has released it)" if lease is not None and at < lease.until else ""
 
 
-def _answer(arguments: argparse.Namespace, orders: Sequence[_LaneOrder], notes: Sequence[str]) -> int:
-    """Show the plan of each lane, and carry it out with `--execute`."""
-    executed = arguments.execute and any(order.carry_out for order in orders)
-    if executed:
-        for order in orders:
-            if order.carry_out is not None:
-                order.carry_out()
-    if arguments.json and arguments.partition is not None and orders:
-        print_json(_as_json(orders[0]) | {"executed": executed})
-    elif arguments.json:
-        print_json({"lanes": [_as_json(order) for order in orders], "notes": notes, "executed": executed})
-    elif not orders:
-        print("No lane fits: nothing to do.")
-    else:
-        _show(orders, notes, executed=executed)
-    return 0
+def _order(lane: Lane, plan: str, carry_out: Callable[[], None] | None, at: int | None = None) -> Order:
+    programs = lane_as_json(lane) | {"changes": carry_out is not None, "upstream_offset": at}
+    return Order(about=lane, plan=[plan], carry_out=carry_out, programs=programs)
 
 
-def _show(orders: Sequence[_LaneOrder], notes: Sequence[str], *, executed: bool) -> None:
-    for order in orders:
-        print(f"{order.lane}:")
-        print(f"  - {order.plan}")
-    changes = sum(order.carry_out is not None for order in orders)
-    if changes:
-        for note in notes:
-            print(note)
-        print(f"Done: {numbered(changes, 'lane')}." if executed else PLAN_ONLY)
-
-
-def _as_json(order: _LaneOrder) -> dict[str, Any]:
-    return lane_as_json(order.lane) | {
-        "plan": [order.plan],
-        "changes": order.carry_out is not None,
-        "upstream_offset": order.upstream_offset,
-    }
+def _obey(arguments: argparse.Namespace, orders: Iterable[Order], notes: Sequence[str]) -> int:
+    found = list(orders)
+    return obey(arguments, found, notes=notes, many=arguments.partition is None or not found)
 
 
 def lanes_with_a_chain(chains: Chains, flow: FlowName, topic: str) -> int:

@@ -6,7 +6,7 @@ import argparse
 
 from cli.args import add_deployment, add_flow
 from cli.deployment import DeployedFlows
-from cli.output import lane_as_json, moment, print_json
+from cli.output import lane_as_json, moment, picked, print_json
 from mirrorless.chain.losses import GapSummary, Loss
 from mirrorless.reports.format import numbered
 
@@ -38,8 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
                 losses += stores.ledger.read(lane)
                 summaries += stores.ledger.summaries(lane)
     if arguments.json:
-        explained = [summary_as_json(summary) for summary in summaries]
-        print_json({"losses": [as_json(loss) for loss in losses], "explained": explained})
+        found = [lane_as_json(loss.lane) | picked(loss, "generation first next cause detail at") for loss in losses]
+        explained = [lane_as_json(each.lane) | picked(each, "generation until offsets at") for each in summaries]
+        print_json({"losses": found, "explained": explained})
         return 0
     if not losses:
         print("The loss ledger is empty: nothing is known to be missing on the target.")
@@ -53,33 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def as_json(loss: Loss) -> dict[str, object]:
-    """A loss for programs: upstream offsets [first, next), `at` in ms since the epoch."""
-    return lane_as_json(loss.lane) | {
-        "generation": loss.generation,
-        "first": loss.first,
-        "next": loss.next,
-        "cause": loss.cause,
-        "detail": loss.detail,
-        "at": loss.at,
-    }
-
-
 def as_line(loss: Loss) -> str:
     """A loss for people."""
     reach = str(loss.first) if loss.next == loss.first + 1 else f"{loss.first} to {loss.next - 1}"
     offsets = numbered(loss.next - loss.first, "offset")
     return f"{moment(loss.at)}  {loss.lane} @ {reach} ({offsets}, {loss.cause}): {loss.detail}"
-
-
-def summary_as_json(summary: GapSummary) -> dict[str, object]:
-    """A summary for programs: every gap below upstream offset `until` is explained; `offsets` counts the harmless."""
-    return lane_as_json(summary.lane) | {
-        "generation": summary.generation,
-        "until": summary.until,
-        "offsets": dict(summary.offsets),
-        "at": summary.at,
-    }
 
 
 def summary_as_line(summary: GapSummary) -> str:

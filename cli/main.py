@@ -22,8 +22,8 @@ from importlib import import_module
 from cli.advice import completing, options
 from cli.args import BadInput
 from cli.lab_state import choose_lab, without_credentials
-from cli.output import print_json
-from mirrorless.errors import ConfigurationError, MirrorlessError
+from cli.output import picked, print_json
+from mirrorless.errors import ConfigurationError, MirrorlessError, Refused
 from mirrorless.flow.naming import CLIENT_LOG_VARIABLE
 
 COMMANDS = {
@@ -83,7 +83,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except MirrorlessError as exc:
         error = without_credentials(exc)
         _report(error, as_json=arguments.json)
-        return BAD_INPUT if isinstance(error, BadInput | ConfigurationError) else NEEDS_OPERATOR
+        return BAD_INPUT if isinstance(error, BadInput | ConfigurationError | Refused) else NEEDS_OPERATOR
     except BrokenPipeError:
         # `mirrorless losses | head`: the reader has closed the pipe. Python's flush at exit must not fail either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -112,13 +112,7 @@ def _report(error: MirrorlessError, *, as_json: bool) -> None:
     if not as_json:
         print(f"mirrorless: {error}", file=sys.stderr)
         return
-    described = {
-        "type": type(error).__name__,
-        "what": error.what,
-        "where": error.where,
-        "hint": error.hint,
-        "retriable": error.retriable,
-    }
+    described = {"type": type(error).__name__, **picked(error, "what where hint retriable")}
     print_json({"error": described}, indent=None)
 
 

@@ -8,15 +8,23 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from mirrorless.chain.lane import Lane
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+T = TypeVar("T")
+
+Columns = Sequence[tuple[str, Callable[[T], object]]]
+"""Of a table: the heading, and what a row has there. A heading behind `>` is to the right, as numbers are; one behind
+`=` is that of names, which stay in one line."""
 
 UNKNOWN = "?"
 """What a table has for a value that is not known."""
@@ -33,12 +41,15 @@ NAME_WIDTH = 50
 _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != ord("\n")}
 """A group's name may hold what a terminal obeys."""
 
-PLAN_ONLY = "Nothing was changed: this was the plan. Add --execute to carry it out."
-
 
 def print_json(answer: object, *, indent: int | None = 2) -> None:
-    """Print an answer for programs. Args: indent: None for a single line."""
-    print(json.dumps(answer, indent=indent))
+    """Print an answer for programs: what JSON has, or structs. Args: indent: None for a single line."""
+    print(json.dumps(msgspec.to_builtins(answer), indent=indent))
+
+
+def picked(value: object, names: str) -> dict[str, Any]:
+    """Some of a value's attributes, for programs. Args: names: with spaces between."""
+    return {name: getattr(value, name) for name in names.split()}
 
 
 def lane_as_json(lane: Lane) -> dict[str, Any]:
@@ -46,7 +57,7 @@ def lane_as_json(lane: Lane) -> dict[str, Any]:
     return {"flow": str(lane.flow), "topic": lane.topic, "partition": lane.partition}
 
 
-def console(width: int = PIPE_WIDTH, *, markup: bool = True, soft_wrap: bool = True) -> Console:
+def console(width: int = PIPE_WIDTH, *, markup: bool = False, soft_wrap: bool = True) -> Console:
     """The standard output for tables.
 
     Args:
@@ -64,7 +75,7 @@ def console(width: int = PIPE_WIDTH, *, markup: bool = True, soft_wrap: bool = T
 
     columns = width_of_terminal(width)
     wide = max(width, columns) if soft_wrap else columns
-    return Plain(highlight=False, markup=markup, soft_wrap=soft_wrap, width=wide)
+    return Plain(highlight=False, markup=markup, emoji=False, soft_wrap=soft_wrap, width=wide)
 
 
 def width_of_terminal(otherwise: int = PIPE_WIDTH) -> int:
@@ -72,13 +83,21 @@ def width_of_terminal(otherwise: int = PIPE_WIDTH) -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
 
 
-def table(title: str | None = None, *, spaced: bool = False) -> Table:
-    """An empty table. Args: spaced: whether empty lines set it apart, where an answer has several tables.
+def table(title: str | None = None, columns: Columns[T] = (), rows: Iterable[T] = (), *, spaced: bool = False) -> Table:
+    """A table by its columns.
 
-    A name that is longer than `NAME_WIDTH` is folded: whole, it would leave the other columns no room.
+    Of a cell, None is a dash, a whole number has commas, and a text is no markup. A name that is longer than
+    `NAME_WIDTH` is folded: whole, it would leave the other columns no room.
+
+    Args:
+        title: above it.
+        columns: see `Columns`.
+        rows: what the columns are read from.
+        spaced: whether empty lines set it apart, where an answer has several tables.
     """
     from rich import box  # noqa: PLC0415 -- programs need no tables
     from rich.table import Table  # noqa: PLC0415 -- same
+    from rich.text import Text  # noqa: PLC0415 -- same
 
     class Folding(Table):
         def add_row(self, *cells: Any, **how: Any) -> None:
@@ -87,16 +106,27 @@ def table(title: str | None = None, *, spaced: bool = False) -> Table:
                     column.no_wrap, column.max_width, column.overflow = False, NAME_WIDTH, "fold"
             super().add_row(*cells, **how)
 
-    if spaced:
-        return Folding(title=title, title_justify="left", title_style="bold", box=box.SIMPLE)
-    return Folding(
-        title=title,
+    def cell(value: object) -> Text:
+        if isinstance(value, Text):
+            return value
+        return Text("-" if value is None else f"{value:,}" if isinstance(value, int) else str(value))
+
+    around: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
+    made = Folding(
+        title=None if title is None else Text(title, "bold"),
         title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        show_edge=False,
+        **{"box": box.SIMPLE} if spaced else around,
     )
+    for heading, _ in columns:
+        made.add_column(
+            heading.lstrip(">="),
+            justify="right" if heading.startswith(">") else "left",
+            no_wrap=heading.startswith("="),
+            overflow="ellipsis" if heading else "fold",
+        )
+    for row in rows:
+        made.add_row(*(cell(value(row)) for _, value in columns))
+    return made
 
 
 def moment(ms: int) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.deployment import DeployedFlows, Stores
-from cli.output import PLAN_ONLY, moment, print_json
+from cli.orders import Order, obey
+from cli.output import moment
 from cli.tasks import shards_of
 from mirrorless.clock import now_ms
 from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS
@@ -75,7 +76,7 @@ def run_pause(arguments: argparse.Namespace) -> int:
     def order() -> None:
         order_pause(stores.documents, flow.name, reason=arguments.reason, now=now_ms())
 
-    return _answer(arguments, plan, order, lambda: pause_waits(stores, flow, read_pause(stores.documents, flow.name)))
+    return _obey(arguments, plan, order, lambda: pause_waits(stores, flow, read_pause(stores.documents, flow.name)))
 
 
 def run_resume(arguments: argparse.Namespace) -> int:
@@ -92,7 +93,7 @@ def run_resume(arguments: argparse.Namespace) -> int:
     def order() -> None:
         order_resume(stores.documents, flow.name, now=now_ms())
 
-    return _answer(arguments, plan, order, lambda: resume_waits(read_pause(stores.documents, flow.name)))
+    return _obey(arguments, plan, order, lambda: resume_waits(read_pause(stores.documents, flow.name)))
 
 
 def pause_waits(stores: Stores, flow: Flow, pause: FlowPause) -> str:
@@ -132,31 +133,16 @@ def _named(arguments: argparse.Namespace) -> tuple[Stores, Flow]:
     return deployment.stores(flow.name), flow
 
 
-def _answer(
-    arguments: argparse.Namespace, plan: list[str], order: Callable[[], object], waits: Callable[[], str]
-) -> int:
+def _obey(arguments: argparse.Namespace, plan: list[str], order: Callable[[], object], waits: Callable[[], str]) -> int:
     """Show the plan; with `--execute` give the order, and wait for its effect."""
-    if not arguments.json:
-        print(f"{arguments.flow}:")
-        for step in plan:
-            print(f"  - {step}")
-    left = ""
-    if arguments.execute:
+    programs = {"flow": arguments.flow, "waits_for": ""}
+
+    def carry_out() -> str:
         order()
-        left = _await(waits, arguments.wait, quiet=arguments.json)
-    if arguments.json:
-        answer: dict[str, Any] = {
-            "flow": arguments.flow,
-            "plan": plan,
-            "executed": arguments.execute,
-            "waits_for": left,
-        }
-        print_json(answer)
-    elif not arguments.execute:
-        print(PLAN_ONLY)
-    else:
-        print(f"It still waits for {left}. Run the command again to wait on." if left else "Done.")
-    return int(bool(left))
+        left = programs["waits_for"] = _await(waits, arguments.wait, quiet=arguments.json)
+        return f"It still waits for {left}. Run the command again to wait on." if left else ""
+
+    return obey(arguments, [Order(about=arguments.flow, plan=plan, carry_out=carry_out, programs=programs)])
 
 
 def _await(waits: Callable[[], str], seconds: float, *, quiet: bool) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cli.args import add_deployment, add_flow
 from cli.clusters import ClusterReads, deadline
 from cli.deployment import DeployedFlows
-from cli.output import UNKNOWN, console, print_json, table
+from cli.output import UNKNOWN, Columns, console, picked, print_json, table
 from cli.tasks import tasks_of
 from cli.triggers import FlowTriggers, TopicTrigger
 from mirrorless.flow.triggers import SCHEDULE
@@ -24,8 +24,6 @@ from mirrorless.topics.discovery import Discovery, discover
 from mirrorless.topics.topic_state import StoredTopics, TopicState
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from mirrorless.adapters.kafka.offsets import KafkaOffsets
     from mirrorless.adapters.kafka.topics import KafkaTopics
     from mirrorless.flow.settings import ClusterSettings
@@ -239,70 +237,47 @@ def _topics(cluster: ClusterSettings, flow: str) -> KafkaTopics:
 
 def as_json(view: TopicsView) -> dict[str, Any]:
     """The topics for programs; null for what is not known."""
-    return {
-        "flow": view.flow,
-        "needs_operator": view.needs_operator,
-        "topics": [
-            {
-                "topic": row.topic,
-                "remote_topic": row.remote_topic,
-                "source_partitions": row.source_partitions,
-                "target_partitions": row.target_partitions,
-                "trigger": row.trigger.configured,
-                "trigger_changing": row.trigger.changing,
-                "mapping_made_by": row.owner,
-                "mapping_state": row.mapping,
-                "config_drift": None if row.drift is None else list(row.drift),
-                "topic_id": row.topic_id or None,
-                "found_late": row.late,
-                "trouble": row.trouble,
-            }
-            for row in view.topics
-        ],
-        "refused": {cause: list(names) for cause, names in view.refused.items()},
-        "troubles": list(view.troubles),
+    return picked(view, "flow needs_operator refused troubles") | {"topics": [_row_as_json(row) for row in view.topics]}
+
+
+def _row_as_json(row: TopicRow) -> dict[str, Any]:
+    return picked(row, "topic remote_topic source_partitions target_partitions trouble") | {
+        "trigger": row.trigger.configured,
+        "trigger_changing": row.trigger.changing,
+        "mapping_made_by": row.owner,
+        "mapping_state": row.mapping,
+        "config_drift": row.drift,
+        "topic_id": row.topic_id or None,
+        "found_late": row.late,
     }
 
 
 def show(view: TopicsView) -> None:
     """Print the topics."""
     screen = console()
-    screen.print(_table(view))
+    screen.print(table(view.flow, _COLUMNS, view.topics))
     for row in view.topics:
         if row.drift:
             screen.print(f"  {row.topic}: {', '.join(row.drift)} differ; the next sync sets them as on the source.")
     for cause, names in view.refused.items():
-        screen.print(f"  refused ({cause}): {', '.join(names)}", markup=False)
+        screen.print(f"  refused ({cause}): {', '.join(names)}")
     for trouble in view.troubles:
-        screen.print(f"  {trouble}", markup=False)
-
-
-def _table(view: TopicsView) -> Table:
-    made = table(view.flow)
-    for heading in ("topic", "remote topic"):
-        made.add_column(heading, no_wrap=True)
-    made.add_column("partitions", justify="right")
-    made.add_column("trigger")
-    made.add_column("mapping by")
-    made.add_column("drift", justify="right")
-    made.add_column("topic id", no_wrap=True)
-    made.add_column("late")
-    made.add_column("trouble")
-    for row in view.topics:
-        made.add_row(
-            row.topic,
-            row.remote_topic,
-            _partitions(row),
-            str(row.trigger),
-            ": ".join(filter(None, (row.owner, row.mapping))) or "-",
-            UNKNOWN if row.drift is None else str(len(row.drift)),
-            row.topic_id or "-",
-            "late" if row.late else "",
-            f"! {row.trouble}" if row.needs_operator else row.trouble,
-        )
-    return made
+        screen.print(f"  {trouble}")
 
 
 def _partitions(row: TopicRow) -> str:
     here, there = (UNKNOWN if count is None else str(count) for count in (row.source_partitions, row.target_partitions))
     return here if here == there else f"{here} -> {there}"
+
+
+_COLUMNS: Columns[TopicRow] = (
+    ("=topic", lambda row: row.topic),
+    ("=remote topic", lambda row: row.remote_topic),
+    (">partitions", _partitions),
+    ("trigger", lambda row: row.trigger),
+    ("mapping by", lambda row: ": ".join(filter(None, (row.owner, row.mapping))) or "-"),
+    (">drift", lambda row: UNKNOWN if row.drift is None else len(row.drift)),
+    ("=topic id", lambda row: row.topic_id or "-"),
+    ("late", lambda row: "late" if row.late else ""),
+    ("trouble", lambda row: f"! {row.trouble}" if row.needs_operator else row.trouble),
+)

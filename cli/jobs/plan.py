@@ -5,17 +5,11 @@ Offsets are counted: some of them are markers or gone by compaction, so records 
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from cli.jobs.local import bring_spark
-from cli.output import duration, size, table
+from cli.output import Columns, console, duration, picked, print_json, size, table
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
@@ -75,38 +69,30 @@ def is_refused(request: JobRequest, plan: JobPlan) -> bool:
 def show_plan(request: JobRequest, plan: JobPlan, *, as_json: bool) -> None:
     """Print the plan of a request."""
     if as_json:
-        print(json.dumps(_as_json(request, plan), indent=2))
+        print_json(_as_json(request, plan))
         return
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
-    console.print(_table(plan.lanes))
+    screen = console()
+    screen.print(table(None, _COLUMNS, plan.lanes))
     for finding in plan.findings:
         mark = {"refuse": "✗", "warn": "!", "info": "·"}[finding.severity]
-        console.print(Text(f"  {mark} {finding.where}: {finding.text}"))
+        screen.print(f"  {mark} {finding.where}: {finding.text}")
     volume = "" if plan.bytes is None else f", about {size(plan.bytes)}"
-    console.print(
+    screen.print(
         f"{request.kind} of {plan.flow}: {numbered(len(plan.lanes), 'lane')}, at most "
         f"{numbered(plan.records, 'record')}{volume}.\n"
         f"On EMR Serverless about {duration(int(plan.seconds * 1000))} and ${plan.dollars:.2f} (list prices of "
-        f"{plan.priced}).\nNothing was started: this was the plan.",
-        markup=False,
+        f"{plan.priced}).\nNothing was started: this was the plan."
     )
 
 
 def _as_json(request: JobRequest, plan: JobPlan) -> dict[str, Any]:
-    return {
+    lanes = [{"lane": _name(each), "read": each.reads} | picked(each, "offsets bytes") for each in plan.lanes]
+    return picked(plan, "flow bytes seconds dollars priced") | {
         "kind": request.kind,
-        "flow": plan.flow,
-        "lanes": [
-            {"lane": _name(each), "read": each.reads, "offsets": each.offsets, "bytes": each.bytes}
-            for each in plan.lanes
-        ],
+        "lanes": lanes,
         "offsets": plan.records,
-        "bytes": plan.bytes,
-        "seconds": plan.seconds,
-        "dollars": plan.dollars,
-        "priced": plan.priced,
         "refused": is_refused(request, plan),
-        "findings": [{"severity": each.severity, "where": each.where, "text": each.text} for each in plan.findings],
+        "findings": [picked(each, "severity where text") for each in plan.findings],
     }
 
 
@@ -172,18 +158,9 @@ def _extents(cluster: ClusterSettings, flow: str, topics: Iterable[str]) -> dict
     return offsets.extents((topic, partition) for topic in topics for partition in range(counts.get(topic, 0)))
 
 
-def _table(lanes: Sequence[PlannedLane]) -> Table:
-    made = table()
-    made.add_column("lane", no_wrap=True)
-    made.add_column("what is read")
-    for heading in ("records, at most", "bytes, about"):
-        made.add_column(heading, justify="right")
-    for each in lanes:
-        row: list[Any] = [
-            Text(_name(each)),
-            each.reads,
-            f"{each.offsets:,}",
-            "" if each.bytes is None else size(each.bytes),
-        ]
-        made.add_row(*row)
-    return made
+_COLUMNS: Columns[PlannedLane] = (
+    ("=lane", _name),
+    ("what is read", lambda lane: lane.reads),
+    (">records, at most", lambda lane: lane.offsets),
+    (">bytes, about", lambda lane: "" if lane.bytes is None else size(lane.bytes)),
+)

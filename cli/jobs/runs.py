@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.jobs.request import started_at
-from cli.output import ago, duration, size, table
+from cli.output import Columns, ago, duration, picked, size, table
 from mirrorless.chain.lane import FlowName
 from mirrorless.jobs.progress import JobProgress, JobState, LaneProgress, percent
 from mirrorless.jobs.request import PAGE, PROGRESS, REPORT, REQUEST, JobKind, JobRequest, decode_request
@@ -136,17 +136,8 @@ def read_ending(files: JobFiles) -> tuple[bool | None, str]:
 
 def as_json(view: RunView) -> dict[str, Any]:
     """A run for programs."""
-    return {
-        "run_id": view.run_id,
-        "kind": view.kind,
-        "flow": view.flow,
-        "state": view.state,
-        "clean": view.clean,
-        "verdict": view.verdict,
-        "error": view.error,
-        "place": view.place,
+    return picked(view, "run_id kind flow state clean verdict error place page") | {
         "report": f"{view.place}/{REPORT}",
-        "page": view.page,
         "progress": msgspec.to_builtins(view.progress),
         **view.more,
     }
@@ -210,24 +201,16 @@ def share(progress: JobProgress) -> str:
 
 def runs_table(views: Sequence[RunView], *, now: int) -> Table:
     """A list of runs. Args: now: ms since the epoch."""
-    made = table()
-    for heading in ("run", "flow", "state", "started"):
-        made.add_column(heading, no_wrap=True)
-    for heading in ("share", "records"):
-        made.add_column(heading, justify="right")
-    made.add_column("", overflow="fold")
-    for view in views:
-        progress = view.progress
-        made.add_row(
-            Text(view.run_id),
-            view.flow,
-            Text(_state_text(view), style=_STYLES.get(view.state, "")),
-            ago(view.started_at, now=now),
-            "" if progress is None else share(progress),
-            "" if progress is None else f"{progress.records:,}",
-            Text(view.error or view.verdict),
-        )
-    return made
+    columns: Columns[RunView] = (
+        ("=run", lambda view: view.run_id),
+        ("=flow", lambda view: view.flow),
+        ("=state", lambda view: Text(_state_text(view), style=_STYLES.get(view.state, ""))),
+        ("=started", lambda view: ago(view.started_at, now=now)),
+        (">share", lambda view: share(view.progress) if view.progress else ""),
+        (">records", lambda view: view.progress.records if view.progress else ""),
+        ("", lambda view: view.error or view.verdict),
+    )
+    return table(None, columns, views)
 
 
 _OF_LANES = {"waiting": "waiting for a free core"}
@@ -254,29 +237,24 @@ def _figures(progress: JobProgress) -> str:
 
 
 def _lanes(lanes: Sequence[LaneProgress]) -> Table | Text:
-    troubled = [lane for lane in lanes if lane.state in {"stopped", "failed"}]
-    running = [lane for lane in lanes if lane.state == "running"]
     if not lanes:
         return Text("")
-    made = table()
-    made.add_column("lane", no_wrap=True)
-    made.add_column("doing")
-    for heading in ("share", "records", "position"):
-        made.add_column(heading, justify="right")
-    made.add_column("", overflow="fold")
-    for lane in (*troubled, *running[:MOST_LANES]):
-        bad = lane.state != "running"
-        made.add_row(
-            Text(lane.lane),
-            Text(lane.state if bad else lane.phase, style="red" if bad else ""),
-            f"{100 * lane.done // lane.total} %" if lane.total else "",
-            f"{lane.records:,}",
-            f"{lane.position:,}",
-            Text(lane.note),
-        )
+    troubled = [lane for lane in lanes if lane.state in {"stopped", "failed"}]
+    running = [lane for lane in lanes if lane.state == "running"]
+    made = table(None, _LANE_COLUMNS, (*troubled, *running[:MOST_LANES]))
     if len(running) > MOST_LANES:
         made.add_row(Text(f"and {len(running) - MOST_LANES} more", style="dim"))
     return made
+
+
+_LANE_COLUMNS: Columns[LaneProgress] = (
+    ("=lane", lambda lane: lane.lane),
+    ("doing", lambda lane: lane.phase if lane.state == "running" else Text(lane.state, style="red")),
+    (">share", lambda lane: f"{100 * lane.done // lane.total} %" if lane.total else ""),
+    (">records", lambda lane: lane.records),
+    (">position", lambda lane: lane.position),
+    ("", lambda lane: lane.note),
+)
 
 
 def _troubled(progress: JobProgress | None) -> Iterator[LaneProgress]:

@@ -2,6 +2,7 @@
 
 MirrorlessError
 ├── ConfigurationError      invalid input, found before anything is created; a retry does not help
+├── Refused                 an order that does not fit the state of what it is about; nothing was changed
 ├── EventError              an event that is not what a Kafka event source mapping sends
 ├── Retriable               the same call may succeed later; Lambda's own retry is the right answer
 │   ├── LostRace            another writer prepared this lane first; read the positions again
@@ -47,6 +48,10 @@ class MirrorlessError(Exception):
 
 class ConfigurationError(MirrorlessError):
     """The configuration cannot be used. `where` names the field."""
+
+
+class Refused(MirrorlessError):
+    """The order does not fit the state of what it is about. Nothing was changed."""
 
 
 class EventError(MirrorlessError):

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirrorless.chain.lane import FlowName
-from mirrorless.errors import MirrorlessError
+from mirrorless.errors import Refused
 from mirrorless.failover.state import FailoverDocument, FailoverOrder
 
 NAMED = 5
 """Topics and lanes that a sentence names; the others are counted."""
 
 
-class FailoverRefused(MirrorlessError):
+class FailoverRefused(Refused):
     """The command does not fit the state of the flow or of its clusters. Nothing was changed."""
 
 

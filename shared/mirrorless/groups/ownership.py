@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 
 from mirrorless.chain.lane import FlowName, Lane
-from mirrorless.errors import MirrorlessError
+from mirrorless.errors import Refused
 from mirrorless.groups.checkpoints import (
     CommittedOffsets,
     Direction,
@@ -184,7 +184,7 @@ def _next_record(
     return (found.offset,) if found.two_way is None else found.two_way.parts
 
 
-class NotMovable(MirrorlessError):
+class NotMovable(Refused):
     """The group cannot be moved back. Nothing was changed."""
 
 

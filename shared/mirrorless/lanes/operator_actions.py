@@ -30,13 +30,13 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, Head, LaneState, Lease, LeftOut, ReplicatedRanges, Stop, StopReason
 from mirrorless.chain.losses import Loss
 from mirrorless.chain.run import Reset, Run
-from mirrorless.errors import InDoubt, MirrorlessError
+from mirrorless.errors import InDoubt, Refused
 from mirrorless.flow.naming import reset_command, reset_lane
 from mirrorless.protocol.log_parting import going_on, until_stop
 from mirrorless.protocol.refusal_causes import ANY_REMEDY, REMEDIES
 
 
-class NotAllowed(MirrorlessError):
+class NotAllowed(Refused):
     """The action does not fit the lane's state. Nothing was changed."""
 
 

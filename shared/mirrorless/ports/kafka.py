@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from mirrorless.clock import Deadline
-from mirrorless.errors import MirrorlessError
+from mirrorless.errors import Refused
 from mirrorless.records.record import Record
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ class OffsetAndMetadata:
     metadata: str = ""
 
 
-class GroupIsActive(MirrorlessError):
+class GroupIsActive(Refused):
     """The group has live members, so offsets cannot be committed for it. Nothing was changed."""
 
 

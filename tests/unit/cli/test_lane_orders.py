@@ -10,8 +10,8 @@ import pytest
 
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
-from cli.lane_record import SHOWN_BYTES, _following, as_json, described
-from cli.losses import as_line, summary_as_json, summary_as_line
+from cli.lanes import SHOWN_BYTES, _following, described, record_as_json
+from cli.losses import as_line, summary_as_line
 from mirrorless.adapters.kafka.offsets import Extent
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Stop, StopReason
@@ -202,7 +202,7 @@ def test_null_and_empty_are_told_apart_and_bytes_are_not_interpreted() -> None:
 
 
 def test_programs_get_sizes_and_hexadecimal() -> None:
-    assert as_json(POISON) == {
+    assert record_as_json(POISON) == {
         "upstream_offset": 42,
         "timestamp": 1_763_700_000_000,
         "bytes": 1_024 + 4 + 3 + 4 + 5,
@@ -216,7 +216,7 @@ def test_programs_get_sizes_and_hexadecimal() -> None:
         "value_bytes": 1_024,
         "value_hex": bytes(range(256)).hex(),
     }
-    assert as_json(Record(offset=0, timestamp=-1, headers=[]))["value_hex"] is None
+    assert record_as_json(Record(offset=0, timestamp=-1, headers=[]))["value_hex"] is None
 
 
 @pytest.mark.parametrize(
@@ -234,8 +234,6 @@ def test_a_summary_says_how_far_gaps_are_explained_and_by_what() -> None:
     assert summary_as_line(found) == (
         "2025-11-21 01:00:00Z  us-east->eu-west orders-0 below 5000 (generation 1): 3 aborted, 1,200 transaction marker"
     )
-    there = {"flow": "us-east->eu-west", "topic": "orders", "partition": 0, "generation": 1}
-    assert summary_as_json(found) == {**there, "until": 5000, "offsets": offsets, "at": 1_763_686_800_123}
 
 
 def test_a_loss_names_its_offsets_and_its_cause() -> None:

@@ -17,8 +17,8 @@ import pytest
 from msgspec.structs import replace
 
 from cli.deployment import DeployedFlows, Stores
+from cli.lane_reset import _records, _tail
 from cli.main import main
-from cli.target_end import _records, _tail
 from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
 from mirrorless.adapters.kafka.record_ranges import KafkaRecordRanges

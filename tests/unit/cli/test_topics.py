@@ -129,7 +129,7 @@ def test_json_has_everything() -> None:
     answer = as_json(TopicsView(flow="us-east->eu-west", topics=[row(drift=None)], refused={"cycle": ("x",)}))
 
     (found,) = answer.pop("topics")
-    assert answer == {"flow": "us-east->eu-west", "needs_operator": False, "refused": {"cycle": ["x"]}, "troubles": []}
+    assert answer == {"flow": "us-east->eu-west", "needs_operator": False, "refused": {"cycle": ("x",)}, "troubles": ()}
     assert found == {
         "topic": "orders",
         "remote_topic": "us-east.orders",

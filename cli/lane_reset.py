@@ -1,22 +1,21 @@
-"""`mirrorless lanes quarantine | reset`: orders that change what a lane goes on with.
+"""`mirrorless lanes reset`: a lane's chain is closed, and a new generation begins at another upstream offset.
 
-`quarantine` leaves out the record that the target refused, or a range that begins with it.
-`reset` closes the lane's chain with a link, after which a
-new generation begins at another upstream offset; without a partition, of every stopped lane of a topic.
+Of one lane, or of every stopped lane of a topic. `--to target` is where the source goes on behind the last record that
+the target has.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 from cli.args import BadInput, offset
 from cli.clusters import SourceView, deadline
 from cli.deployment import DeployedFlows, Stores
-from cli.output import PLAN_ONLY, console, lane_as_json, print_json, sentence, table
-from cli.target_end import behind_target
+from cli.orders import Order, obey
+from cli.output import Columns, console, lane_as_json, sentence, table
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import RUNNING, Head, LaneState, ReplicatedRanges, Stop, believed
 from mirrorless.clock import now_ms
@@ -24,64 +23,27 @@ from mirrorless.errors import LostRace
 from mirrorless.lanes.check_state import read_notes
 from mirrorless.lanes.foreign import sentences
 from mirrorless.lanes.log_comparison import LogComparison
-from mirrorless.lanes.operator_actions import NotAllowed, ResetPlan, plan_quarantine, plan_reset
+from mirrorless.lanes.operator_actions import ResetPlan, plan_reset
+from mirrorless.lanes.target_end import TAIL, places_of
+from mirrorless.ports.kafka import TopicPartition
+from mirrorless.records.origin import OriginRule
+from mirrorless.records.record import Record, size_of
 from mirrorless.reports.format import numbered
 
-SOURCE_SECONDS = 60.0
-"""For the comparison of a lane with its topic as it is."""
+ANSWER_SECONDS = 60.0
+"""For each question to a cluster, and for the comparison of a lane with its topic as it is."""
 
+LOOK_BACK = (50, 1_000, 20_000)
+"""Offsets before the end of the remote partition among which its last records are looked for: markers and records that
+were aborted stand in between."""
 
-def run_quarantine(arguments: argparse.Namespace) -> int:
-    """Leave out a refused record, or a range that begins with it, and drop the stop."""
-    deployment, stores, lane, state = _named_lane(arguments)
-    to = _range_end(arguments, deployment, lane)
-    head = stores.chains.heads([lane])[lane]
-    try:
-        orders = plan_quarantine(lane, head, state, arguments.offset, to=to, alike=arguments.alike)
-    except NotAllowed as exc:
-        raise BadInput(exc.what, where=exc.where, hint=exc.hint) from exc
-    stop = state.stop
-    cause, why = (stop.cause, stop.detail) if stop is not None else ("", "")
-    if to is None:
-        what = "batch" if cause == "DAMAGED" else "record"
-        left_out = f"Leave out exactly this {what}"
-        if what == "batch":
-            behind = (
-                "Where the damage hides at which offset the next batch begins, the lane goes on once one stands there."
-            )
-            why = f"{sentence(why)} {behind}"
-    elif arguments.alike:
-        left_out = f"Leave out each record from here to {to - 1} that is refused for the same cause, {cause},"
-    else:
-        left_out = f"Leave out ALL records from here to {to - 1}, whether the target would take them or not,"
-    plan = [
-        f"The record at upstream offset {arguments.offset} was refused: {sentence(why)}",
-        f"{left_out} note it in the loss ledger when the lane passes it, and drop the stop.",
-    ]
-    if arguments.execute:
-        stores.states.quarantine(lane, *orders)
-    return _answer(arguments, lane, plan, changes=True)
+AT_ONCE = 500
+"""Offsets of the first read; each is four times as long as the one before, while what it brings stays small."""
 
+SMALL_BYTES = 1_000_000
 
-def _range_end(arguments: argparse.Namespace, deployment: DeployedFlows, lane: Lane) -> int | None:
-    """The upstream offset behind the range of a quarantine; None for one record. The source's end bounds it."""
-    if arguments.to is None and not arguments.alike:
-        return None
-    source = SourceView.of(deployment, lane.flow)
-    extent = source.extent(lane)
-    if extent is None:
-        raise BadInput(
-            f"a range ends where the source ends: {source.trouble or 'it has no such partition'}",
-            where=str(lane),
-            hint="once the source answers, run the command again",
-        )
-    if arguments.to is not None and arguments.to > extent.end:
-        raise BadInput(
-            f"the source ends at {extent.end}, below {arguments.to}",
-            where=str(lane),
-            hint="records that are yet to come are not left out ahead",
-        )
-    return extent.end if arguments.to is None else int(arguments.to)
+Ranges = Callable[[int, int], list[Record]]
+"""The records of one partition in a half-open range of offsets."""
 
 
 def run_reset(arguments: argparse.Namespace) -> int:
@@ -91,12 +53,10 @@ def run_reset(arguments: argparse.Namespace) -> int:
     """
     if arguments.partition is None:
         return _reset_stopped(arguments)
-    deployment, stores, lane, state = _named_lane(arguments)
-    order = _reset_order(arguments, deployment, stores, lane, state)
-    if arguments.execute:
-        _carry_out(order.plan, stores)
-    steps = [*order.steps, *foreign_notes(deployment, stores, [lane])]
-    return _answer(arguments, lane, steps, changes=True, more=order.more())
+    deployment, stores, lane, state = named_lane(arguments)
+    order = _reset(arguments, deployment, stores, lane, state).order(stores)
+    order.plan = [*order.plan, *foreign_notes(deployment, stores, [lane])]
+    return obey(arguments, [order])
 
 
 def foreign_notes(deployment: DeployedFlows, stores: Stores, lanes: Sequence[Lane]) -> list[str]:
@@ -114,15 +74,11 @@ def foreign_notes(deployment: DeployedFlows, stores: Stores, lanes: Sequence[Lan
 
 def _reset_stopped(arguments: argparse.Namespace) -> int:
     """One plan for every stopped lane of a topic; held ones are the operator's own order, and stay."""
-    if isinstance(arguments.to, int):
+    if isinstance(arguments.to, int) or arguments.until is not None:
         raise BadInput(
             "an offset is one partition's",
             where=f"{arguments.flow} {arguments.topic}",
-            hint="name the partition, or write --to earliest, --to latest or --to target",
-        )
-    if arguments.until is not None:
-        raise BadInput(
-            "--until is one partition's", where=f"{arguments.flow} {arguments.topic}", hint="name the partition"
+            hint="name the partition, or leave out --until, and write --to earliest, --to latest or --to target",
         )
     deployment = DeployedFlows.of(arguments)
     flow = deployment.flow_name(arguments.flow)
@@ -131,54 +87,54 @@ def _reset_stopped(arguments: argparse.Namespace) -> int:
     held = sorted(lane.partition for lane, state in stops.items() if state.stop and state.stop.reason == "held")
     lanes = sorted(lane for lane in stops if lane.partition not in held)
     # All plans before the first change: where one is refused, nothing is changed.
-    orders = [_reset_order(arguments, deployment, stores, lane, stops[lane]) for lane in lanes]
-    failures: dict[Lane, str] = {}
-    for order in orders if arguments.execute else ():
-        try:
-            _carry_out(order.plan, stores)
-        except LostRace as exc:
-            failures[order.lane] = str(exc)
-    notes = (
-        [f"{'Partitions' if held[1:] else 'Partition'} {', '.join(map(str, held))}: held by an order, and stays so."]
-        if held
-        else []
+    resets = [_reset(arguments, deployment, stores, lane, stops[lane]) for lane in lanes]
+    orders = [reset.order(stores) for reset in resets]
+    for order in orders:
+        order.programs |= {"error": "", "executed": bool(arguments.execute)}
+    which = "Partitions" if held[1:] else "Partition"
+    stay = [f"{which} {', '.join(map(str, held))}: held by an order, and stays so."] if held else []
+    return obey(
+        arguments,
+        orders,
+        notes=stay + foreign_notes(deployment, stores, lanes),
+        shown=lambda _: _show_all(resets),
+        many=True,
+        nothing="\n".join([*stay, "No lane of this topic is stopped: nothing to do."]),
     )
-    _answer_all(arguments, orders, failures, notes + foreign_notes(deployment, stores, lanes))
-    return int(bool(failures))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ResetOrder:
+class _Reset:
     """The reset of one lane."""
 
     lane: Lane
     head: Head
-    to: int
     plan: ResetPlan
     steps: list[str]
     gone: int | None = None
     """The partitions that the topic has now, where this one is not among them."""
 
-    def more(self) -> dict[str, int]:
-        """For programs."""
-        head = self.head
-        return {
-            "position": head.position,
-            "generation": head.generation,
-            "to": self.to,
-            "to_generation": head.generation + 1,
+    def order(self, stores: Stores) -> Order:
+        """The order to carry it out."""
+        programs = lane_as_json(self.lane) | {
+            "position": self.head.position,
+            "generation": self.head.generation,
+            "to": self.plan.link.next,
+            "to_generation": self.plan.link.to_generation,
         }
+        carry_out = partial(_carry_out, self.plan, stores)
+        return Order(about=self.lane, plan=self.steps, carry_out=carry_out, programs=programs)
 
 
-def _reset_order(
+def _reset(
     arguments: argparse.Namespace, deployment: DeployedFlows, stores: Stores, lane: Lane, state: LaneState
-) -> _ResetOrder:
+) -> _Reset:
     source = SourceView.of(deployment, lane.flow)
     gone = source.has_lost(lane)
     head = believed(stores.chains.heads([lane])[lane], state)
     behind = arguments.to == "target" and gone is None
     if behind:
-        to = behind_target(deployment, lane, state.stop, head.position if head.expired else 0)
+        to = _behind_target(deployment, lane, state.stop, head.position if head.expired else 0)
     else:
         to = 0 if gone is not None else _resolved(arguments.to, lane, source)
     replicated: ReplicatedRanges = ()
@@ -188,25 +144,14 @@ def _reset_order(
         if stop is not None and stop.begins_replicated and head.position < min(to, stop.upstream_offset):
             logs = _comparison(deployment, stores, lane)
             state = replace(state, stop=_waits_for(source, logs, lane, head, stop))
-    try:
-        plan = plan_reset(
-            lane,
-            head,
-            state,
-            to,
-            reason=arguments.reason,
-            now=now_ms(),
-            behind_target=behind,
-            replicated=replicated,
-        )
-    except NotAllowed as exc:
-        raise BadInput(exc.what, where=exc.where, hint=exc.hint) from exc
+    terms = {"reason": arguments.reason, "now": now_ms(), "behind_target": behind, "replicated": replicated}
+    plan = plan_reset(lane, head, state, to, **terms)
     if gone is not None:
         steps = _closing_steps(plan, head, gone)
     else:
         group = deployment.mapping_group(lane)
         steps = _reset_steps(plan, head, behind=behind) + source.place_advice(lane, group, to)
-    return _ResetOrder(lane=lane, head=head, to=to, plan=plan, steps=steps, gone=gone)
+    return _Reset(lane=lane, head=head, plan=plan, steps=steps, gone=gone)
 
 
 def _replicated(
@@ -229,7 +174,7 @@ def _replicated(
     left = tuple(each for each in stop.replicated if each[0] > to) if stop is not None else ()
     if not (left if to >= head.position else of_another_log or ordered is not None):
         return ()
-    logs, soon = _comparison(deployment, stores, lane), deadline(SOURCE_SECONDS)
+    logs, soon = _comparison(deployment, stores, lane), deadline(ANSWER_SECONDS)
 
     def look() -> ReplicatedRanges:
         found = left
@@ -262,7 +207,7 @@ def _waits_for(source: SourceView, logs: LogComparison, lane: Lane, head: Head, 
 
     What was there when the lane was sent there may have expired since, or been compacted away.
     """
-    soon = deadline(SOURCE_SECONDS)
+    soon = deadline(ANSWER_SECONDS)
     stands = source.read(lambda: logs.stands_at(lane, head.position, stop.upstream_offset, soon))
     return stop if stands is None else replace(stop, upstream_offset=stands)
 
@@ -277,65 +222,46 @@ def _comparison(deployment: DeployedFlows, stores: Stores, lane: Lane) -> LogCom
     )
 
 
-def _answer_all(
-    arguments: argparse.Namespace, orders: Sequence[_ResetOrder], failures: Mapping[Lane, str], notes: Sequence[str]
-) -> None:
-    executed = bool(arguments.execute and orders)
-    if arguments.json:
-        lanes = [
-            lane_as_json(order.lane)
-            | order.more()
-            | {"plan": order.steps, "error": failures.get(order.lane, ""), "executed": executed}
-            for order in orders
-        ]
-        print_json({"lanes": lanes, "notes": list(notes), "executed": executed})
-        return
-    if orders:
-        _show_all(orders)
-    for note in notes:
-        print(note)
-    for failure in failures.values():
-        print(failure)
-    if not orders:
-        print("No lane of this topic is stopped: nothing to do.")
-    else:
-        print(f"Done: {numbered(len(orders) - len(failures), 'lane')}." if executed else PLAN_ONLY)
-
-
-def _show_all(orders: Sequence[_ResetOrder]) -> None:
+def _show_all(resets: Sequence[_Reset]) -> None:
     """A line for each lane, and once what is true of all of them; `--json` has the steps of each."""
-    first = orders[0]
-    made = table(f"{first.lane.flow} {first.lane.topic}")
-    for heading in ("lane", "stands at", "begins at", "generation", "replicated again", "skipped", "in doubt"):
-        made.add_column(heading, justify="right")
-    for order in orders:
-        plan, begins = order.plan, "closed" if order.gone is not None else str(order.to)
-        again = plan.repeated if order.gone is None else None
-        made.add_row(
-            *(str(order.lane.partition), str(order.head.position), begins, str(plan.link.to_generation)),
-            f"{again[0]} to {again[1] - 1}" if again else "-",
-            f"{plan.loss.first} to {plan.loss.next - 1}" if plan.loss is not None else "-",
-            f"{plan.given_up.position} to {plan.given_up.next - 1}" if plan.given_up is not None else "-",
-        )
-    console().print(made)
+    first = resets[0]
+    console().print(table(f"{first.lane.flow} {first.lane.topic}", _COLUMNS, resets))
     steps = [f"A new generation of each lane begins: {first.plan.link.reason}", _ANEW]
-    if any(order.plan.repeated for order in orders if order.gone is None):
+    if any(_again(each) for each in resets):
         steps.append("Where the source topic still holds the records that were replicated before, they come twice.")
-    if any(order.plan.stop for order in orders):
+    if any(each.plan.stop for each in resets):
         steps.append(
             "What was replicated of the topic as it is does not come twice: lanes stand still before it, and "
             "`mirrorless lanes stopped` has the command that goes on behind it."
         )
-    if any(order.plan.loss for order in orders):
+    if any(each.plan.loss for each in resets):
         steps.append("What is skipped is noted in the loss ledger.")
-    if any(order.plan.given_up for order in orders):
+    if any(each.plan.given_up for each in resets):
         steps.append("Of a run in doubt it can no longer be known whether its records are on the target.")
-    if gone := next((order.gone for order in orders if order.gone is not None), None):
+    if gone := next((each.gone for each in resets if each.gone is not None), None):
         steps += [f"{first.lane.topic} has {numbered(gone, 'partition')} on the source now. {_CLOSED}"]
-    advised = dict.fromkeys(each for order in orders for each in order.steps if each.startswith(("Group ", "So ")))
+    advised = dict.fromkeys(step for each in resets for step in each.steps if step.startswith(("Group ", "So ")))
     for step in (*steps, *advised):
         print(f"  - {step}")
 
+
+def _again(reset: _Reset) -> tuple[int, int] | None:
+    return reset.plan.repeated if reset.gone is None else None
+
+
+def _range(first: int, after: int) -> str:
+    return f"{first} to {after - 1}"
+
+
+_COLUMNS: Columns[_Reset] = (
+    (">lane", lambda reset: reset.lane.partition),
+    (">stands at", lambda reset: str(reset.head.position)),
+    (">begins at", lambda reset: "closed" if reset.gone is not None else str(reset.plan.link.next)),
+    (">generation", lambda reset: reset.plan.link.to_generation),
+    (">replicated again", lambda reset: _range(*again) if (again := _again(reset)) else None),
+    (">skipped", lambda reset: _range(loss.first, loss.next) if (loss := reset.plan.loss) else None),
+    (">in doubt", lambda reset: _range(run.position, run.next) if (run := reset.plan.given_up) else None),
+)
 
 _ANEW = "The map translates offsets of the new generation only. Drop the lane's stop and quarantine orders."
 _CLOSED = "The target keeps the records of a closed lane; status and verify leave it out."
@@ -422,7 +348,7 @@ def _resolved(to: str | int, lane: Lane, source: SourceView) -> int:
     return extent.start if to == "earliest" else extent.end
 
 
-def _named_lane(arguments: argparse.Namespace) -> tuple[DeployedFlows, Stores, Lane, LaneState]:
+def named_lane(arguments: argparse.Namespace) -> tuple[DeployedFlows, Stores, Lane, LaneState]:
     """The lane that FLOW, TOPIC and PARTITION name, with its state. Raises like `DeployedFlows.flow_name`."""
     deployment = DeployedFlows.of(arguments)
     lane = deployment.lane(arguments.flow, arguments.topic, arguments.partition)
@@ -430,30 +356,97 @@ def _named_lane(arguments: argparse.Namespace) -> tuple[DeployedFlows, Stores, L
     return deployment, stores, lane, stores.states.read([lane]).get(lane, RUNNING)
 
 
-def _answer(
-    arguments: argparse.Namespace,
-    lane: Lane,
-    plan: list[str],
-    *,
-    changes: bool,
-    more: Mapping[str, Any] | None = None,
-) -> int:
-    """Show a plan, and whether it was carried out.
+def _behind_target(deployment: DeployedFlows, lane: Lane, stop: Stop | None, since: int) -> int:
+    """The upstream offset behind the last record that the target has of a lane.
 
     Args:
-        arguments: `json` and `execute`.
-        lane: whose plan.
-        plan: one sentence a step.
-        changes: whether there is anything to carry out.
-        more: for programs.
+        deployment: of the flow.
+        lane: which is not written to meanwhile.
+        stop: of the lane.
+        since: the upstream offset below which all was replicated for certain.
+
+    Raises:
+        BadInput: it cannot be found.
+        Retriable: a cluster does not answer.
     """
-    executed = changes and arguments.execute
-    if arguments.json:
-        print_json(lane_as_json(lane) | dict(more or {}) | {"plan": plan, "executed": executed})
-        return 0
-    print(f"{lane}:")
-    for step in plan:
-        print(f"  - {step}")
-    if changes:
-        print("Done." if executed else PLAN_ONLY)
-    return 0
+    from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
+    from mirrorless.adapters.kafka.records import KafkaRecords  # noqa: PLC0415 -- same
+    from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- same
+
+    settings = deployment.settings(lane.flow)
+    place, remote = (lane.topic, lane.partition), (settings.remote_topic(lane.topic), lane.partition)
+    if settings.delivery == "at_least_once" and stop is not None and stop.reason == "broken":
+        raise _unknown(lane, "without transactions, what was written behind records that are gone stands there too")
+    flow = str(lane.flow)
+    extent = KafkaOffsets(settings.source, flow=flow).extents([place]).get(place)
+    ends = KafkaRecords(settings.target, flow=flow, client_role="operator").ends([remote], deadline(ANSWER_SECONDS))
+    if extent is None or remote not in ends:
+        raise _unknown(lane, f"the {'source' if extent is None else 'target'} does not show this partition")
+    start, stable, high_watermark = ends[remote]
+    if stable < high_watermark:
+        raise _unknown(
+            lane,
+            f"an open transaction hides the end of {remote[0]}-{remote[1]} from {stable} on",
+            hint="wait for a minute; if it stays, see `mirrorless status`",
+        )
+    rule = settings.origin_rule(lane.topic)
+    tail = _tail(_ranges(deployment, lane, remote, of_target=True), start, stable, rule)
+    if not tail and start == 0:
+        return extent.start  # the target never had a record of it, or was made anew
+    if not tail:
+        raise _unknown(lane, "the target's retention has removed all that it had of this lane")
+    read = _ranges(deployment, lane, place, of_target=False)
+    first = max(since, extent.start)
+    timed = KafkaTopics(settings.source, flow=flow, role="operator").offsets_at(
+        [place], tail[-1].timestamp, deadline(ANSWER_SECONDS)
+    )
+    found = None
+    if (at := timed.get(place, -1)) >= 0:
+        # No record of this time lies before; those of the tail before it may.
+        found = places_of(tail, _records(read, max(first, at - AT_ONCE), extent.end, rule), timed=True)
+    found = found or places_of(tail, _records(read, first, extent.end, rule), timed=False)
+    if found is None:
+        raise _unknown(lane, f"the last record that the target has is not on the source from {first} on")
+    if not found.one:
+        raise _unknown(lane, f"the last records that the target has stand at {found.first}, and again at {found.last}")
+    return found.first + 1
+
+
+def _unknown(lane: Lane, what: str, *, hint: str = "") -> BadInput:
+    return BadInput(
+        f"--to target cannot be resolved: {what}",
+        where=str(lane),
+        hint=hint or "compare both logs, and name the upstream offset as a number",
+    )
+
+
+def _ranges(deployment: DeployedFlows, lane: Lane, place: TopicPartition, *, of_target: bool) -> Ranges:
+    from mirrorless.adapters.kafka.record_ranges import KafkaRecordRanges  # noqa: PLC0415 -- see above
+
+    settings = deployment.settings(lane.flow)
+    reader = KafkaRecordRanges(settings.target if of_target else settings.source, flow=str(lane.flow))
+
+    def read(first: int, end: int) -> list[Record]:
+        return [each for _, some in reader.ranges({place: (first, end)}, deadline(ANSWER_SECONDS)) for each in some]
+
+    return read
+
+
+def _tail(read: Ranges, start: int, end: int, rule: OriginRule | None) -> Sequence[Record]:
+    """The last records of the remote partition; where others produce to it too, of those that were copied."""
+    for back in (*LOOK_BACK, end - start):
+        first = max(start, end - back)
+        some = [each for each in (read(first, end) if first < end else ()) if rule is None or rule.is_copy(each)]
+        if some or first == start:
+            return some[-TAIL:]
+    return ()
+
+
+def _records(read: Ranges, first: int, end: int, rule: OriginRule | None) -> Iterator[Record]:
+    """The source's records as they are copied."""
+    size = AT_ONCE
+    while first < end:
+        some = read(first, min(end, first + size))
+        yield from some if rule is None else rule.split(some)[0]
+        first += size
+        size *= 4 if sum(map(size_of, some)) < SMALL_BYTES else 1
