@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cli.deployment import DeployedFlows
 from mirrorless.chain.lane import FlowName, Lane
@@ -177,15 +177,6 @@ class HeartbeatTimes:
     """Why the newest heartbeats could not be read; then nothing is known."""
     answers: bool = True
     """Whether the target answered at all; a topic that is just being made may have no leader yet."""
-
-    def as_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {
-            "enabled": self.enabled,
-            "emitted_at": self.emitted,
-            "replicated_at": self.replicated,
-            "target_trouble": self.trouble,
-        }
 
 
 def heartbeats_of(settings: ControlSettings) -> HeartbeatTimes:

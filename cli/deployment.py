@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ from cli.args import CONFIG, BadInput
 from cli.lab_state import LabMapping, LabState, read_lab_state
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import ConfigurationError
-from mirrorless.flow.triggers import SCHEDULE
+from mirrorless.flow.triggers import MAPPING, SCHEDULE, Trigger
 
 if TYPE_CHECKING:
     from mirrorless.adapters.dynamodb.chains import DynamoDbChains
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
     from mirrorless.config import Configuration, Flow
     from mirrorless.flow.settings import FlowSettings, Tables
-    from mirrorless.ports.stores import Chains
+    from mirrorless.ports.stores import Chains, StateStore
     from mirrorless.scheduled.settings import ControlSettings
 
 LAB_REGION = "us-east-1"
@@ -174,10 +175,8 @@ class DeployedFlows:
         Raises:
             Retriable: the store does not answer.
         """
-        from cli.triggers import FlowTriggers  # noqa: PLC0415 -- most commands need no triggers
-
-        triggers = FlowTriggers.read(self.control_settings(lane.flow), self.stores(lane.flow).documents)
-        return None if triggers.of(lane.topic).now == SCHEDULE else self.flow(lane.flow).group_name(lane.topic)
+        trigger = triggers_of(self.control_settings(lane.flow), self.stores(lane.flow).documents)
+        return None if trigger(lane.topic).now == SCHEDULE else self.flow(lane.flow).group_name(lane.topic)
 
     def mapped_topics(self, name: FlowName) -> list[str]:
         """The topics of a flow that have a mapping in the lab."""
@@ -248,6 +247,39 @@ class DeployedFlows:
     @property
     def _mappings(self) -> list[LabMapping]:
         return self._lab.mappings if self._lab is not None else []
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTrigger:
+    """The trigger of one topic."""
+
+    configured: Trigger
+    now: Trigger
+    """`schedule` while the topic is read by a schedule, also while it changes back."""
+
+    @property
+    def changing(self) -> bool:
+        """Whether `refresh_topics` is still changing it."""
+        return self.now != self.configured
+
+    def __str__(self) -> str:
+        return f"{self.now} -> {self.configured}" if self.changing else self.configured
+
+
+TriggerOf = Callable[[str], TopicTrigger]
+"""By topic."""
+
+
+def triggers_of(settings: ControlSettings, documents: StateStore) -> TriggerOf:
+    """The triggers of one flow's topics, with what is scheduled now.
+
+    Raises:
+        Retriable: the store does not answer.
+    """
+    from mirrorless.topics.scheduled_topics import read_scheduled_topics  # noqa: PLC0415 -- most commands need no triggers
+
+    scheduled = read_scheduled_topics(documents, settings.name).keys()
+    return lambda topic: TopicTrigger(settings.trigger_of(topic), SCHEDULE if topic in scheduled else MAPPING)
 
 
 def require_account(account: str, name: FlowName, region: str | None) -> None:

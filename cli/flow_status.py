@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from cli.clusters import HeartbeatTimes, SourceView, heartbeats_of
-from cli.deployment import DeployedFlows, Stores
+from cli.deployment import DeployedFlows, Stores, TopicTrigger, TriggerOf, triggers_of
 from cli.groups_view import groups_of, need_operator
 from cli.lab_state import LabMapping
-from cli.lanes import lanes_with_a_chain
+from cli.lanes import lanes_with_a_chain, stop_as_json
+from cli.output import picked
 from cli.tasks import TaskStatus, shards_of, tasks_of
-from cli.triggers import FlowTriggers, TopicTrigger
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head, Lease, Stop
 from mirrorless.chain.run import DigestOf, Run
@@ -24,6 +26,7 @@ from mirrorless.clock import now_ms
 from mirrorless.flow.filters import should_replicate
 from mirrorless.flow.triggers import MAPPING
 from mirrorless.groups.checkpoints import GroupCheckpoints
+from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.standby import RegionRuns, read_region_runs
 from mirrorless.topics.pause import FlowPause, read_pause
 
@@ -199,8 +202,8 @@ def read_flow(deployment: DeployedFlows, flow: FlowName) -> FlowStatus:
     with ThreadPoolExecutor(1) as target:
         heartbeats = target.submit(heartbeats_of, settings)
         stores, source = deployment.stores(flow), SourceView.of(deployment, flow)
-        triggers = FlowTriggers.read(settings, stores.documents)
-        topics, unlisted = _topics(deployment, flow, stores, source, triggers)
+        trigger = triggers_of(settings, stores.documents)
+        topics, unlisted = _topics(deployment, flow, stores, source, trigger)
         return FlowStatus(
             flow=flow,
             at=now_ms(),
@@ -218,7 +221,7 @@ def read_flow(deployment: DeployedFlows, flow: FlowName) -> FlowStatus:
 
 
 def _topics(
-    deployment: DeployedFlows, flow: FlowName, stores: Stores, source: SourceView, triggers: FlowTriggers
+    deployment: DeployedFlows, flow: FlowName, stores: Stores, source: SourceView, trigger: TriggerOf
 ) -> tuple[list[TopicStatus], tuple[str, ...]]:
     """Every topic with its lanes, and the patterns whose topics could not be listed."""
     configured = deployment.flow(flow)
@@ -266,7 +269,7 @@ def _topics(
         TopicStatus(
             topic=topic,
             remote_topic=configured.remote_topic(topic),
-            trigger=triggers.of(topic),
+            trigger=trigger(topic),
             mapping=deployment.mapping(flow, topic),
             lanes=[by_lane[lane] for lane in each],
             missing=there is not None and topic not in there and topic in configured.literal_topics,
@@ -314,4 +317,70 @@ def gaps_in(runs: Iterable[Run]) -> int:
 def _matches_pattern(flow: Flow, topic: str) -> bool:
     return bool(flow.topic_patterns) and should_replicate(
         topic, flow=flow.name, topics=flow.topics, policy=flow.policy, heartbeats=False
+    )
+
+
+def as_json(status: FlowStatus) -> dict[str, Any]:
+    """One flow with every partition. Moments in ms since the epoch; null for not known, or nothing yet."""
+    beats, tell = status.heartbeats, msgspec.to_builtins
+    return picked(status, "at needs_operator") | {
+        "flow": str(status.flow),
+        "fenced": status.fence and picked(status.fence, "detail at"),
+        "source_reachable": not status.trouble,
+        "source_trouble": status.trouble,
+        "unlisted_patterns": status.unlisted,
+        "topics": [_topic_as_json(topic, status.at) for topic in status.topics],
+        "heartbeats": {
+            "enabled": beats.enabled,
+            "emitted_at": beats.emitted,
+            "replicated_at": beats.replicated,
+            "target_trouble": beats.trouble,
+        },
+        "groups": [picked(group, "group readiness by reread skip ahead at") for group in status.groups],
+        "tasks": [_task_as_json(task, status.at) for task in status.tasks],
+        "shards": [_task_as_json(task, status.at) for task in status.shards],
+        "paused": tell(status.pause) if status.pause.paused else None,
+        "regions": tell(status.regions),
+    }
+
+
+def _topic_as_json(status: TopicStatus, now: int) -> dict[str, Any]:
+    return picked(status, "topic remote_topic missing mapping") | {
+        "trigger": status.trigger.configured,
+        "trigger_changing": status.trigger.changing,
+        "partitions": [_lane_as_json(lane, now) for lane in status.lanes],
+    }
+
+
+def _lane_as_json(status: LaneStatus, now: int) -> dict[str, Any]:
+    lease, source, head = status.leased(now), status.source, status.head
+    return {
+        "partition": status.lane.partition,
+        **picked(head, "generation position in_doubt"),
+        "source_start": source.start if source else None,
+        "source_end": source.end if source else None,
+        **picked(status, "lag overtaken last_run_at copied_by passed_share lost"),
+        "lag_seconds": None if status.lag_ms is None else status.lag_ms / 1000,
+        "replication_latency_ms": status.latency_ms,
+        "open_transaction": status.hidden_by,
+        "source_ends_below_position": status.shrunk,
+        "stop": status.stop and stop_as_json(status.lane, status.stop),
+        "lease": lease and picked(lease, "holder until"),
+        "waits_for_a_job_from": status.waiting if lease or status.waits_without_a_job(now) else None,
+        "gaps_in_newest_runs": status.gaps,
+    }
+
+
+def _task_as_json(task: TaskStatus, now: int) -> dict[str, Any]:
+    """Moments in ms since the epoch, null for a task that was never done."""
+    last = task.last or TaskReport(task=task.task, at=0, ms=0, ok_at=0)
+    done = {name: value if task.last else None for name, value in picked(last, "at ms").items()}
+    return (
+        picked(task, "task every_seconds")
+        | picked(last, "error troubles figures")
+        | done
+        | {
+            "overdue": task.overdue(now),
+            "ok_at": last.ok_at or None,
+        }
     )

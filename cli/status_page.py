@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from cli.flow_status import FlowStatus, LaneStatus
 from cli.output import ago, duration, moment
-from cli.status_notes import notes
 from mirrorless.chain.chains import JournalChains
 from mirrorless.chain.losses import Loss
 from mirrorless.chain.run import Run
@@ -63,12 +62,13 @@ def history_of(chains: JournalChains, status: FlowStatus) -> KnownRuns:
 def report_of(
     flows: Sequence[FlowStatus],
     histories: Sequence[KnownRuns],
+    told: Sequence[Sequence[str]],
     losses: Callable[[FlowStatus], Iterable[Loss]],
     *,
     made_at: int,
 ) -> Report:
-    """The page of some flows. Args: histories: of each flow. losses: of a flow."""
-    urgent = [note.removeprefix("! ") for flow in flows for note in notes(flow) if note.startswith("!")]
+    """The page of some flows. Args: histories, told: of each flow, its past and its sentences. losses: of a flow."""
+    urgent = [note.removeprefix("! ") for of_flow in told for note in of_flow if note.startswith("!")]
     lanes = [lane for flow in flows for topic in flow.topics for lane in topic.lanes]
     lags = [lane.lag for lane in lanes if lane.lag is not None]
     return Report(
@@ -87,17 +87,18 @@ def report_of(
         ),
         sections=tuple(
             section
-            for flow, runs in zip(flows, histories, strict=True)
-            for section in _sections(flow, runs, losses(flow))
+            for flow, runs, said in zip(flows, histories, told, strict=True)
+            for section in _sections(flow, runs, said, losses(flow))
         ),
         made_at=made_at,
     )
 
 
-def _sections(flow: FlowStatus, history: KnownRuns, losses: Iterable[Loss]) -> Iterator[ReportSection]:
-    found = tuple(notes(flow))
+def _sections(
+    flow: FlowStatus, history: KnownRuns, told: Sequence[str], losses: Iterable[Loss]
+) -> Iterator[ReportSection]:
     yield ReportSection(
-        heading=str(flow.flow), text=found or ("Nothing needs you.",), plots=tuple(_plots(flow, history))
+        heading=str(flow.flow), text=tuple(told) or ("Nothing needs you.",), plots=tuple(_plots(flow, history))
     )
     lanes = sorted(
         (lane for topic in flow.topics for lane in topic.lanes), key=lambda lane: (lane.stop is None, lane.lane)

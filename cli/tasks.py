@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -75,21 +74,3 @@ def shards_of(documents: StateStore, flow: Flow) -> list[TaskStatus]:
 def _last_reports(documents: StateStore, flow: FlowName) -> dict[str, TaskReport]:
     stored = documents.read(flow, "task/").values()
     return {report.task: report for report in (msgspec.json.decode(text, type=TaskReport) for text in stored)}
-
-
-def tasks_as_json(tasks: Sequence[TaskStatus], now: int) -> list[dict[str, Any]]:
-    """Tasks for programs; moments in ms since the epoch, null for a task that was never done."""
-    return [
-        {
-            "task": task.task,
-            "every_seconds": task.every_seconds,
-            "overdue": task.overdue(now),
-            "at": task.last.at if task.last else None,
-            "ok_at": (task.last.ok_at or None) if task.last else None,
-            "ms": task.last.ms if task.last else None,
-            "error": task.last.error if task.last else "",
-            "troubles": list(task.last.troubles) if task.last else [],
-            "figures": task.last.figures if task.last else {},
-        }
-        for task in tasks
-    ]

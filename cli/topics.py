@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cli.args import add_deployment, add_flow
 from cli.clusters import ClusterReads, deadline
-from cli.deployment import DeployedFlows
+from cli.deployment import DeployedFlows, TopicTrigger, triggers_of
 from cli.output import UNKNOWN, Columns, console, picked, print_json, table
 from cli.tasks import tasks_of
-from cli.triggers import FlowTriggers, TopicTrigger
 from mirrorless.flow.triggers import SCHEDULE
 from mirrorless.reports.format import numbered
 from mirrorless.scheduled.settings import ControlSettings
@@ -121,7 +120,7 @@ def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
     topics = sorted({*found.taken, *found.missing, *gone})
     remote = {topic: settings.policy.remote_topic(flow.source, topic) for topic in topics}
     both = {topic: remote[topic] for topic in found.taken if remote[topic] in (on_target or ())}
-    drifted, triggers = _drift(both, source, target, settings), FlowTriggers.read(settings, stores.documents)
+    drifted, trigger = _drift(both, source, target, settings), triggers_of(settings, stores.documents)
 
     def row(topic: str) -> TopicRow:
         mapping, seen = deployment.mapping(flow, topic), memory.topics.get(topic)
@@ -132,7 +131,7 @@ def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
             remote_topic=remote[topic],
             source_partitions=here,
             target_partitions=there,
-            trigger=triggers.of(topic),
+            trigger=trigger(topic),
             owner=_owner(topic, found, settings),
             mapping=mapping.state if mapping is not None else None,
             drift=drifted.get(topic),

@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace as replace_struct
 
-from cli.flow_status import LaneStatus, TopicStatus, _with_age_of_waiting, gaps_in
+from cli.deployment import TopicTrigger
+from cli.flow_status import LaneStatus, TopicStatus, _with_age_of_waiting, as_json, gaps_in
 from cli.lab_state import LabMapping
 from cli.lanes import lanes_with_a_chain
-from cli.status import as_json
-from cli.status_notes import notes, summary
+from cli.status import notes, summary
 from cli.tasks import TaskStatus, shards_of
-from cli.triggers import TopicTrigger
 from mirrorless.adapters.kafka.offsets import Extent, OpenTransaction
 from mirrorless.adapters.kafka.wire.open_transactions import OpenProducer
 from mirrorless.chain.lane import Lane

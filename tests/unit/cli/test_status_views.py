@@ -10,9 +10,9 @@ import cli.status
 from cli.clusters import heartbeats_of
 from cli.flow_status import FlowStatus, LaneStatus
 from cli.lab_state import LabMapping
-from cli.status import looks, rates_between, show
-from cli.status_notes import notes, summary
-from cli.status_page import MOST, KnownRuns, history_of, report_of
+from cli.status import looks, notes, rates_between, show, summary
+from cli.status_page import MOST, KnownRuns, history_of
+from cli.status_page import report_of as page_of
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Lease, Stop, StopReason, head_of
@@ -20,7 +20,7 @@ from mirrorless.chain.losses import Loss
 from mirrorless.chain.run import Run
 from mirrorless.errors import Retriable
 from mirrorless.reports.page import render
-from mirrorless.reports.report import LinePlot
+from mirrorless.reports.report import LinePlot, Report
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.topic_state import UNTIL_RESET
 from tests.support.chains import FLOW, MemoryChains, run
@@ -28,6 +28,10 @@ from tests.support.flows import make_flow
 from tests.support.statuses import LANES, NOW, at, flow, lane, stopped, task
 
 SETTINGS = ControlSettings(flow=make_flow(source="localhost:1", target="localhost:2"))
+
+
+def report_of(status: FlowStatus, history: KnownRuns, *losses: Loss) -> Report:
+    return page_of([status], [history], [list(notes(status))], lambda _: losses, made_at=NOW)
 
 
 def confirmed(*runs: Run) -> MemoryChains:
@@ -90,7 +94,7 @@ def test_a_page_has_lag_throughput_and_latency_of_the_runs_in_the_map_and_names_
     later = Loss(lane=LANES[0], generation=0, first=9, next=10, cause="quarantined", detail="as told", at=NOW)
     other = replace(later, lane=LANES[2], first=1, next=2)
 
-    report = report_of([status], [history_of(chains, status)], lambda _: [other, later, loss], made_at=NOW)
+    report = report_of(status, history_of(chains, status), other, later, loss)
 
     lanes, rest = report.sections[1], report.sections[2]
     assert lanes.tables[0].rows[0][:2] == ("orders-1", "stopped: refused")
@@ -116,7 +120,7 @@ def test_plots_begin_where_the_runs_of_every_lane_are_known_and_reach_to_the_mom
     status = flow(lane(0, heads[LANES[0]]), lane(1, heads[LANES[1]]), at=NOW)
 
     known = history_of(chains, status)
-    report = report_of([status], [known], lambda _: [], made_at=NOW)
+    report = report_of(status, known)
 
     assert known.since == busy[-MOST].settled_at
     assert known.by_topic == {"orders": busy[-MOST:]}
@@ -127,7 +131,7 @@ def test_plots_begin_where_the_runs_of_every_lane_are_known_and_reach_to_the_mom
 def test_a_page_of_a_flow_without_runs_has_no_empty_plots() -> None:
     status = flow(lane(0), groups=())
 
-    report = report_of([status], [KnownRuns(by_topic={}, since=0)], lambda _: [], made_at=NOW)
+    report = report_of(status, KnownRuns(by_topic={}, since=0))
 
     assert report.verdict == "Nothing needs you."
     assert report.sections[0].plots == ()
@@ -270,7 +274,7 @@ def test_a_plot_claims_nothing_of_a_topic_before_the_reset_of_its_lanes() -> Non
     known = history_of(chains, status)
 
     def page(history: KnownRuns) -> LinePlot:
-        plot = report_of([status], [history], lambda _: [], made_at=NOW).sections[0].plots[0]
+        plot = report_of(status, history).sections[0].plots[0]
         assert isinstance(plot, LinePlot)
         return plot
 

@@ -9,15 +9,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from cli.deployment import DeployedFlows
+from cli.deployment import DeployedFlows, TopicTrigger, triggers_of
 from cli.topics import TopicRow, TopicsView, as_json, show, trouble_of
-from cli.triggers import FlowTriggers, TopicTrigger
 from mirrorless.chain.lane import FlowName
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acl_sync import AclDocument
+from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from mirrorless.topics.topic_state import Recreated, TopicState
 from tests.frozen.small_flow import FLOW, MOVED, small_flow
 from tests.support.commands import Command
+from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_flow
 from tests.support.statuses import MAPPED
 
@@ -115,9 +116,12 @@ def test_a_trigger_changes_until_the_schedule_reads_the_topic_or_has_left_it() -
     flow = make_flow(source="s:1", target="t:1")
     settings = ControlSettings(flow=flow, trigger_overrides=(("logs.*", "schedule"),))
 
-    triggers = FlowTriggers(settings=settings, scheduled={"logs", "orders"})
+    documents = MemoryDocuments()
+    write_scheduled_topics(documents, settings.name, {"logs": 1, "orders": 1}, stored={})
 
-    assert {topic: str(triggers.of(topic)) for topic in ("logs", "logs-2", "orders", "bills")} == {
+    trigger = triggers_of(settings, documents)
+
+    assert {topic: str(trigger(topic)) for topic in ("logs", "logs-2", "orders", "bills")} == {
         "logs": "schedule",
         "logs-2": "mapping -> schedule",
         "orders": "schedule -> mapping",
