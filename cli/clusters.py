@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from cli.deployment import DeployedFlows
@@ -21,6 +22,8 @@ from mirrorless.scheduled.settings import ControlSettings
 if TYPE_CHECKING:
     from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets, OpenTransaction
     from mirrorless.clock import Deadline
+    from mirrorless.flow.settings import ClusterSettings
+    from mirrorless.ports.kafka import TopicPartition
 
 _T = TypeVar("_T")
 
@@ -52,33 +55,27 @@ class ClusterReads:
             return None
 
 
-class SourceView(ClusterReads):
-    """One flow's source cluster, by lanes."""
+class ClusterView(ClusterReads):
+    """One cluster of a flow, by lanes. It is not contacted before the first read."""
 
-    def __init__(self, offsets: KafkaOffsets | None, trouble: str = "") -> None:
-        super().__init__(trouble)
-        self._offsets = offsets
+    def __init__(self, offsets: Callable[[], KafkaOffsets]) -> None:
+        super().__init__()
+        self._offsets = cache(offsets)
 
     @classmethod
-    def of(cls, deployment: DeployedFlows, flow: FlowName) -> SourceView:
-        """The source of a flow. The cluster is not contacted yet, but a secret may be read."""
-        from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
-
-        try:
-            return cls(KafkaOffsets(deployment.settings(flow).source, flow=str(flow)))
-        except (MirrorlessError, ImportError) as exc:
-            return cls(None, str(exc))
+    def source(cls, deployment: DeployedFlows, flow: FlowName) -> ClusterView:
+        """The source of a flow."""
+        return cls(lambda: offsets_of(deployment.settings(flow).source, flow))
 
     def partitions(self) -> dict[str, int] | None:
         """Every topic with its number of partitions."""
-        offsets = self._offsets
-        return None if offsets is None else self.read(offsets.partitions)
+        return self.read(lambda: self._offsets().partitions())
 
     def extents(self, lanes: Iterable[Lane]) -> dict[Lane, Extent]:
         """The extent of each lane on the source; lanes that are not there or not known are left out."""
-        offsets, wanted = self._offsets, {(lane.topic, lane.partition): lane for lane in lanes}
-        found = None if offsets is None else self.read(lambda: offsets.extents(wanted))
-        return {wanted[key]: extent for key, extent in (found or {}).items()}
+        wanted = _places(lanes)
+        found = self.read(lambda: self._offsets().extents(wanted)) or {}
+        return {wanted[place]: extent for place, extent in found.items()}
 
     def extent(self, lane: Lane) -> Extent | None:
         """The extent of one lane on the source."""
@@ -94,26 +91,23 @@ class SourceView(ClusterReads):
 
         None where no record waits: only markers and aborted records follow. Lanes that are not known are left out.
         """
-        offsets, wanted = self._offsets, {(lane.topic, lane.partition): lane for lane in positions}
-        if offsets is None or not wanted:
-            return {}
-        found = self.read(lambda: offsets.oldest_waiting({key: positions[lane] for key, lane in wanted.items()}))
-        return {wanted[key]: timestamp for key, timestamp in (found or {}).items()}
+        wanted = _places(positions)
+        starts = {place: positions[lane] for place, lane in wanted.items()}
+        found = (self.read(lambda: self._offsets().oldest_waiting(starts)) or {}) if wanted else {}
+        return {wanted[place]: timestamp for place, timestamp in found.items()}
 
     def open_transactions(self, ends: Mapping[Lane, int]) -> dict[Lane, OpenTransaction]:
         """The first open transaction of each lane that has one, where the cluster tells. Args: ends: of their logs."""
-        offsets, wanted = self._offsets, {(lane.topic, lane.partition): lane for lane in ends}
-        if offsets is None or not wanted or self.trouble:
-            return {}
-        with suppress(MirrorlessError):  # all else that is known of the source stays known
-            found = offsets.open_transactions({key: ends[lane] for key, lane in wanted.items()})
-            return {wanted[key]: each for key, each in found.items()}
+        wanted = _places(ends)
+        if wanted and not self.trouble:
+            with suppress(MirrorlessError):  # all else that is known of the source stays known
+                found = self._offsets().open_transactions({place: ends[lane] for place, lane in wanted.items()})
+                return {wanted[place]: each for place, each in found.items()}
         return {}
 
     def committed(self, group: str, lane: Lane) -> int | None:
         """The offset that the lane's mapping has committed."""
-        offsets = self._offsets
-        return None if offsets is None else self.read(lambda: offsets.committed(group, lane.topic, lane.partition))
+        return self.read(lambda: self._offsets().committed(group, lane.topic, lane.partition))
 
     def place_advice(self, lane: Lane, group: str | None, to: int, *, reset: bool = True) -> list[str]:
         """Sentences for an operator who lets a lane go on from upstream offset `to`.
@@ -134,6 +128,17 @@ class SourceView(ClusterReads):
         if group is None:
             return [*advice, f"The schedule of {lane.topic} reads from {to} on, within five minutes."]
         return advice + group_advice(lane, group, committed, to, extent, reset=reset)
+
+
+def _places(lanes: Iterable[Lane]) -> dict[TopicPartition, Lane]:
+    return {(lane.topic, lane.partition): lane for lane in lanes}
+
+
+def offsets_of(cluster: ClusterSettings, flow: FlowName) -> KafkaOffsets:
+    """The client that does not log a failed connection; the functions' clients do."""
+    from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
+
+    return KafkaOffsets(cluster, flow=str(flow))
 
 
 def group_advice(
@@ -186,9 +191,7 @@ def heartbeats_of(settings: ControlSettings) -> HeartbeatTimes:
     flow = settings.name
     answers = False
     try:
-        from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
-
-        target = KafkaOffsets(settings.flow.target, flow=str(flow))
+        target = offsets_of(settings.flow.target, flow)
         there = target.partitions()
         answers, remote = True, settings.policy.remote_topic(flow.source, HEARTBEATS_TOPIC)
         own = Heartbeat(source=flow.source, target=flow.target, timestamp=0)

@@ -13,14 +13,14 @@ import msgspec
 
 from cli.acl import needed_by_others
 from cli.args import BadInput
-from cli.clusters import SourceView
+from cli.clusters import ClusterView, offsets_of
 from cli.deployment import DeployedFlows
 from cli.jobs.commands import runs_of
 from cli.jobs.request import new_run_id, refuse_without_rights
 from cli.jobs.runs import Runs
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
-from mirrorless.errors import ConfigurationError, MirrorlessError
+from mirrorless.errors import ConfigurationError
 from mirrorless.failover.effects import FailoverEffects, FailoverSide, ReconcileRun
 from mirrorless.flow.filters import is_literal
 from mirrorless.flow.settings import ClusterSettings
@@ -49,7 +49,7 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
     both, name = settings.flow, str(flow)
     if hasattr(arguments, "reconcile_options") and not both.origins:
         refuse_without_rights(deployment.flow(flow))
-    source, target = _side(deployment, flow, both.source), _side(deployment, flow, both.target)
+    source, target = _side(flow, both.source), _side(flow, both.target)
     source_log, target_log = KafkaSourceLog(both.source, flow=name), KafkaSourceLog(both.target, flow=name)
     counterpart = deployment.counterpart_chains(flow)
     wiring = CheckpointWiring(
@@ -107,25 +107,17 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
     )
 
 
-def _side(deployment: DeployedFlows, flow: FlowName, cluster: ClusterSettings) -> FailoverSide:
+def _side(flow: FlowName, cluster: ClusterSettings) -> FailoverSide:
     from mirrorless.adapters.kafka.acls import KafkaAcls  # noqa: PLC0415 -- `--help` needs no clients
     from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- same
-    from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.record_ranges import KafkaRecordRanges  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.records import KafkaRecords  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- same
 
     def answers() -> str:
-        """By the client that does not log a failed connection."""
-        if cluster.alias == flow.source:
-            view = SourceView.of(deployment, flow)
-            view.partitions()
-            return view.trouble
-        try:
-            KafkaOffsets(cluster, flow=str(flow)).partitions()
-        except MirrorlessError as exc:
-            return str(exc)
-        return ""
+        view = ClusterView(lambda: offsets_of(cluster, flow))
+        view.partitions()
+        return view.trouble
 
     groups = KafkaGroups(cluster, flow=str(flow))
     return FailoverSide(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.clusters import HeartbeatTimes, SourceView, heartbeats_of
+from cli.clusters import ClusterView, HeartbeatTimes, heartbeats_of
 from cli.deployment import DeployedFlows, Stores, TopicTrigger, TriggerOf, triggers_of
 from cli.groups_view import groups_of, need_operator
 from cli.lab_state import LabMapping
@@ -201,7 +201,7 @@ def read_flow(deployment: DeployedFlows, flow: FlowName) -> FlowStatus:
     # The target is read meanwhile, so that two clusters that do not answer cost one wait.
     with ThreadPoolExecutor(1) as target:
         heartbeats = target.submit(heartbeats_of, settings)
-        stores, source = deployment.stores(flow), SourceView.of(deployment, flow)
+        stores, source = deployment.stores(flow), ClusterView.source(deployment, flow)
         trigger = triggers_of(settings, stores.documents)
         topics, unlisted = _topics(deployment, flow, stores, source, trigger)
         return FlowStatus(
@@ -221,7 +221,7 @@ def read_flow(deployment: DeployedFlows, flow: FlowName) -> FlowStatus:
 
 
 def _topics(
-    deployment: DeployedFlows, flow: FlowName, stores: Stores, source: SourceView, trigger: TriggerOf
+    deployment: DeployedFlows, flow: FlowName, stores: Stores, source: ClusterView, trigger: TriggerOf
 ) -> tuple[list[TopicStatus], tuple[str, ...]]:
     """Every topic with its lanes, and the patterns whose topics could not be listed."""
     configured = deployment.flow(flow)
@@ -279,7 +279,7 @@ def _topics(
     return found, configured.topic_patterns if there is None else ()
 
 
-def _with_age_of_waiting(every: Iterable[LaneStatus], source: SourceView) -> list[LaneStatus]:
+def _with_age_of_waiting(every: Iterable[LaneStatus], source: ClusterView) -> list[LaneStatus]:
     """The same lanes, with the age of the oldest record that still waits, and what hides it.
 
     One consumer reads for all that lag; a record in an open transaction is one that waits.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cli.args import BadInput
-from cli.clusters import deadline
+from cli.clusters import deadline, offsets_of
 from cli.deployment import DeployedFlows
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import MirrorlessError
@@ -139,7 +139,7 @@ def _group_names(deployment: DeployedFlows, flow: FlowName, direction: Direction
         from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- commands without Kafka start sooner
 
         cluster = _cluster(deployment, flow, target=direction == "reverse")
-        _assert_answers(cluster, flow)
+        offsets_of(cluster, flow).partitions()  # by the client that logs no failed connection
         return KafkaGroups(cluster, flow=str(flow)).names(deadline(ANSWER_SECONDS)), ""
     except (MirrorlessError, ImportError) as exc:
         return [], str(exc)
@@ -154,7 +154,7 @@ def _committed(
         from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- same
 
         cluster = _cluster(deployment, flow, target=not reverse)
-        _assert_answers(cluster, flow)
+        offsets_of(cluster, flow).partitions()  # by the client that logs no failed connection
         found = KafkaGroups(cluster, flow=str(flow)).committed([name], deadline(ANSWER_SECONDS))
     except (MirrorlessError, ImportError) as exc:
         return {}, str(exc)
@@ -172,17 +172,6 @@ def _committed(
 def _cluster(deployment: DeployedFlows, flow: FlowName, *, target: bool) -> ClusterSettings:
     settings = deployment.settings(flow)
     return settings.target if target else settings.source
-
-
-def _assert_answers(cluster: ClusterSettings, flow: FlowName) -> None:
-    """Check by the client that does not log a failed connection; the functions' clients do.
-
-    Raises:
-        Retriable: it does not answer.
-    """
-    from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- same
-
-    KafkaOffsets(cluster, flow=str(flow)).partitions()
 
 
 def in_words(readiness: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cli.args import BadInput, offset
-from cli.clusters import SourceView, deadline
+from cli.clusters import ClusterView, deadline, offsets_of
 from cli.deployment import DeployedFlows, Stores
 from cli.orders import Order, obey
 from cli.output import Columns, console, lane_as_json, sentence, table
@@ -129,7 +129,7 @@ class _Reset:
 def _reset(
     arguments: argparse.Namespace, deployment: DeployedFlows, stores: Stores, lane: Lane, state: LaneState
 ) -> _Reset:
-    source = SourceView.of(deployment, lane.flow)
+    source = ClusterView.source(deployment, lane.flow)
     gone = source.has_lost(lane)
     head = believed(stores.chains.heads([lane])[lane], state)
     behind = arguments.to == "target" and gone is None
@@ -157,7 +157,7 @@ def _reset(
 def _replicated(
     deployment: DeployedFlows,
     stores: Stores,
-    source: SourceView,
+    source: ClusterView,
     lane: Lane,
     head: Head,
     *,
@@ -202,7 +202,7 @@ def _replicated(
     return found
 
 
-def _waits_for(source: SourceView, logs: LogComparison, lane: Lane, head: Head, stop: Stop) -> Stop:
+def _waits_for(source: ClusterView, logs: LogComparison, lane: Lane, head: Head, stop: Stop) -> Stop:
     """The stop to which a lane is on its way, behind the last record that the source still has before it.
 
     What was there when the lane was sent there may have expired since, or been compacted away.
@@ -334,7 +334,7 @@ def destination(text: str) -> str | int:
     return text if text in {"earliest", "latest", "target"} else offset(text)
 
 
-def _resolved(to: str | int, lane: Lane, source: SourceView) -> int:
+def _resolved(to: str | int, lane: Lane, source: ClusterView) -> int:
     """The upstream offset that `--to` means; read from the source where it is not a number."""
     if isinstance(to, int):
         return to
@@ -369,8 +369,7 @@ def _behind_target(deployment: DeployedFlows, lane: Lane, stop: Stop | None, sin
         BadInput: it cannot be found.
         Retriable: a cluster does not answer.
     """
-    from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
-    from mirrorless.adapters.kafka.records import KafkaRecords  # noqa: PLC0415 -- same
+    from mirrorless.adapters.kafka.records import KafkaRecords  # noqa: PLC0415 -- commands without Kafka start sooner
     from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- same
 
     settings = deployment.settings(lane.flow)
@@ -378,7 +377,7 @@ def _behind_target(deployment: DeployedFlows, lane: Lane, stop: Stop | None, sin
     if settings.delivery == "at_least_once" and stop is not None and stop.reason == "broken":
         raise _unknown(lane, "without transactions, what was written behind records that are gone stands there too")
     flow = str(lane.flow)
-    extent = KafkaOffsets(settings.source, flow=flow).extents([place]).get(place)
+    extent = offsets_of(settings.source, lane.flow).extents([place]).get(place)
     ends = KafkaRecords(settings.target, flow=flow, client_role="operator").ends([remote], deadline(ANSWER_SECONDS))
     if extent is None or remote not in ends:
         raise _unknown(lane, f"the {'source' if extent is None else 'target'} does not show this partition")

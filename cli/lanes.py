@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.args import BadInput, add_deployment, add_flow, add_lane, add_lanes, add_order, offset, partition
-from cli.clusters import SourceView
+from cli.clusters import ClusterView
 from cli.deployment import DeployedFlows, Stores
 from cli.lane_reset import destination, foreign_notes, named_lane, run_reset
 from cli.orders import Order, obey
@@ -316,7 +316,7 @@ def run_resume(arguments: argparse.Namespace) -> int:
         stop = states.get(lane, RUNNING).stop
         # Its mapping delivers from where its group stands, and so comes to the same stop again.
         if stop is not None and stop.reason == "contradiction" and (group := deployment.mapping_group(lane)):
-            source = SourceView.of(deployment, lane.flow)
+            source = ClusterView.source(deployment, lane.flow)
             notes += source.place_advice(lane, group, heads[lane].position, reset=False)
     return _obey(arguments, map(order, lanes), notes)
 
@@ -372,7 +372,7 @@ def _range_end(arguments: argparse.Namespace, deployment: DeployedFlows, lane: L
     """The upstream offset behind the range of a quarantine; None for one record. The source's end bounds it."""
     if arguments.to is None and not arguments.alike:
         return None
-    source = SourceView.of(deployment, lane.flow)
+    source = ClusterView.source(deployment, lane.flow)
     extent = source.extent(lane)
     if extent is None:
         raise BadInput(
@@ -401,7 +401,7 @@ def _named_lanes(
     flow = deployment.flow_name(arguments.flow)
     if arguments.partition is not None:
         return [Lane(flow, arguments.topic, arguments.partition)], ()
-    source = SourceView.of(deployment, flow)
+    source = ClusterView.source(deployment, flow)
     there, seen = source.partitions() or {}, partitions_seen(stores, flow)
     topics = {arguments.topic} if arguments.topic else {*deployment.flow(flow).literal_topics, *seen}
     counts = {

@@ -8,10 +8,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from cli.args import add_deployment, add_flow
-from cli.clusters import ClusterReads, deadline
+from cli.clusters import ClusterView, deadline, offsets_of
 from cli.deployment import DeployedFlows, TopicTrigger, triggers_of
 from cli.output import UNKNOWN, Columns, console, picked, print_json, table
 from cli.tasks import tasks_of
@@ -23,8 +24,6 @@ from mirrorless.topics.discovery import Discovery, discover
 from mirrorless.topics.topic_state import StoredTopics, TopicState
 
 if TYPE_CHECKING:
-    from mirrorless.adapters.kafka.offsets import KafkaOffsets
-    from mirrorless.adapters.kafka.topics import KafkaTopics
     from mirrorless.flow.settings import ClusterSettings
     from mirrorless.ports.topics import ConfigEntry
 
@@ -108,7 +107,9 @@ def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
         if task.task in {"topics", "configs"} and task.last is not None
         for trouble in (*task.last.troubles, *([task.last.error] if task.last.error else []))
     ]
-    source, target = _TopicReads(settings.flow.source, str(flow)), _TopicReads(settings.flow.target, str(flow))
+    source, target = (
+        ClusterView(partial(offsets_of, each, flow)) for each in (settings.flow.source, settings.flow.target)
+    )
 
     # Where the source does not answer: topics named literally, and topics of earlier refreshes.
     on_source = source.partitions()
@@ -144,7 +145,7 @@ def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
     return TopicsView(
         flow=str(flow),
         topics=[row(topic) for topic in topics],
-        refused=_refused(found) if on_source is not None else {},
+        refused={str(cause): each for cause, each in found.refused.items()} if on_source is not None else {},
         troubles=[*troubles, *(side.trouble for side in (source, target) if side.trouble)],
     )
 
@@ -177,61 +178,31 @@ def trouble_of(seen: TopicState | None, *, here: int | None, there: int | None) 
     return ""
 
 
-def _refused(found: Discovery) -> dict[str, Sequence[str]]:
-    return {str(cause): names for cause, names in found.refused.items()}
-
-
 def _drift(
-    both: Mapping[str, str], source: _TopicReads, target: _TopicReads, settings: ControlSettings
+    both: Mapping[str, str], source: ClusterView, target: ClusterView, settings: ControlSettings
 ) -> dict[str, tuple[str, ...]]:
     """The drifted configs of each topic that both clusters describe. `both`: remote topic by source topic."""
-    if not both:
-        return {}
-    here, there = source.configs(both), target.configs(both.values())
+    from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- commands without Kafka start sooner
+
+    def configs(view: ClusterView, cluster: ClusterSettings, names: Iterable[str]) -> Mapping[str, list[ConfigEntry]]:
+        topics = KafkaTopics(cluster, flow=str(settings.name), role="operator")
+        return view.read(lambda: topics.configs(list(names), deadline(ANSWER_SECONDS))[0]) or {}
+
+    flow = settings.flow
+    here = configs(source, flow.source, both) if both else {}
+    there = configs(target, flow.target, both.values()) if both else {}
     found = {}
     for topic, remote_topic in both.items():
-        if topic not in here or remote_topic not in there:
-            continue
-        change = drift(
-            here[topic],
-            there[remote_topic],
-            exclude=settings.flow.config_properties_exclude,
-            protect=settings.config_properties_protect,
-            defaults_from=settings.flow.use_defaults_from,
-        ).change
-        found[topic] = tuple(sorted({*change.set, *change.delete}))
+        if topic in here and remote_topic in there:
+            change = drift(
+                here[topic],
+                there[remote_topic],
+                exclude=flow.config_properties_exclude,
+                protect=settings.config_properties_protect,
+                defaults_from=flow.use_defaults_from,
+            ).change
+            found[topic] = tuple(sorted({*change.set, *change.delete}))
     return found
-
-
-class _TopicReads(ClusterReads):
-    """One cluster's topics."""
-
-    def __init__(self, cluster: ClusterSettings, flow: str) -> None:
-        super().__init__()
-        self._cluster = cluster
-        self._flow = flow
-
-    def partitions(self) -> dict[str, int] | None:
-        """Every topic with its number of partitions; None when the cluster does not answer."""
-        # By the client that does not log a failed connection; the functions' clients do.
-        return self.read(lambda: _offsets(self._cluster, self._flow).partitions())
-
-    def configs(self, names: Iterable[str]) -> dict[str, list[ConfigEntry]]:
-        """Every config of the topics that the cluster describes."""
-        left, wanted = deadline(ANSWER_SECONDS), list(names)
-        return self.read(lambda: _topics(self._cluster, self._flow).configs(wanted, left)[0]) or {}
-
-
-def _offsets(cluster: ClusterSettings, flow: str) -> KafkaOffsets:
-    from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
-
-    return KafkaOffsets(cluster, flow=flow)
-
-
-def _topics(cluster: ClusterSettings, flow: str) -> KafkaTopics:
-    from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- same
-
-    return KafkaTopics(cluster, flow=flow, role="operator")
 
 
 def as_json(view: TopicsView) -> dict[str, Any]:

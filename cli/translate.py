@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from cli.args import BadInput, add_deployment, add_lane, offset
-from cli.clusters import SourceView
+from cli.clusters import ClusterView
 from cli.deployment import DeployedFlows, Stores
 from cli.output import print_json
 from mirrorless.chain.lane import Lane
@@ -77,7 +77,7 @@ def _check_that_it_exists(lane: Lane, deployment: DeployedFlows) -> None:
     """
     flow = deployment.flow(lane.flow)
     policy = flow.policy
-    there = SourceView.of(deployment, lane.flow).partitions()
+    there = ClusterView.source(deployment, lane.flow).partitions()
     if there is None:
         return
     upstream = policy.upstream_topic(lane.topic) if policy.topic_source(lane.topic) == lane.flow.source else None

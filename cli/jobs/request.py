@@ -14,7 +14,7 @@ from uuid import uuid4
 import msgspec
 
 from cli.args import BadInput, offset
-from cli.clusters import SourceView
+from cli.clusters import ClusterView
 from cli.deployment import DeployedFlows
 from cli.output import moment
 from mirrorless.chain.lane import FlowName
@@ -101,7 +101,7 @@ def topics_of(
     """
     # Old heartbeats are of no use: they are neither copied, verified nor reconciled.
     settings = msgspec.structs.replace(deployment.control_settings(flow), heartbeats_replication=False)
-    source = SourceView.of(deployment, flow)
+    source = ClusterView.source(deployment, flow)
     counts = source.partitions()
     if counts is None:
         literals = settings.topic_filter.literals

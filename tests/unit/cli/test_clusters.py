@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.clusters import SourceView, group_advice
+from cli.clusters import ClusterView, group_advice
 from cli.lab_state import LabNotRunning, read_lab_state
 from mirrorless.adapters.kafka.offsets import Extent
 from mirrorless.errors import Retriable
@@ -70,7 +70,7 @@ class SilentCluster:
 
 def test_a_source_that_does_not_answer_is_contacted_once() -> None:
     cluster = SilentCluster()
-    source = SourceView(cluster)  # type: ignore[arg-type]  # a fake of the methods that are used here
+    source = ClusterView(lambda: cluster)  # type: ignore[arg-type, return-value]  # a fake of the methods that are used here
 
     assert source.partitions() is None
     assert source.extents([LANE]) == {}

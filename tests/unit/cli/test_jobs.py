@@ -6,14 +6,15 @@ import argparse
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
 
-from cli.clusters import SourceView
+from cli.clusters import ClusterView
 from cli.deployment import DeployedFlows
 from cli.jobs.request import bound, is_empty, new_run_id, started_at
+from mirrorless.errors import Retriable
 from mirrorless.jobs.request import Bound, ReconcileOptions, decode_request
 from tests.frozen.small_flow import STATE
 from tests.support.commands import Answer, Command, replication_yaml
@@ -55,7 +56,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "replication.yaml").write_text(CONFIGURATION)
     scripts(tmp_path, monkeypatch, clean=True)
-    monkeypatch.setattr(SourceView, "of", lambda *_: Topics())
+    monkeypatch.setattr(ClusterView, "source", lambda *_: Topics())
     yield tmp_path
     end_started()
 
@@ -218,7 +219,11 @@ def test_a_verification_of_named_topics_does_not_need_the_source(
     place: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[..., Answer]
 ) -> None:
     """The source may be down; the digests are enough."""
-    monkeypatch.setattr(SourceView, "of", lambda *_: SourceView(None, "it is down"))
+
+    def down() -> NoReturn:
+        raise Retriable("it is down")
+
+    monkeypatch.setattr(ClusterView, "source", lambda *_: ClusterView(down))
 
     assert start("verify", "orders").code == 0
     assert request(place).topics == ("orders",)

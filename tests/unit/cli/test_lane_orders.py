@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.clusters import SourceView
+from cli.clusters import ClusterView
 from cli.deployment import DeployedFlows, Stores
 from cli.lanes import SHOWN_BYTES, _following, described, record_as_json
 from cli.losses import as_line, summary_as_line
@@ -118,7 +118,7 @@ def test_a_range_that_is_left_out_ends_where_the_source_ends(
     stop = stores.states.stopped(FLOW)[lane].stop
     assert stop is not None
     end = stop.upstream_offset + 5
-    monkeypatch.setattr(SourceView, "extent", lambda *_: Extent(start=0, end=end))
+    monkeypatch.setattr(ClusterView, "extent", lambda *_: Extent(start=0, end=end))
     words = ["lanes", "quarantine", str(FLOW), "orders", "1", str(stop.upstream_offset), "--to", str(end + beyond)]
 
     answer = command(*words, "--execute", "--lab", "lab.json")
@@ -132,7 +132,7 @@ def test_a_range_that_is_left_out_ends_where_the_source_ends(
 def test_only_the_plan_of_a_mapped_topic_speaks_of_its_mapping(
     stores: Stores, command: Command, monkeypatch: pytest.MonkeyPatch, *, scheduled: bool
 ) -> None:
-    monkeypatch.setattr(SourceView, "committed", lambda *_: 3)
+    monkeypatch.setattr(ClusterView, "committed", lambda *_: 3)
     topics = {"orders": 8} if scheduled else {}
     write_scheduled_topics(stores.documents, FLOW, topics, stored={})
 
@@ -147,7 +147,7 @@ def test_only_the_plan_of_a_mapped_topic_speaks_of_its_mapping(
 def test_the_plan_to_resume_after_a_contradiction_says_to_where_the_mappings_group_is_moved(
     stores: Stores, command: Command, monkeypatch: pytest.MonkeyPatch, *, scheduled: bool, committed: int
 ) -> None:
-    monkeypatch.setattr(SourceView, "committed", lambda *_: committed)
+    monkeypatch.setattr(ClusterView, "committed", lambda *_: committed)
     write_scheduled_topics(stores.documents, FLOW, {"orders": 8} if scheduled else {}, stored={})
     lane = Lane(FLOW, "orders", 1)
     stores.states.stop(lane, Stop(reason="contradiction", upstream_offset=3, detail="why", at=1))

@@ -33,17 +33,17 @@ from tests.support.statuses import MAPPED, NOW, flow, lane, task
 
 
 class Source:
-    """As much of `SourceView` as tells of lanes that wait."""
+    """As much of `ClusterView` as tells of lanes that wait."""
 
     def __init__(self, opened: OpenTransaction | None, written: int | None) -> None:
         self.opened, self.written = opened, written
 
     def open_transactions(self, ends: dict[Lane, int]) -> dict[Lane, OpenTransaction]:
-        """See `SourceView`."""
+        """See `ClusterView`."""
         return {} if self.opened is None else dict.fromkeys(ends, self.opened)
 
     def oldest_waiting(self, positions: dict[Lane, int]) -> dict[Lane, int | None]:
-        """See `SourceView`."""
+        """See `ClusterView`."""
         return dict.fromkeys(positions, self.written)
 
 
