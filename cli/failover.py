@@ -1,5 +1,7 @@
 """`mirrorless failover FLOW --planned | --source-lost | --drill`: producers and groups move, or it is rehearsed.
 
+`mirrorless failback FLOW`: they return to the source, with everything that the target alone has.
+
 The plan comes first; `--execute` carries it out. Each result is kept with the target, so the same command continues
 where one was cut off.
 """
@@ -23,6 +25,7 @@ from cli.advice import completed_page
 from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.deployment import DeployedFlows
 from cli.failover_wiring import effects_of
+from cli.jobs.kinds import add_policies, reconcile_options
 from cli.orders import PLAN_ONLY
 from cli.output import duration, print_json
 from mirrorless.chain.lane import FlowName
@@ -46,7 +49,7 @@ _printing = threading.RLock()
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command `failover`."""
+    """Add the commands `failover` and `failback`."""
     parser = subparsers.add_parser(
         "failover",
         help="move producers and groups to the target, planned or because the source is lost; or rehearse it",
@@ -68,11 +71,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--force", action="store_true", help="although the source answers, or lanes are stopped; see the manual"
     )
-    add_flows_and_report(parser)
+    _add_flows_and_report(parser)
     parser.set_defaults(run=run)
+    parser = subparsers.add_parser(
+        "failback",
+        help="bring back to the source what a failover has moved, and close what it opened",
+        epilog="Example: mirrorless failback 'us-east->eu-west' --execute",
+    )
+    add_policies(parser)
+    parser.add_argument("--local", action="store_true", help="the job runs on this machine, instead of EMR Serverless")
+    parser.add_argument("--folder", metavar="DIR", help="where runs of this machine are kept (default: .lab/jobs)")
+    _add_flows_and_report(parser)
+    parser.set_defaults(run=run_failback)
 
 
-def add_flows_and_report(parser: argparse.ArgumentParser) -> None:
+def _add_flows_and_report(parser: argparse.ArgumentParser) -> None:
     """Add FLOW, `--all-from`, `--report`, the order and the deployment."""
     add_flow(parser, optional=True)
     parser.add_argument("--all-from", metavar="CLUSTER", help="every enabled flow from this cluster, instead of FLOW")
@@ -84,10 +97,16 @@ def add_flows_and_report(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Fail over, or show the plan. Exit code 3 where something is missing, 4 where that is not known."""
     mode: FailoverMode = arguments.mode
-    return run_all(arguments, FailoverOrder(mode=mode, fencing=arguments.fence if mode == "planned" else "acl"))
+    return _run_all(arguments, FailoverOrder(mode=mode, fencing=arguments.fence if mode == "planned" else "acl"))
 
 
-def run_all(arguments: argparse.Namespace, order: FailoverOrder | None) -> int:
+def run_failback(arguments: argparse.Namespace) -> int:
+    """Fail back, or show the plan. Exit code 3 where it is done and something is missing."""
+    arguments.reconcile_options = reconcile_options(arguments.policy or [], arguments.conflicts)
+    return _run_all(arguments, None)
+
+
+def _run_all(arguments: argparse.Namespace, order: FailoverOrder | None) -> int:
     """Plan every flow, and carry it out with `--execute`. Args: order: None for a failback.
 
     Raises:

@@ -38,13 +38,13 @@ COMMANDS = {
     "plan": "cli.plan",
     "acl": "cli.acl",
     "failover": "cli.failover",
-    "failback": "cli.failback",
-    "backfill": "cli.jobs.backfill",
-    "verify": "cli.jobs.verify",
-    "reconcile": "cli.jobs.reconcile",
+    "failback": "cli.failover",
+    "backfill": "cli.jobs.kinds",
+    "verify": "cli.jobs.kinds",
+    "reconcile": "cli.jobs.kinds",
     "lab": "cli.lab",
 }
-"""The module of each command."""
+"""The module of each command; some have several."""
 
 NEEDS_OPERATOR, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
@@ -103,8 +103,9 @@ def build_parser(first_words: Sequence[str] = ()) -> argparse.ArgumentParser:
         "A first flow, step by step: docs/tutorial.md. All pages: docs/README.md; alarms: docs/how-to/on-call.md.",
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in [word for word in first_words if word in COMMANDS] or COMMANDS:
-        import_module(COMMANDS[command]).add_parser(subparsers)
+    chosen = [word for word in first_words if word in COMMANDS] or COMMANDS
+    for module in dict.fromkeys(COMMANDS[command] for command in chosen):
+        import_module(module).add_parser(subparsers)
     return parser
 
 

@@ -7,28 +7,23 @@ Each kind has a file with its own options. A job runs on EMR Serverless or on th
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cli.args import add_deployment, add_flow, partition
 from cli.deployment import DeployedFlows
 from cli.jobs.request import FORMS, bound, job_request
-from cli.jobs.runs import CLEAN, FAILED, Runs, RunView, as_json
+from cli.jobs.runs import CLEAN, FAILED, Runs, RunView, as_json, ending, live, runs_table, sentence
 from cli.output import WIDE_PIPE_WIDTH, console, print_json
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
 from mirrorless.cost.jobs import EXECUTOR
 from mirrorless.jobs.request import JobKind, Options
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-import json
-import time
-from collections.abc import Iterator
 
 LOCAL_SECONDS, REMOTE_SECONDS = 1.0, 4.0
 """Between two reads of a run on this machine, and of one on EMR Serverless, whose API limits calls."""
@@ -154,8 +149,6 @@ def run_list(arguments: argparse.Namespace) -> int:
     elif not found:
         print(f"No {arguments.kind} is known.")
     else:
-        from cli.jobs.runs import runs_table  # noqa: PLC0415 -- programs need no tables
-
         console(WIDE_PIPE_WIDTH, soft_wrap=False).print(runs_table(found, now=now_ms()))
     return CLEAN
 
@@ -186,7 +179,7 @@ def _runs(arguments: argparse.Namespace) -> Runs:
 def _watch(runs: Runs, run_id: str, arguments: argparse.Namespace) -> int:
     local = arguments.local or arguments.lab is not None
     try:
-        return follow(
+        return _follow(
             lambda: runs.inspect(run_id),
             as_lines=arguments.json,
             every_seconds=LOCAL_SECONDS if local else REMOTE_SECONDS,
@@ -229,45 +222,28 @@ LINES_SECONDS = 2.0
 """Between two lines, where the output is no terminal."""
 
 
-def views(look: Callable[[], RunView], *, every_seconds: float, sleep: Callable[[float], None]) -> Iterator[RunView]:
+def _views(look: Callable[[], RunView], every_seconds: float) -> Iterator[RunView]:
     """Read the run again and again, until it is over."""
-    while True:
-        view = look()
+    while not (view := look()).over:
         yield view
-        if view.over:
-            return
-        sleep(every_seconds)
+        time.sleep(every_seconds)
+    yield view
 
 
-def follow(look: Callable[[], RunView], *, as_lines: bool, every_seconds: float) -> int:
-    """Show a run until it is over, and return the command's exit code.
-
-    Ctrl-C ends the view only: the run continues, and a line states that.
-
-    Args:
-        look: reads the run.
-        as_lines: JSON lines, for programs.
-        every_seconds: between two looks.
-    """
-    found = views(look, every_seconds=every_seconds, sleep=time.sleep)
+def _follow(look: Callable[[], RunView], *, as_lines: bool, every_seconds: float) -> int:
+    """Show a run until it is over, and return the command's exit code. Args: as_lines: JSON lines, for programs."""
+    views = _views(look, every_seconds)
     if as_lines:
-        return _json_lines(found)
-    if sys.stdout.isatty():
-        from cli.jobs.runs import live  # noqa: PLC0415 -- programs and pipes need no tables
-
-        last = live(found)
-    else:
-        last = _lines(found)
-    from cli.jobs.runs import ending  # noqa: PLC0415 -- same
-
+        return _json_lines(views)
+    last = live(views) if sys.stdout.isatty() else _lines(views)
     print("\n".join(ending(last)))
     return last.exit_code
 
 
-def _json_lines(found: Iterator[RunView]) -> int:
+def _json_lines(views: Iterator[RunView]) -> int:
     """Print a line after each change; the last one has `over` and `exit_code`."""
     last_line, code = None, CLEAN
-    for view in found:
+    for view in views:
         line = json.dumps(as_json(view) | {"over": view.over} | ({"exit_code": view.exit_code} if view.over else {}))
         if line != last_line:
             print(line, flush=True)
@@ -275,14 +251,10 @@ def _json_lines(found: Iterator[RunView]) -> int:
     return code
 
 
-def _lines(found: Iterator[RunView]) -> RunView:
-    from cli.jobs.runs import sentence  # noqa: PLC0415 -- same
-
-    shown_at, shown_state, last = 0.0, "", None
-    for view in found:
+def _lines(views: Iterator[RunView]) -> RunView:
+    shown_at, shown_state = 0.0, ""
+    for view in views:  # there is always a first look
         if view.state != shown_state or time.monotonic() - shown_at >= LINES_SECONDS:
             print(sentence(view), flush=True)
             shown_at, shown_state = time.monotonic(), view.state
-        last = view
-    assert last is not None  # noqa: S101 -- there is always a first look
-    return last
+    return view

@@ -16,7 +16,7 @@ import msgspec
 from cli.args import BadInput
 from cli.deployment import DeployedFlows
 from cli.jobs.request import started_at
-from cli.jobs.runs import RunView, read_ending, read_progress, read_request
+from cli.jobs.runs import RunView, read_progress, read_request, view_of
 from mirrorless.adapters.aws.emr_serverless import EmrServerless, JobRunThere
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.chain.lane import FlowName
@@ -34,12 +34,6 @@ LISTED_DAYS = 30
 
 class _JobRunId(msgspec.Struct, frozen=True):
     job_run_id: str
-
-
-class _RunKey(msgspec.Struct, frozen=True):
-    run_id: str
-    kind: str
-    flow: str
 
 
 class EmrRuns:
@@ -71,7 +65,7 @@ class EmrRuns:
         service, request = self._found(run_id)
         job_run = self._job_run(service, run_id)
         files = service.files(run_id)
-        return _view(_RunKey(run_id, request.kind, request.flow.flow), files, job_run, service.submission)
+        return _view((run_id, request.kind, request.flow.flow), files, job_run, service.submission)
 
     def cancel(self, run_id: str) -> RunView:
         """See `Runs.cancel`."""
@@ -90,7 +84,7 @@ class EmrRuns:
             for job_run in service.runs(since=since):
                 if job_run.name.startswith(f"{kind}-"):
                     files = service.files(job_run.name)
-                    found.append(_view(_RunKey(job_run.name, kind, str(flow)), files, job_run, service.submission))
+                    found.append(_view((job_run.name, kind, str(flow)), files, job_run, service.submission))
         return sorted(found, key=lambda view: view.run_id, reverse=True)
 
     def _open(self, flow: FlowName) -> EmrServerless:
@@ -125,22 +119,9 @@ class EmrRuns:
         return None if found is None else service.run(found.job_run_id)
 
 
-def _view(request: _RunKey, files: S3JobFiles, job_run: JobRunThere | None, submission: Submission) -> RunView:
+def _view(run: tuple[str, str, str], files: S3JobFiles, job_run: JobRunThere | None, submission: Submission) -> RunView:
     progress = read_progress(files)
-    state, error = state_of(job_run, progress)
-    clean, verdict = read_ending(files) if state == "succeeded" else (None, "")
-    return RunView(
-        run_id=request.run_id,
-        kind=request.kind,
-        flow=request.flow,
-        state=state,
-        place=files.place,
-        progress=progress,
-        error=error,
-        clean=clean,
-        verdict=verdict,
-        more=dict(_more(job_run, submission)),
-    )
+    return view_of(run, files, progress, state_of(job_run, progress), dict(_more(job_run, submission)))
 
 
 def _more(job_run: JobRunThere | None, submission: Submission) -> Iterator[tuple[str, Any]]:

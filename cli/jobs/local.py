@@ -18,7 +18,7 @@ from typing import IO
 import msgspec
 
 from cli.args import BadInput
-from cli.jobs.runs import OVER, RunView, read_ending, read_progress, read_request
+from cli.jobs.runs import OVER, RunView, read_progress, read_request, view_of
 from mirrorless.adapters.aws.job_files import LocalJobFiles
 from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError
@@ -105,20 +105,9 @@ class LocalRuns:
         alive = self._pid(run_id) is not None  # first, so that the files of a run that ends meanwhile are complete
         progress = read_progress(files)
         cancelled = (process := self._process_of(run_id)) is not None and process.cancelled
-        state, error = _state(progress, alive=alive, cancelled=cancelled, log=f"{files.place}/{LOG}")
-        clean, verdict = read_ending(files) if state == "succeeded" else (None, "")
-        return RunView(
-            run_id=run_id,
-            kind=request.kind,
-            flow=request.flow.flow,
-            state=state,
-            place=files.place,
-            progress=progress,
-            error=error,
-            clean=clean,
-            verdict=verdict,
-            more={"log": f"{files.place}/{LOG}"},
-        )
+        log = f"{files.place}/{LOG}"
+        found = _state(progress, alive=alive, cancelled=cancelled, log=log)
+        return view_of((run_id, request.kind, request.flow.flow), files, progress, found, {"log": log})
 
     def cancel(self, run_id: str) -> RunView:
         """See `Runs.cancel`."""

@@ -113,6 +113,30 @@ class _Verdict(msgspec.Struct, frozen=True):
     verdict: str
 
 
+def view_of(
+    run: tuple[str, str, str],
+    files: JobFiles,
+    progress: JobProgress | None,
+    found: tuple[JobState, str],
+    more: dict[str, Any],
+) -> RunView:
+    """A run with what is in its folder. Args: run: its id, kind and flow. found: its state, and why it failed."""
+    (run_id, kind, flow), (state, error) = run, found
+    clean, verdict = _read_ending(files) if state == "succeeded" else (None, "")
+    return RunView(
+        run_id=run_id,
+        kind=kind,
+        flow=flow,
+        state=state,
+        place=files.place,
+        progress=progress,
+        error=error,
+        clean=clean,
+        verdict=verdict,
+        more=more,
+    )
+
+
 def read_request(files: JobFiles) -> JobRequest | None:
     """The request in a run's folder; None where the folder is not a run's."""
     text = files.read(REQUEST)
@@ -125,7 +149,7 @@ def read_progress(files: JobFiles) -> JobProgress | None:
     return None if text is None else msgspec.json.decode(text, type=JobProgress)
 
 
-def read_ending(files: JobFiles) -> tuple[bool | None, str]:
+def _read_ending(files: JobFiles) -> tuple[bool | None, str]:
     """Whether the run was clean, and its verdict; None and an empty text where there is no report."""
     text = files.read(REPORT)
     if text is None:

@@ -33,7 +33,7 @@ FOLDER = "MIRRORLESS_TEST_CALLS"
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "operator_look": ("config", "groups", "losses", "plan", "status", "topics", "translate"),
-    "operator_repair": ("acl", "failback", "failover", "group_orders", "lane", "pause"),
+    "operator_repair": ("acl", "failover", "group_orders", "lane", "pause"),
 }
 """How the files of the operator's commands begin, by what the commands do; those of `cli/jobs/` are `operator_jobs`."""
 
