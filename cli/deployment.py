@@ -135,7 +135,7 @@ class DeployedFlows:
         from msgspec.structs import replace  # noqa: PLC0415 -- same
 
         settings, copy = self.settings(name), self.flow(name).settings.copying
-        tables = self._lab_tables() if self.is_lab else settings.tables
+        tables = settings.tables if self._lab is None else self._lab.tables
         return replace(settings, tables=tables, tables_role=None, copy=copy)
 
     def job_variables(self) -> dict[str, str]:
@@ -195,7 +195,7 @@ class DeployedFlows:
 
         retention_days = 30
         if self._lab is not None:
-            tables = self._lab_tables()
+            tables = self._lab.tables
             client = _lab_client(self._lab.dynamodb.endpoint)
         else:
             settings = self.settings(name)
@@ -227,22 +227,8 @@ class DeployedFlows:
         if flow.counterpart_map is None:
             return None
         if self._lab is not None:
-            return DynamoDbChains(_lab_client(self._lab.dynamodb.endpoint), self._lab_tables().offset_map)
+            return DynamoDbChains(_lab_client(self._lab.dynamodb.endpoint), self._lab.tables.offset_map)
         return DynamoDbChains(_aws_client(flow.source.region, name), flow.counterpart_map)
-
-    def _lab_tables(self) -> Tables:
-        from mirrorless.flow.settings import Tables  # noqa: PLC0415 -- same
-
-        if self._lab is None:
-            raise ValueError("this is no lab")
-        lab = self._lab.tables
-        return Tables(
-            offset_map=lab.offset_map,
-            lanes=lab.lanes,
-            loss_ledger=lab.loss_ledger,
-            checkpoints=lab.checkpoints,
-            control=lab.control,
-        )
 
     @property
     def _mappings(self) -> list[LabMapping]:

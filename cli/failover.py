@@ -27,7 +27,7 @@ from cli.deployment import DeployedFlows
 from cli.failover_wiring import effects_of
 from cli.jobs.kinds import add_policies, reconcile_options
 from cli.orders import PLAN_ONLY
-from cli.output import duration, print_json
+from cli.output import duration, picked, print_json
 from mirrorless.chain.lane import FlowName
 from mirrorless.errors import MirrorlessError
 from mirrorless.failover.plan import PlannedStep
@@ -230,26 +230,19 @@ class FlowCommand:
 
     def as_json(self) -> dict[str, Any]:
         """The command for programs."""
-        answer: dict[str, Any] = {
+        document, command = self.document, self.command
+        report, page = self.files or (None, None)
+        steps = document.current if document is not None else ()
+        return {
             "flow": str(self.flow),
-            "plan": [
-                {"number": each.number, "step": each.step, "what": each.sentence, "done": each.done}
-                for each in self.command.plan
-            ],
-            "warnings": self.command.warnings,
+            "plan": [picked(each, "number step done") | {"what": each.sentence} for each in command.plan],
+            "warnings": command.warnings,
             "error": self.trouble,
-            "totals": None,
-            "steps": [],
-            "report": None,
-            "page": None,
+            "totals": None if document is None else summary(self.flow, document),
+            "steps": [picked(each, "step at ms") | {"result": each.said} for each in steps],
+            "report": report,
+            "page": page,
         }
-        if self.document is not None:
-            answer["totals"] = summary(self.flow, self.document)
-            answer["steps"] = [
-                {"step": each.step, "at": each.at, "ms": each.ms, "result": each.said} for each in self.document.current
-            ]
-            answer["report"], answer["page"] = self.files
-        return answer
 
 
 def write_report(flow: FlowName, document: FailoverDocument, folder: Path) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.deployment import DeployedFlows
 from cli.group_orders import MoveBack
-from cli.groups_view import GroupPartition, GroupsView, in_words, need_operator, read_groups
+from cli.groups_view import GroupPartition, GroupsView, in_short, in_words, need_operator, read_groups
 from cli.output import Columns, ago, console, duration, picked, print_json, table
 from mirrorless.clock import now_ms
 from mirrorless.reports.format import numbered
@@ -97,18 +97,9 @@ def show(view: GroupsView, *, one: bool, now: int) -> None:
     waiting = set() if one else set(need_operator(view.groups))
     for group in view.groups:
         if group.group in waiting:
-            screen.print(f"  ! {trouble(group, view.ends_on)}: see --group {group.group}")
+            screen.print(f"  ! {group.group} {in_short(group, view.flow)}: see --group {group.group}")
     if view.trouble:
         screen.print(f"  Incomplete: {view.trouble}")
-
-
-def trouble(group: GroupCheckpoints, ends_on: str) -> str:
-    """Why a group needs the operator. Args: ends_on: the cluster where it would go on."""
-    if group.readiness == "before_map":
-        return f"{group.group} stands before the map"
-    if group.readiness == "map_lost":
-        return f"{group.group} stands on a stopped lane whose map describes records that are gone"
-    return f"{group.group} would skip {numbered(group.skip, 'record')} on {ends_on}"
 
 
 def sentence(group: GroupCheckpoints, view: GroupsView) -> str:

@@ -16,6 +16,7 @@ from mirrorless.errors import MirrorlessError
 from mirrorless.flow.naming import OWN_GROUPS
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset
 from mirrorless.ports.stores import StateStore
+from mirrorless.reports.format import numbered
 
 if TYPE_CHECKING:
     from mirrorless.flow.settings import ClusterSettings
@@ -176,12 +177,22 @@ def _cluster(deployment: DeployedFlows, flow: FlowName, *, target: bool) -> Clus
 
 def in_words(readiness: str) -> str:
     """Readiness in words, where it is not one."""
-    words = {
-        "active_on_target": "active on the target",
-        "before_map": "before the map",
-        "map_lost": "on a lost map",
-        "out_of_range": "out of range",
-        "ahead_of_replication": "ahead of replication",
-        "ahead_on_target": "ahead on the target",
+    words = {"before_map": "before the map", "map_lost": "on a lost map"}
+    return words.get(readiness, readiness.replace("_on_", " on the ").replace("_", " "))
+
+
+def in_short(group: GroupCheckpoints, flow: FlowName) -> str:
+    """Why a group is not ready, behind its name: what is to be known before it is moved."""
+    here, there = (flow.source, flow.target) if group.direction == "forward" else (flow.target, flow.source)
+    skips = f"would skip {numbered(group.skip, 'record')} on {there}"
+    ahead = numbered(group.ahead, "upstream offset")
+    phrases = {
+        "before_map": "stands before the map",
+        "map_lost": "stands on a stopped lane whose map describes records that are gone",
+        "ahead_of_replication": f"is ahead of replication by {ahead}, which would come again",
+        "out_of_range": f"is out of range on {here}",
+        "ahead_on_target": skips,
+        "ahead_on_source": skips,
+        "independent": f"has offsets on {there} that are not this flow's",
     }
-    return words.get(readiness, readiness)
+    return phrases.get(group.readiness, f"would read {numbered(group.reread, 'record')} again")

@@ -11,6 +11,7 @@ import msgspec
 
 from cli.args import BadInput
 from mirrorless.errors import ConfigurationError, MirrorlessError
+from mirrorless.flow.settings import Tables
 
 REPLICAS = 3
 """In a lab with as many brokers in each cluster."""
@@ -52,16 +53,6 @@ class LabDynamoDb(msgspec.Struct, frozen=True):
     endpoint: str
 
 
-class LabTables(msgspec.Struct, frozen=True):
-    """Names of the lab's tables."""
-
-    offset_map: str
-    lanes: str
-    loss_ledger: str
-    checkpoints: str
-    control: str
-
-
 class LabMapping(msgspec.Struct, frozen=True):
     """One event source mapping."""
 
@@ -80,7 +71,7 @@ class LabState(msgspec.Struct, frozen=True):
     config: str
     clusters: dict[str, LabCluster]
     dynamodb: LabDynamoDb
-    tables: LabTables
+    tables: Tables
     mappings: list[LabMapping] = []
     ready: bool = True
     pid: int | None = 0

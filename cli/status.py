@@ -20,7 +20,7 @@ from cli.advice import completed_page
 from cli.args import BadInput, add_deployment, add_flow
 from cli.deployment import DeployedFlows
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, as_json, read_flow
-from cli.groups_view import in_words, need_operator
+from cli.groups_view import in_short, in_words, need_operator
 from cli.output import UNKNOWN, Columns, ago, console, duration, moment, print_json, table, width_of_terminal
 from cli.tasks import TaskStatus
 from mirrorless.chain.lane import FlowName, Lane
@@ -429,25 +429,8 @@ def _group_notes(flow: FlowStatus) -> Iterator[str]:
     found = sorted(flow.groups, key=lambda group: (group.group not in urgent, group.group))
     waiting = [group for group in found if group.readiness not in {"ready", "active_on_target"}]
     for group in waiting[:NAMED]:
-        see = f"see `mirrorless groups '{flow.flow}' --group {group.group}`."
-        match group.readiness:
-            case "before_map":
-                yield f"! group {group.group} stands before the map: {see}"
-            case "map_lost":
-                yield f"! group {group.group} stands on a stopped lane whose map describes records that are gone: {see}"
-            case "ahead_of_replication":
-                records = numbered(group.ahead, "upstream offset")
-                yield f"group {group.group} is ahead of replication by {records}: they would come again."
-            case "out_of_range":
-                yield f"group {group.group} is out of range on {flow.flow.source}: {see}"
-            case "ahead_on_target":
-                records = numbered(group.skip, "record")
-                mark, name = "! " if group.group in urgent else "", group.group
-                yield f"{mark}group {name} would skip {records}: {see}"
-            case "independent":
-                yield f"group {group.group} has offsets on {flow.flow.target} that are not this flow's: {see}"
-            case _:
-                yield f"group {group.group} would read {numbered(group.reread, 'record')} again."
+        mark, see = "! " if group.group in urgent else "", f"`mirrorless groups '{flow.flow}' --group {group.group}`"
+        yield f"{mark}group {group.group} {in_short(group, flow.flow)}: see {see}."
     if len(waiting) > NAMED:
         yield f"{numbered(len(waiting) - NAMED, 'more group')} not ready: see `mirrorless groups '{flow.flow}'`."
 

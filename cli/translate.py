@@ -12,6 +12,7 @@ from cli.output import print_json
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, Head
 from mirrorless.flow.filters import should_replicate
+from mirrorless.flow.policy import ReplicationPolicy
 from mirrorless.protocol.map_reads import MapReads
 from mirrorless.protocol.translate import OffsetMap, Translation
 
@@ -60,13 +61,17 @@ def _with_head(lane: Lane, deployment: DeployedFlows, stores: Stores) -> tuple[L
     head = stores.chains.heads([lane])[lane]
     if head != NEW_LANE:
         return lane, head
-    policy = deployment.flow(lane.flow).policy
-    upstream = policy.upstream_topic(lane.topic) if policy.topic_source(lane.topic) == lane.flow.source else None
+    upstream = _upstream(lane, deployment.flow(lane.flow).policy)
     if upstream is None or upstream == lane.topic:
         return lane, head
     other = Lane(lane.flow, upstream, lane.partition)
     other_head = stores.chains.heads([other])[other]
     return (lane, head) if other_head == NEW_LANE else (other, other_head)
+
+
+def _upstream(lane: Lane, policy: ReplicationPolicy) -> str | None:
+    """The source topic whose remote topic the lane names."""
+    return policy.upstream_topic(lane.topic) if policy.topic_source(lane.topic) == lane.flow.source else None
 
 
 def _check_that_it_exists(lane: Lane, deployment: DeployedFlows) -> None:
@@ -80,7 +85,7 @@ def _check_that_it_exists(lane: Lane, deployment: DeployedFlows) -> None:
     there = ClusterView.source(deployment, lane.flow).partitions()
     if there is None:
         return
-    upstream = policy.upstream_topic(lane.topic) if policy.topic_source(lane.topic) == lane.flow.source else None
+    upstream = _upstream(lane, policy)
     topic = lane.topic if lane.topic in there or upstream is None else upstream
     hint = f"`mirrorless topics '{lane.flow}'` lists what the flow takes"
     if topic not in there:
