@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from cli.groups import as_json, sentence, show
+from cli.groups import sentence, show
 from cli.groups_view import GroupPartition, GroupsView, need_operator
-from mirrorless.chain.lane import Lane
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from tests.support.chains import FLOW
 from tests.support.statuses import NOW
@@ -114,22 +113,3 @@ def test_all_groups_are_listed_and_the_excluded_ones_as_such(capsys: pytest.Capt
     assert "12,345" in shown
     assert "5 s ago" in shown
     assert [line.split() for line in shown.splitlines() if "console" in line] == [["console-[red]", "excluded"]]
-
-
-def test_json_has_everything() -> None:
-    group = shop(by="group", reread=2)
-    lane = Lane(FLOW, "orders", 3)
-    partitions = [GroupPartition(lane=lane, offset=group.offsets["orders"][3], committed=5670)]
-
-    answer = as_json(view(group, partitions=partitions, excluded=["x"], trouble="silent"))
-
-    (found,) = answer.pop("groups")
-    assert answer == {"flow": "us-east->eu-west", "direction": "forward", "excluded": ["x"], "trouble": "silent"}
-    unmapped = {"partition": 0, "upstream": 7, "downstream": None, "state": "no_map", "metadata": ""}
-    mapped = {"partition": 3, "upstream": 1234, "downstream": 5678, "state": "exact", "metadata": "[red]"}
-    assert found.pop("offsets") == [
-        {"topic": "orders", **unmapped},
-        {"topic": "orders", **mapped, "committed_there": 5670},
-    ]
-    counts = {"reread": 2, "skip": 0, "ahead": 0, "left_at": 0}
-    assert found == {"group": "shop", "readiness": "ready", "by": "group", "at": NOW, **counts}
