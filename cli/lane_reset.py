@@ -42,6 +42,9 @@ AT_ONCE = 500
 
 SMALL_BYTES = 1_000_000
 
+Step = tuple[str, str]
+"""What is of one lane alone, and what is true of each lane that has such a step; either may be empty."""
+
 Ranges = Callable[[int, int], list[Record]]
 """The records of one partition in a half-open range of offsets."""
 
@@ -110,7 +113,7 @@ class _Reset:
     lane: Lane
     head: Head
     plan: ResetPlan
-    steps: list[str]
+    steps: list[Step]
     gone: int | None = None
     """The partitions that the topic has now, where this one is not among them."""
 
@@ -123,7 +126,8 @@ class _Reset:
             "to_generation": self.plan.link.to_generation,
         }
         carry_out = partial(_carry_out, self.plan, stores)
-        return Order(about=self.lane, plan=self.steps, carry_out=carry_out, programs=programs)
+        plan = [" ".join(filter(None, step)) for step in self.steps]
+        return Order(about=self.lane, plan=plan, carry_out=carry_out, programs=programs)
 
 
 def _reset(
@@ -147,11 +151,11 @@ def _reset(
     terms = {"reason": arguments.reason, "now": now_ms(), "behind_target": behind, "replicated": replicated}
     plan = plan_reset(lane, head, state, to, **terms)
     if gone is not None:
-        steps = _closing_steps(plan, head, gone)
-    else:
-        group = deployment.mapping_group(lane)
-        steps = _reset_steps(plan, head, behind=behind) + source.place_advice(lane, group, to)
-    return _Reset(lane=lane, head=head, plan=plan, steps=steps, gone=gone)
+        return _Reset(lane=lane, head=head, plan=plan, steps=[*_closing_steps(plan, head, gone)], gone=gone)
+    advice = source.place_advice(lane, deployment.mapping_group(lane), to)
+    steps = [*_reset_steps(plan, head, behind=behind)]
+    steps += [(each, "") if each.startswith("The source holds") else ("", each) for each in advice]
+    return _Reset(lane=lane, head=head, plan=plan, steps=steps)
 
 
 def _replicated(
@@ -226,22 +230,8 @@ def _show_all(resets: Sequence[_Reset]) -> None:
     """A line for each lane, and once what is true of all of them; `--json` has the steps of each."""
     first = resets[0]
     console().print(table(f"{first.lane.flow} {first.lane.topic}", _COLUMNS, resets))
-    steps = [f"A new generation of each lane begins: {first.plan.link.reason}", _ANEW]
-    if any(_again(each) for each in resets):
-        steps.append("Where the source topic still holds the records that were replicated before, they come twice.")
-    if any(each.plan.stop for each in resets):
-        steps.append(
-            "What was replicated of the topic as it is does not come twice: lanes stand still before it, and "
-            "`mirrorless lanes stopped` has the command that goes on behind it."
-        )
-    if any(each.plan.loss for each in resets):
-        steps.append("What is skipped is noted in the loss ledger.")
-    if any(each.plan.given_up for each in resets):
-        steps.append("Of a run in doubt it can no longer be known whether its records are on the target.")
-    if gone := next((each.gone for each in resets if each.gone is not None), None):
-        steps += [f"{first.lane.topic} has {numbered(gone, 'partition')} on the source now. {_CLOSED}"]
-    advised = dict.fromkeys(step for each in resets for step in each.steps if step.startswith(("Group ", "So ")))
-    for step in (*steps, *advised):
+    general = dict.fromkeys(of_all for reset in resets for _, of_all in reset.steps if of_all)
+    for step in (f"A new generation of each lane begins: {first.plan.link.reason}", _ANEW, *general):
         print(f"  - {step}")
 
 
@@ -264,7 +254,6 @@ _COLUMNS: Columns[_Reset] = (
 )
 
 _ANEW = "The map translates offsets of the new generation only. Drop the lane's stop and quarantine orders."
-_CLOSED = "The target keeps the records of a closed lane; status and verify leave it out."
 
 
 def _carry_out(plan: ResetPlan, stores: Stores) -> None:
@@ -285,48 +274,42 @@ def _carry_out(plan: ResetPlan, stores: Stores) -> None:
     stores.states.begin_anew(plan.link.lane, plan.stop)
 
 
-def _stands(head: Head) -> str:
+def _stands(head: Head) -> Step:
     least = ", or further on: the end of its map has expired" if head.expired else ""
-    return f"The lane stands at upstream offset {head.position}, generation {head.generation}{least}."
+    return f"The lane stands at upstream offset {head.position}, generation {head.generation}{least}.", ""
 
 
-def _reset_steps(plan: ResetPlan, head: Head, *, behind: bool) -> list[str]:
+def _reset_steps(plan: ResetPlan, head: Head, *, behind: bool) -> Iterator[Step]:
     link = plan.link
-    steps = [
-        _stands(head),
-        *([f"What the target has ends before upstream offset {link.next}."] if behind else []),
-        f"Close this chain, and begin generation {link.to_generation} at upstream offset {link.next}: {link.reason}",
-    ]
-    if plan.loss is not None:
-        count = numbered(plan.loss.next - plan.loss.first, "upstream offset")
-        steps.append(f"Skip {count} ({plan.loss.first} to {plan.loss.next - 1}), noted in the loss ledger.")
+    yield _stands(head)
+    if behind:
+        yield f"What the target has ends before upstream offset {link.next}.", ""
+    begin = f"begin generation {link.to_generation} at upstream offset {link.next}"
+    yield f"Close this chain, and {begin}: {link.reason}", ""
+    if (loss := plan.loss) is not None:
+        count = numbered(loss.next - loss.first, "upstream offset")
+        yield f"Skip {count}: {_range(loss.first, loss.next)}.", "What is skipped is noted in the loss ledger."
     if plan.repeated is not None:
-        first, after = plan.repeated
-        steps.append(
-            f"Upstream offsets {first} to {after - 1} were replicated before. If the source topic still holds those "
-            "same records, they will be on the target twice."
-        )
+        twice = "Where the source topic still holds the records that were replicated before, they come twice."
+        yield f"Upstream offsets {_range(*plan.repeated)} were replicated before.", twice
     if plan.stop is not None:
-        steps.append(f"Stand still at {plan.stop.upstream_offset}: {plan.stop.detail}")
-    if plan.given_up is not None:
-        steps.append(
-            f"Give up the run in doubt [{plan.given_up.position}, {plan.given_up.next}): it can no longer be known "
-            "whether its records are on the target."
-        )
-    steps.append(_ANEW)
-    return steps
+        of_all = "What was replicated of the topic as it is does not come twice: lanes stand still before it, and "
+        command = "`mirrorless lanes stopped` has the command that goes on behind it."
+        yield f"Stand still at {plan.stop.upstream_offset}: {sentence(plan.stop.detail)}", of_all + command
+    if (run := plan.given_up) is not None:
+        of_all = "Of a run in doubt it can no longer be known whether its records are on the target."
+        yield f"Give up the run in doubt [{run.position}, {run.next}).", of_all
+    yield _ANEW, ""
 
 
-def _closing_steps(plan: ResetPlan, head: Head, partitions: int) -> list[str]:
+def _closing_steps(plan: ResetPlan, head: Head, partitions: int) -> Iterator[Step]:
     """The steps of the reset of a lane whose partition is gone. Args: partitions: that the topic has now."""
-    lane = plan.link.lane
-    generation = plan.link.to_generation
-    return [
-        _stands(head),
-        f"{lane.topic} has {numbered(partitions, 'partition')} on the source now, so this closes the lane.",
-        "The target keeps its records; status and verify leave it out.",
-        f"Should the source get partition {lane.partition} again, generation {generation} begins at its first record.",
-    ]
+    lane, generation = plan.link.lane, plan.link.to_generation
+    yield _stands(head)
+    yield "This closes the lane.", f"{lane.topic} has {numbered(partitions, 'partition')} on the source now."
+    yield "", "The target keeps the records of a closed lane; status and verify leave it out."
+    again = f"Should the source get partition {lane.partition} again, generation {generation}"
+    yield f"{again} begins at its first record.", ""
 
 
 def destination(text: str) -> str | int:
