@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
@@ -81,8 +82,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_order(revoke)
     for parser, run in ((plan, run_plan), (apply, run_apply), (revoke, run_revoke)):
         add_flow(parser)
-        add_deployment(parser)
-        parser.set_defaults(run=run)
+        add_deployment(parser, run)
 
 
 def run_plan(arguments: argparse.Namespace) -> int:
@@ -127,14 +127,17 @@ def _carried_out(arguments: argparse.Namespace, view: AclView, sync: AclSync) ->
 
 
 def _due(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclView:
-    if not execute:
-        return view_of(sync, sync.plan(deadline(LOOK_SECONDS)), groups)
-    with leased(sync, holder=_holder(), clock=now_ms) as held:
+    with _held(sync, execute=execute) as held:
         plan = held.plan(deadline(LOOK_SECONDS))
         view = view_of(held, plan, groups)
-        if isinstance(plan, Disabled):
+        if not execute or isinstance(plan, Disabled):
             return view
         return replace(view, outcome=held.carry_out(plan, deadline(WRITE_SECONDS)))
+
+
+def _held(sync: AclSync, *, execute: bool) -> AbstractContextManager[AclSync]:
+    """With the lease of the task, where something is changed."""
+    return leased(sync, holder=f"operator/{uuid4().hex}", clock=now_ms) if execute else nullcontext(sync)
 
 
 def _fail_over(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclView:
@@ -152,26 +155,15 @@ def _fail_over(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclV
 
 
 def _revoke(sync: AclSync, others: frozenset[Acl], *, execute: bool) -> AclView:
-    if not execute:
-        return _revocation(sync, others, execute=False)
-    with leased(sync, holder=_holder(), clock=now_ms) as held:
-        return _revocation(held, others, execute=True)
-
-
-def _revocation(sync: AclSync, others: frozenset[Acl], *, execute: bool) -> AclView:
-    flow = sync.settings.name
-    view = AclView(flow=flow, scheduled=is_scheduled(sync))
-    plan = planned_revocation(sync, others, deadline(LOOK_SECONDS))
-    if isinstance(plan, Disabled):
-        return replace(view, without_authorizer=flow.target)
-    found = plan.revocation
-    kept = dict.fromkeys(sorted(found.due), DUE) | dict.fromkeys(sorted(found.shared), SHARED)
-    outcome = plan.failover.revoke(found, deadline(WRITE_SECONDS)) if execute else None
-    return replace(view, delete=found.delete, kept=kept, outcome=outcome)
-
-
-def _holder() -> str:
-    return f"operator/{uuid4().hex}"
+    view = AclView(flow=sync.settings.name, scheduled=is_scheduled(sync))
+    with _held(sync, execute=execute) as held:
+        plan = planned_revocation(held, others, deadline(LOOK_SECONDS))
+        if isinstance(plan, Disabled):
+            return replace(view, without_authorizer=view.flow.target)
+        found = plan.revocation
+        kept = dict.fromkeys(sorted(found.due), DUE) | dict.fromkeys(sorted(found.shared), SHARED)
+        outcome = plan.failover.revoke(found, deadline(WRITE_SECONDS)) if execute else None
+        return replace(view, delete=found.delete, kept=kept, outcome=outcome)
 
 
 def _groups(deployment: DeployedFlows, flow: FlowName) -> list[str]:

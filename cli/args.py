@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from mirrorless.errors import MirrorlessError
 
@@ -21,8 +22,13 @@ LARGEST_OFFSET = 2**63 - 1
 LARGEST_PARTITION = 2**31 - 1
 
 
-def add_deployment(parser: argparse.ArgumentParser) -> None:
-    """Add `--lab`, `--config` and `--json`. Without the first two, `cli.lab_state.choose_lab` decides."""
+def add_deployment(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
+    """Add `--lab`, `--config` and `--json`. Without the first two, `cli.lab_state.choose_lab` decides.
+
+    Args:
+        parser: with all other arguments.
+        run: the command.
+    """
     parser.add_argument(
         "--lab",
         metavar="STATE",
@@ -30,6 +36,7 @@ def add_deployment(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--config", metavar="FILE", help=f"the configuration on AWS (default: {CONFIG})")
     parser.add_argument("--json", action="store_true", help="answer in JSON, for programs")
+    parser.set_defaults(run=run)
 
 
 def add_flow(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:

@@ -71,8 +71,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--force", action="store_true", help="although the source answers, or lanes are stopped; see the manual"
     )
-    _add_flows_and_report(parser)
-    parser.set_defaults(run=run)
+    _add_flows_and_report(parser, run)
     parser = subparsers.add_parser(
         "failback",
         help="bring back to the source what a failover has moved, and close what it opened",
@@ -81,17 +80,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_policies(parser)
     parser.add_argument("--local", action="store_true", help="the job runs on this machine, instead of EMR Serverless")
     parser.add_argument("--folder", metavar="DIR", help="where runs of this machine are kept (default: .lab/jobs)")
-    _add_flows_and_report(parser)
-    parser.set_defaults(run=run_failback)
+    _add_flows_and_report(parser, run_failback)
 
 
-def _add_flows_and_report(parser: argparse.ArgumentParser) -> None:
+def _add_flows_and_report(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
     """Add FLOW, `--all-from`, `--report`, the order and the deployment."""
     add_flow(parser, optional=True)
     parser.add_argument("--all-from", metavar="CLUSTER", help="every enabled flow from this cluster, instead of FLOW")
     parser.add_argument("--report", metavar="DIR", default=".", help="where the report is written (default: here)")
     add_order(parser)
-    add_deployment(parser)
+    add_deployment(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -49,8 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--reverse", action="store_true", help="the way back: groups that read on the target")
     add_order(parser)
-    add_deployment(parser)
-    parser.set_defaults(run=run)
+    add_deployment(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -71,8 +71,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
     for parser, run in ((topics, run_topics), (produce, run_produce), (consume, run_consume)):
         parser.add_argument("--cluster", metavar="ALIAS", help="of the lab")
-        add_deployment(parser)
-        parser.set_defaults(run=run)
+        add_deployment(parser, run)
 
 
 def run_topics(arguments: argparse.Namespace) -> int:

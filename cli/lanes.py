@@ -47,8 +47,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="Example: mirrorless lanes stopped 'us-east->eu-west'",
     )
     add_flow(stopped, optional=True)
-    add_deployment(stopped)
-    stopped.set_defaults(run=run_stopped)
+    add_deployment(stopped, run_stopped)
 
     _add_show(commands)
     _add_orders_for_several(commands)
@@ -64,38 +63,24 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="Example: mirrorless lanes reset 'us-east->eu-west' orders --to earliest "
         "--reason 'orders was re-created, ticket 4711'",
     )
+    add_lane(quarantine)
+    quarantine.add_argument("offset", metavar="OFFSET", type=offset, help="upstream offset of the refused record")
+    help_ = "leave out a range, up to before this upstream offset (default with --alike: the source's end)"
+    quarantine.add_argument("--to", metavar="OFFSET", type=offset, help=help_)
+    help_ = "of the range only what is refused for the same cause"
+    quarantine.add_argument("--alike", action="store_true", help=help_)
+    add_flow(reset)
+    reset.add_argument("topic", metavar="TOPIC", help="the topic's name on the source")
+    help_ = "its partition (default: every stopped one that is not held)"
+    reset.add_argument("partition", metavar="PARTITION", nargs="?", type=partition, help=help_)
+    help_ = "upstream offset, earliest, latest, or target: behind the last record that the target has"
+    reset.add_argument("--to", required=True, metavar="OFFSET", type=destination, help=help_)
+    help_ = "stand still there: what the source has from this upstream offset on was replicated already"
+    reset.add_argument("--until", metavar="OFFSET", type=offset, help=help_)
+    reset.add_argument("--reason", required=True, metavar="TEXT", help="kept in the chain and the ledger")
     for parser, run in ((quarantine, run_quarantine), (reset, run_reset)):
-        if parser is reset:
-            add_flow(parser)
-            parser.add_argument("topic", metavar="TOPIC", help="the topic's name on the source")
-            help_ = "its partition (default: every stopped one that is not held)"
-            parser.add_argument("partition", metavar="PARTITION", nargs="?", type=partition, help=help_)
-        else:
-            add_lane(parser)
-        if parser is quarantine:
-            parser.add_argument("offset", metavar="OFFSET", type=offset, help="upstream offset of the refused record")
-            help_ = "leave out a range, up to before this upstream offset (default with --alike: the source's end)"
-            parser.add_argument("--to", metavar="OFFSET", type=offset, help=help_)
-            help_ = "of the range only what is refused for the same cause"
-            parser.add_argument("--alike", action="store_true", help=help_)
-        if parser is reset:
-            parser.add_argument(
-                "--to",
-                required=True,
-                metavar="OFFSET",
-                type=destination,
-                help="upstream offset, earliest, latest, or target: behind the last record that the target has",
-            )
-            parser.add_argument(
-                "--until",
-                metavar="OFFSET",
-                type=offset,
-                help="stand still there: what the source has from this upstream offset on was replicated already",
-            )
-            parser.add_argument("--reason", required=True, metavar="TEXT", help="kept in the chain and the ledger")
         add_order(parser)
-        add_deployment(parser)
-        parser.set_defaults(run=run)
+        add_deployment(parser, run)
 
 
 def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -107,8 +92,7 @@ def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add_lane(show)
     show.add_argument("offset", metavar="OFFSET", type=offset, help="upstream offset of the record")
     show.add_argument("--to", metavar="FILE", help="write the bytes of its value there; an existing file is kept")
-    add_deployment(show)
-    show.set_defaults(run=run_show)
+    add_deployment(show, run_show)
 
 
 def _add_orders_for_several(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -132,8 +116,7 @@ def _add_orders_for_several(commands: argparse._SubParsersAction[argparse.Argume
         if parser is hold:
             parser.add_argument("--reason", metavar="TEXT", default="held by hand", help="shown wherever the stop is")
         add_order(parser)
-        add_deployment(parser)
-        parser.set_defaults(run=run)
+        add_deployment(parser, run)
 
 
 def run_stopped(arguments: argparse.Namespace) -> int:

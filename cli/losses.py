@@ -20,8 +20,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_flow(parser, optional=True)
     parser.add_argument("topic", metavar="TOPIC", nargs="?", help="the topic's name on the source (default: all)")
-    add_deployment(parser)
-    parser.set_defaults(run=run)
+    add_deployment(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> int:

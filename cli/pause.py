@@ -55,8 +55,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             "--wait", metavar="SECONDS", type=float, default=WAIT_SECONDS, help="for the effect, at most (default: 600)"
         )
         add_order(parser)
-        add_deployment(parser)
-        parser.set_defaults(run=run)
+        add_deployment(parser, run)
 
 
 def run_pause(arguments: argparse.Namespace) -> int:

@@ -71,8 +71,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--beside", action="store_true", help="begin behind records on the target that the flow has not written"
     )
-    add_deployment(parser)
-    parser.set_defaults(run=run)
+    add_deployment(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> int:

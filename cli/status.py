@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -66,8 +67,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--watch", action="store_true", help="again every 2 s until Ctrl-C, with records a second")
     how.add_argument("--html", metavar="FILE", help="write a page with lag, throughput and latency over time")
-    add_deployment(parser)
-    parser.set_defaults(run=run)
+    add_deployment(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -157,14 +157,12 @@ def watch(read: Callable[[], list[FlowStatus]], *, by_lane: bool) -> int:
 
     screen, flows = console(soft_wrap=False), list[FlowStatus]()
     try:
-        if not screen.is_terminal:
+        with Live(console=screen, auto_refresh=False) if screen.is_terminal else nullcontext() as live:
             for flows, rates in looks(read):
                 shown = rendered(flows, by_lane=by_lane, width=screen.width, rates=rates)
-                screen.print(*shown, sep="\n", soft_wrap=True)
-        else:
-            with Live(console=screen, auto_refresh=False) as live:
-                for flows, rates in looks(read):
-                    shown = rendered(flows, by_lane=by_lane, width=screen.width, rates=rates)
+                if live is None:
+                    screen.print(*shown, sep="\n", soft_wrap=True)
+                else:
                     live.update(Group(*shown), refresh=True)
     except KeyboardInterrupt:
         pass  # the end

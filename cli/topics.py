@@ -39,8 +39,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="Example: mirrorless topics 'us-east->eu-west'",
     )
     add_flow(parser)
-    add_deployment(parser)
-    parser.set_defaults(run=run)
+    add_deployment(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> int:

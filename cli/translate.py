@@ -28,8 +28,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_lane(parser)
     parser.add_argument("offset", metavar="OFFSET", type=offset, help="upstream; with --reverse downstream")
     parser.add_argument("--reverse", action="store_true", help="from the target back to the source")
-    add_deployment(parser)
-    parser.set_defaults(run=run)
+    add_deployment(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> int:

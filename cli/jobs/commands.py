@@ -71,7 +71,7 @@ def add_kind(
     )
     start.add_argument("--dry-run", action="store_true", help="only show what would be done, and what it would cost")
     start.add_argument("--detach", action="store_true", help="do not watch it: answer with its id")
-    start.set_defaults(run=run_start, kind=kind, options=options)
+    start.set_defaults(options=options)
 
     follow = commands.add_parser(
         "follow",
@@ -83,19 +83,18 @@ def add_kind(
         help="end a run: what is done stays done, and another run goes on there",
         epilog=f"Example: mirrorless {kind} cancel {_EXAMPLES[kind]}",
     )
-    for parser, run in ((follow, run_follow), (cancel, run_cancel)):
+    for parser in (follow, cancel):
         parser.add_argument("run_id", metavar="RUN", help="the run's id, as `start` and `list` print it")
         parser.add_argument("--flow", metavar="FLOW", help="'source->target', quoted (default: looked for in all)")
-        parser.set_defaults(run=run, kind=kind)
 
     known = commands.add_parser("list", help="list the runs", epilog=f"Example: mirrorless {kind} list")
     known.add_argument("--flow", metavar="FLOW", help="'source->target', quoted (default: every flow)")
-    known.set_defaults(run=run_list, kind=kind)
 
-    for parser in (start, follow, cancel, known):
+    for parser, run in ((start, run_start), (follow, run_follow), (cancel, run_cancel), (known, run_list)):
         parser.add_argument("--local", action="store_true", help="on this machine, instead of EMR Serverless")
         parser.add_argument("--folder", metavar="DIR", help="where runs of this machine are kept (default: .lab/jobs)")
-        add_deployment(parser)
+        add_deployment(parser, run)
+        parser.set_defaults(kind=kind)
 
 
 def add_bounds(parser: argparse.ArgumentParser) -> None:
