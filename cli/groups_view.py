@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from cli.args import BadInput
-from cli.clusters import deadline, offsets_of
+from cli.clusters import ClusterReads, deadline, offsets_of
 from cli.deployment import DeployedFlows
 from mirrorless.chain.lane import FlowName, Lane
-from mirrorless.errors import MirrorlessError
 from mirrorless.flow.naming import OWN_GROUPS
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset
 from mirrorless.ports.stores import StateStore
 from mirrorless.reports.format import numbered
 
 if TYPE_CHECKING:
-    from mirrorless.flow.settings import ClusterSettings
+    from mirrorless.adapters.kafka.groups import KafkaGroups
+
+T = TypeVar("T")
 
 ANSWER_SECONDS = 5.0
 """Limit for a cluster that may be down."""
@@ -76,8 +77,15 @@ def read_groups(deployment: DeployedFlows, flow: FlowName, direction: Direction,
     """
     groups = groups_of(deployment.stores(flow).checkpoints, flow, direction)
     if group is None:
-        return _all(deployment, flow, direction, groups)
-    return _one(deployment, flow, direction, groups, group)
+        return _with_excluded(deployment, GroupsView(flow=flow, direction=direction, groups=groups))
+    found = [each for each in groups if each.group == group]
+    if not found:
+        raise BadInput(
+            f"no checkpoint of group {group} is kept: {_why_not(deployment, flow, group)}",
+            where=f"{flow} {direction}",
+            hint=f"`mirrorless groups '{flow}'` lists those with a checkpoint; with --reverse, on the target",
+        )
+    return _with_partitions(deployment, GroupsView(flow=flow, direction=direction, groups=found))
 
 
 def groups_of(checkpoints: StateStore, flow: FlowName, direction: Direction) -> list[GroupCheckpoints]:
@@ -90,40 +98,26 @@ def groups_of(checkpoints: StateStore, flow: FlowName, direction: Direction) -> 
     return [msgspec.json.decode(text, type=GroupCheckpoints) for text in stored]
 
 
-def _all(
-    deployment: DeployedFlows, flow: FlowName, direction: Direction, groups: Sequence[GroupCheckpoints]
-) -> GroupsView:
-    names, trouble = _group_names(deployment, flow, direction)
-    accepts = deployment.flow(flow).groups.accepts
-    excluded = [name for name in names if not name.startswith(OWN_GROUPS) and not accepts(name)]
-    return GroupsView(flow=flow, direction=direction, groups=groups, excluded=excluded, trouble=trouble)
+def _with_excluded(deployment: DeployedFlows, view: GroupsView) -> GroupsView:
+    names, trouble = _asked(
+        deployment, view.flow, view.begins_on, lambda groups: groups.names(deadline(ANSWER_SECONDS))
+    )
+    accepts = deployment.flow(view.flow).groups.accepts
+    excluded = [name for name in names or () if not name.startswith(OWN_GROUPS) and not accepts(name)]
+    return replace(view, excluded=excluded, trouble=trouble)
 
 
-def _one(
-    deployment: DeployedFlows, flow: FlowName, direction: Direction, groups: Sequence[GroupCheckpoints], name: str
-) -> GroupsView:
-    found = [group for group in groups if group.group == name]
-    if not found:
-        raise BadInput(
-            f"no checkpoint of group {name} is kept: {_why_not(deployment, flow, name)}",
-            where=f"{flow} {direction}",
-            hint=f"`mirrorless groups '{flow}'` lists those with a checkpoint; with --reverse, on the target",
-        )
-    committed, trouble = _committed(deployment, flow, direction, name)
+def _with_partitions(deployment: DeployedFlows, view: GroupsView) -> GroupsView:
+    (group,), reverse = view.groups, view.direction == "reverse"
+    committed, trouble = _committed(deployment, view, group.group)
     partitions = [
         GroupPartition(lane=lane, offset=offset, committed=committed.get(lane))
-        for lane, offset in sorted(found[0].lanes(flow), key=lambda each: each[0])
+        for lane, offset in sorted(group.lanes(view.flow), key=lambda each: each[0])
     ]
-    settings = deployment.control_settings(flow)
-    commits = settings.sync_group_offsets_reverse if direction == "reverse" else settings.sync_group_offsets_seconds
-    return GroupsView(
-        flow=flow,
-        direction=direction,
-        groups=found,
-        partitions=partitions,
-        grace_ms=int(settings.group_grace_seconds * 1000) if commits else 0,
-        trouble=trouble,
-    )
+    settings = deployment.control_settings(view.flow)
+    commits = settings.sync_group_offsets_reverse if reverse else settings.sync_group_offsets_seconds
+    grace_ms = int(settings.group_grace_seconds * 1000) if commits else 0
+    return replace(view, partitions=partitions, grace_ms=grace_ms, trouble=trouble)
 
 
 def _why_not(deployment: DeployedFlows, flow: FlowName, name: str) -> str:
@@ -134,45 +128,40 @@ def _why_not(deployment: DeployedFlows, flow: FlowName, name: str) -> str:
     return "it has committed nothing on a topic of this flow, or no checkpoint round has run since"
 
 
-def _group_names(deployment: DeployedFlows, flow: FlowName, direction: Direction) -> tuple[list[str], str]:
-    """The groups of the cluster where the direction begins; or none, and why they are not known."""
-    try:
-        from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- commands without Kafka start sooner
-
-        cluster = _cluster(deployment, flow, target=direction == "reverse")
-        offsets_of(cluster, flow).partitions()  # by the client that logs no failed connection
-        return KafkaGroups(cluster, flow=str(flow)).names(deadline(ANSWER_SECONDS)), ""
-    except (MirrorlessError, ImportError) as exc:
-        return [], str(exc)
-
-
-def _committed(
-    deployment: DeployedFlows, flow: FlowName, direction: Direction, name: str
-) -> tuple[dict[Lane, int], str]:
+def _committed(deployment: DeployedFlows, view: GroupsView, name: str) -> tuple[dict[Lane, int], str]:
     """A group's commits on the cluster where the direction ends, by lane; or none, and why they are not known."""
-    configured, reverse = deployment.flow(flow), direction == "reverse"
-    try:
-        from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- same
-
-        cluster = _cluster(deployment, flow, target=not reverse)
-        offsets_of(cluster, flow).partitions()  # by the client that logs no failed connection
-        found = KafkaGroups(cluster, flow=str(flow)).committed([name], deadline(ANSWER_SECONDS))
-    except (MirrorlessError, ImportError) as exc:
-        return {}, str(exc)
+    flow, reverse = deployment.flow(view.flow), view.direction == "reverse"
+    found, trouble = _asked(
+        deployment, view.flow, view.ends_on, lambda groups: groups.committed([name], deadline(ANSWER_SECONDS))
+    )
+    if found is None:
+        return {}, trouble
     if name not in found:
-        return {}, f"the commits of group {name} on {cluster.alias} are not visible: check the rights on the group"
+        return {}, f"the commits of group {name} on {view.ends_on} are not visible: check the rights on the group"
     committed = {}
     for (topic, partition), each in found[name].items():
-        source_topic = topic if reverse else configured.policy.upstream_topic(topic)
+        source_topic = topic if reverse else flow.policy.upstream_topic(topic)
         # A group may read other topics too, of its own cluster or of other flows.
-        if source_topic is not None and (reverse or configured.remote_topic(source_topic) == topic):
-            committed[Lane(flow, source_topic, partition)] = each.offset
+        if source_topic is not None and (reverse or flow.remote_topic(source_topic) == topic):
+            committed[Lane(view.flow, source_topic, partition)] = each.offset
     return committed, ""
 
 
-def _cluster(deployment: DeployedFlows, flow: FlowName, *, target: bool) -> ClusterSettings:
-    settings = deployment.settings(flow)
-    return settings.target if target else settings.source
+def _asked(
+    deployment: DeployedFlows, flow: FlowName, alias: str, request: Callable[[KafkaGroups], T]
+) -> tuple[T | None, str]:
+    """What a cluster answers about groups; or None, and why it does not."""
+    reads = ClusterReads()
+
+    def asked() -> T:
+        from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- commands without Kafka start sooner
+
+        settings = deployment.settings(flow)
+        cluster = settings.source if alias == flow.source else settings.target
+        offsets_of(cluster, flow).partitions()  # by the client that logs no failed connection
+        return request(KafkaGroups(cluster, flow=str(flow)))
+
+    return reads.read(asked), reads.trouble
 
 
 def in_words(readiness: str) -> str:
