@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def run_failback(arguments: argparse.Namespace) -> int:
     """Fail back, or show the plan. Exit code 3 where it is done and something is missing."""
-    arguments.reconcile_options = reconcile_options(arguments.policy or [], arguments.conflicts)
+    arguments.reconcile_options = reconcile_options(arguments)
     return _run_all(arguments, None)
 
 

@@ -8,13 +8,13 @@ that one of the clusters does not have.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import get_args
-
-import msgspec
+from functools import partial
+from typing import TypeVar, get_args
 
 from cli.jobs.commands import add_bounds, add_kind
-from mirrorless.jobs.request import BackfillOptions, Bound, Conflicts, Policy, ReconcileOptions, VerifyOptions
+from mirrorless.jobs.request import BackfillOptions, Conflicts, Policy, ReconcileOptions, VerifyOptions
+
+Kind = TypeVar("Kind", BackfillOptions, VerifyOptions, ReconcileOptions)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,7 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         summary="copy topics' history to the target, and hand over to the live flow",
         example="'us-east->eu-west' orders --from 2026-11-01T00:00:00Z --max-mb-per-second 50",
         more=_backfill,
-        options=backfill_options,
+        options=partial(options_of, BackfillOptions),
     )
     add_kind(
         subparsers,
@@ -33,7 +33,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         summary="prove what was replicated, record by record, by the offset map's digests",
         example="'us-east->eu-west' orders --against-source",
         more=_verify,
-        options=verify_options,
+        options=partial(options_of, VerifyOptions),
     )
     add_kind(
         subparsers,
@@ -41,22 +41,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         summary="bring back what is new on the target after an outage, and make the flow ready to run again",
         example="'us-east->eu-west' --policy quarantine --policy payments=replay",
         more=_reconcile,
-        options=options_of_reconcile,
+        options=reconcile_options,
     )
 
 
-def backfill_options(arguments: argparse.Namespace) -> BackfillOptions:
-    """The options of a backfill."""
-    return BackfillOptions(
-        start=arguments.start or Bound("earliest"),
-        end=arguments.end or Bound("latest"),
-        archive=arguments.archive,
-        into=arguments.into,
-        max_mb_per_second=arguments.max_mb_per_second,
-        free_gb=arguments.free_gb,
-        force=arguments.force,
-        beside=arguments.beside,
-    )
+def options_of(kind: type[Kind], arguments: argparse.Namespace) -> Kind:
+    """The options of a kind of job: those of its fields that were given."""
+    given = {name: getattr(arguments, name, None) for name in kind.__struct_fields__}
+    return kind(**{name: value for name, value in given.items() if value is not None})
+
+
+def reconcile_options(arguments: argparse.Namespace) -> ReconcileOptions:
+    """The options of a reconciliation: policies by topic, and one for all others, which has no topic."""
+    given = arguments.policy_of or ()
+    arguments.policy = next((policy for topic, policy in reversed(given) if not topic), None)
+    arguments.policies = {topic: policy for topic, policy in given if topic}
+    return options_of(ReconcileOptions, arguments)
 
 
 def _backfill(parser: argparse.ArgumentParser) -> None:
@@ -71,42 +71,16 @@ def _backfill(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="start although a check warns")
 
 
-def verify_options(arguments: argparse.Namespace) -> VerifyOptions:
-    """The options of a verification."""
-    return VerifyOptions(
-        start=arguments.start or Bound("earliest"),
-        end=arguments.end or Bound("latest"),
-        against_source=arguments.against_source,
-    )
-
-
 def _verify(parser: argparse.ArgumentParser) -> None:
     add_bounds(parser)
     parser.add_argument("--against-source", action="store_true", help="read the source's records as well, and compare")
-
-
-def options_of_reconcile(arguments: argparse.Namespace) -> ReconcileOptions:
-    """The options of a reconciliation."""
-    given = reconcile_options(arguments.policy or [], arguments.conflicts)
-    return msgspec.structs.replace(
-        given, look_only=arguments.look_only, live_source=arguments.live_source, conflicts=arguments.conflicts
-    )
-
-
-def reconcile_options(given: Sequence[tuple[str, Policy]], conflicts: Conflicts) -> ReconcileOptions:
-    """Options with these policies: by topic, and one for all others, which has no topic."""
-    general = [policy for topic, policy in given if not topic]
-    return ReconcileOptions(
-        policy=general[-1] if general else "report",
-        policies={topic: policy for topic, policy in given if topic},
-        conflicts=conflicts,
-    )
 
 
 def add_policies(parser: argparse.ArgumentParser) -> None:
     """Add `--policy` and `--conflicts`."""
     parser.add_argument(
         "--policy",
+        dest="policy_of",
         metavar="[TOPIC=]POLICY",
         type=_policy,
         action="append",
