@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.args import BadInput, add_deployment, add_flow, add_lane, add_lanes, add_order, offset, partition
-from cli.clusters import ClusterView
+from cli.clusters import ClusterView, offsets_of
 from cli.deployment import DeployedFlows, Stores
 from cli.lane_reset import destination, foreign_notes, named_lane, run_reset
 from cli.orders import Order, obey
@@ -157,12 +157,11 @@ def stop_as_json(lane: Lane, stop: Stop) -> dict[str, Any]:
 
 def run_show(arguments: argparse.Namespace) -> int:
     """Show one record. Only the source is read; nothing is committed."""
-    from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
-
     deployment = DeployedFlows.of(arguments)
     lane = deployment.lane(arguments.flow, arguments.topic, arguments.partition)
-    source = KafkaOffsets(deployment.settings(lane.flow).source, flow=str(lane.flow))
-    record = source.record_from((lane.topic, lane.partition), arguments.offset)
+    record = offsets_of(deployment.settings(lane.flow).source, lane.flow).record_from(
+        (lane.topic, lane.partition), arguments.offset
+    )
     if record is None or record.offset != arguments.offset:
         following = _following(None if record is None else record.offset, asked=arguments.offset)
         raise BadInput(
@@ -196,15 +195,16 @@ def record_as_json(record: Record) -> dict[str, Any]:
         "upstream_offset": record.offset,
         "timestamp": record.timestamp,
         "bytes": size_of(record),
-        "headers": [
-            {"name": name, "bytes": None if value is None else len(value), "hex": _hex(value)}
-            for name, value in record.headers
-        ],
-        "key_bytes": None if record.key is None else len(record.key),
-        "key_hex": _hex(record.key),
-        "value_bytes": None if record.value is None else len(record.value),
-        "value_hex": _hex(record.value),
+        "headers": [{"name": name} | _bytes("", value) for name, value in record.headers],
+        **_bytes("key_", record.key),
+        **_bytes("value_", record.value),
     }
+
+
+def _bytes(of: str, content: bytes | None) -> dict[str, Any]:
+    if content is None:
+        return {f"{of}bytes": None, f"{of}hex": None}
+    return {f"{of}bytes": len(content), f"{of}hex": content[:SHOWN_BYTES].hex()}
 
 
 def described(record: Record) -> Iterator[str]:
@@ -225,10 +225,6 @@ def _dumped(what: str, content: bytes | None) -> Iterator[str]:
         line = content[start : min(start + LINE_BYTES, SHOWN_BYTES)]
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)  # noqa: PLR2004 -- printable ASCII
         yield f"  {start:04x}  {line.hex(' '):<{3 * LINE_BYTES - 1}}  {text}"
-
-
-def _hex(content: bytes | None) -> str | None:
-    return None if content is None else content[:SHOWN_BYTES].hex()
 
 
 def _written(record: Record) -> str:
