@@ -52,15 +52,15 @@ PARTITIONS = 3
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(tmp_path: Path) -> Iterator[World]:
     """Three partitions of 40 records, the first 30 of each on the target, in runs of ten; the command sees the same."""
     there = World({partition: records(*range(40)) for partition in range(PARTITIONS)}, states=LaneStates())
     environment = there.environment()
     for first in range(0, 30, 10):
         for partition in range(PARTITIONS):
             replicate(environment, there.batch(**{f"p{partition}": list(range(first, first + 10))}))
-    with small_flow(tmp_path):
-        _show(there, monkeypatch)
+    with small_flow(tmp_path), pytest.MonkeyPatch.context() as patch:  # what is patched last ends first
+        _show(there, patch)
         yield there
 
 
