@@ -21,7 +21,7 @@ from cli.clusters import deadline
 from cli.deployment import DeployedFlows
 from cli.groups_view import groups_of
 from cli.orders import PLAN_ONLY
-from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, Columns, console, picked, print_json, table
+from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, TableColumns, console, picked, print_json, table
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
 from mirrorless.errors import Retriable
@@ -298,7 +298,7 @@ def show(view: AclView, *, plan_only: bool) -> None:
 
 
 _HEADINGS = ("resource", "name", "pattern", "principal", "host", "permission", "operation")
-_COLUMNS: Columns[Acl] = [(heading, attrgetter(heading)) for heading in _HEADINGS]
+_COLUMNS: TableColumns[Acl] = [(heading, attrgetter(heading)) for heading in _HEADINGS]
 
 
 def _notes(view: AclView, *, plan_only: bool) -> Iterable[str]:

@@ -16,7 +16,7 @@ from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.deployment import DeployedFlows
 from cli.group_orders import MoveBack
 from cli.groups_view import GroupPartition, GroupsView, in_short, in_words, need_operator, read_groups
-from cli.output import Columns, ago, console, duration, picked, print_json, table
+from cli.output import TableColumns, ago, console, duration, picked, print_json, table
 from mirrorless.clock import now_ms
 from mirrorless.reports.format import numbered
 
@@ -156,7 +156,7 @@ _BY = {"group": "its own committed offsets", "checkpoint": "the checkpoints"}
 def _groups(view: GroupsView, now: int) -> Table:
     from rich.text import Text  # noqa: PLC0415 -- programs need no tables
 
-    columns: Columns[GroupCheckpoints] = (
+    columns: TableColumns[GroupCheckpoints] = (
         ("=group", lambda group: group.group),
         ("state", lambda group: in_words(group.readiness)),
         ("by", lambda group: group.by),
@@ -174,7 +174,7 @@ def _groups(view: GroupsView, now: int) -> Table:
 
 def _partitions(view: GroupsView) -> Table:
     (group,) = view.groups
-    columns: Columns[GroupPartition] = (
+    columns: TableColumns[GroupPartition] = (
         ("=topic", lambda each: each.lane.topic),
         (">partition", lambda each: each.lane.partition),
         (">upstream", lambda each: _offset(each.offset.upstream)),

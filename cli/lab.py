@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cli.args import BadInput, add_deployment, partition
 from cli.deployment import DeployedFlows
 from cli.lab_state import LabState, read_lab_state
-from cli.output import Columns, console, moment, print_json, table
+from cli.output import TableColumns, console, moment, print_json, table
 from mirrorless.reports.format import numbered
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def run_topics(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_COLUMNS: Columns[tuple[str, Ends]] = (
+_COLUMNS: TableColumns[tuple[str, Ends]] = (
     ("topic", lambda each: each[0]),
     (">partitions", lambda each: len(each[1])),
     (">offsets", lambda each: sum(after - first for first, after in each[1])),

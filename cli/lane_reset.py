@@ -15,7 +15,7 @@ from cli.args import BadInput, offset
 from cli.clusters import ClusterView, deadline, offsets_of
 from cli.deployment import DeployedFlows, Stores
 from cli.orders import Order, obey
-from cli.output import Columns, console, lane_as_json, sentence, table
+from cli.output import TableColumns, console, lane_as_json, sentence, table
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import RUNNING, Head, LaneState, ReplicatedRanges, Stop, believed
 from mirrorless.clock import now_ms
@@ -42,7 +42,7 @@ AT_ONCE = 500
 
 SMALL_BYTES = 1_000_000
 
-Step = tuple[str, str]
+ResetStep = tuple[str, str]
 """What is of one lane alone, and what is true of each lane that has such a step; either may be empty."""
 
 Ranges = Callable[[int, int], list[Record]]
@@ -113,7 +113,7 @@ class _Reset:
     lane: Lane
     head: Head
     plan: ResetPlan
-    steps: list[Step]
+    steps: list[ResetStep]
     gone: int | None = None
     """The partitions that the topic has now, where this one is not among them."""
 
@@ -243,7 +243,7 @@ def _range(first: int, after: int) -> str:
     return f"{first} to {after - 1}"
 
 
-_COLUMNS: Columns[_Reset] = (
+_COLUMNS: TableColumns[_Reset] = (
     (">lane", lambda reset: reset.lane.partition),
     (">stands at", lambda reset: str(reset.head.position)),
     (">begins at", lambda reset: "closed" if reset.gone is not None else str(reset.plan.link.next)),
@@ -274,12 +274,12 @@ def _carry_out(plan: ResetPlan, stores: Stores) -> None:
     stores.states.begin_anew(plan.link.lane, plan.stop)
 
 
-def _stands(head: Head) -> Step:
+def _stands(head: Head) -> ResetStep:
     least = ", or further on: the end of its map has expired" if head.expired else ""
     return f"The lane stands at upstream offset {head.position}, generation {head.generation}{least}.", ""
 
 
-def _reset_steps(plan: ResetPlan, head: Head, *, behind: bool) -> Iterator[Step]:
+def _reset_steps(plan: ResetPlan, head: Head, *, behind: bool) -> Iterator[ResetStep]:
     link = plan.link
     yield _stands(head)
     if behind:
@@ -302,7 +302,7 @@ def _reset_steps(plan: ResetPlan, head: Head, *, behind: bool) -> Iterator[Step]
     yield _ANEW, ""
 
 
-def _closing_steps(plan: ResetPlan, head: Head, partitions: int) -> Iterator[Step]:
+def _closing_steps(plan: ResetPlan, head: Head, partitions: int) -> Iterator[ResetStep]:
     """The steps of the reset of a lane whose partition is gone. Args: partitions: that the topic has now."""
     lane, generation = plan.link.lane, plan.link.to_generation
     yield _stands(head)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Columns = Sequence[tuple[str, Callable[[T], object]]]
+TableColumns = Sequence[tuple[str, Callable[[T], object]]]
 """Of a table: the heading, and what a row has there. A heading behind `>` is to the right, as numbers are; one behind
 `=` is that of names, which stay in one line."""
 
@@ -83,7 +83,9 @@ def width_of_terminal(otherwise: int = PIPE_WIDTH) -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
 
 
-def table(title: str | None = None, columns: Columns[T] = (), rows: Iterable[T] = (), *, spaced: bool = False) -> Table:
+def table(
+    title: str | None = None, columns: TableColumns[T] = (), rows: Iterable[T] = (), *, spaced: bool = False
+) -> Table:
     """A table by its columns.
 
     Of a cell, None is a dash, a whole number has commas, and a text is no markup. A name that is longer than
@@ -91,7 +93,7 @@ def table(title: str | None = None, columns: Columns[T] = (), rows: Iterable[T] 
 
     Args:
         title: above it.
-        columns: see `Columns`.
+        columns: see `TableColumns`.
         rows: what the columns are read from.
         spaced: whether empty lines set it apart, where an answer has several tables.
     """

@@ -22,7 +22,7 @@ from cli.args import BadInput, add_deployment, add_flow
 from cli.deployment import DeployedFlows
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, as_json, read_flow
 from cli.groups_view import in_short, in_words, need_operator
-from cli.output import UNKNOWN, Columns, ago, console, duration, moment, print_json, table, width_of_terminal
+from cli.output import UNKNOWN, TableColumns, ago, console, duration, moment, print_json, table, width_of_terminal
 from cli.tasks import TaskStatus
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import Stop
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mirrorless.scheduled.standby import RegionRuns
 
 T = TypeVar("T")
-Part = TypeVar("Part")
+U = TypeVar("U")
 
 EVERY_SECONDS = 2.0
 """Between two looks."""
@@ -218,8 +218,8 @@ def _fitting(made: Table, width: int) -> Table:
 
 
 def _by_topic(flow: FlowStatus, rates: Rates | None) -> Table:
-    speed: Columns[TopicStatus] = [(">a second", lambda topic: _rate((rates or {}).get((flow.flow, topic.topic))))]
-    columns: Columns[TopicStatus] = (
+    speed: TableColumns[TopicStatus] = [(">a second", lambda topic: _rate((rates or {}).get((flow.flow, topic.topic))))]
+    columns: TableColumns[TopicStatus] = (
         ("=topic", lambda topic: topic.topic),
         (">lanes", lambda topic: len(topic.lanes)),
         *(speed if rates is not None else ()),
@@ -238,7 +238,7 @@ def _rate(rate: float | None) -> str | None:
 
 
 def _by_lane(flow: FlowStatus) -> Table:
-    columns: Columns[LaneStatus] = (
+    columns: TableColumns[LaneStatus] = (
         ("=topic", lambda lane: lane.lane.topic),
         (">gen.", lambda lane: lane.head.generation),
         (">position", lambda lane: str(lane.head.position)),
@@ -255,10 +255,10 @@ def _by_lane(flow: FlowStatus) -> Table:
     return table(str(flow.flow), (of_rows[0], (">lane", _numbers), *of_rows[1:]), rows)
 
 
-def _of(part: Callable[[T], Part], columns: Columns[Part]) -> Columns[T]:
+def _of(part: Callable[[T], U], columns: TableColumns[U]) -> TableColumns[T]:
     """The same columns of a part of each row."""
 
-    def of_part(value: Callable[[Part], object]) -> Callable[[T], object]:
+    def of_part(value: Callable[[U], object]) -> Callable[[T], object]:
         return lambda row: value(part(row))
 
     return [(heading, of_part(value)) for heading, value in columns]
@@ -269,7 +269,7 @@ def _numbers(lanes: Sequence[LaneStatus]) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def _progress(now: int) -> Columns[Sequence[LaneStatus]]:
+def _progress(now: int) -> TableColumns[Sequence[LaneStatus]]:
     """Lag in records and in time, last run, latency: of several lanes the sum, the longest, the latest, and its own."""
 
     def newest(lanes: Sequence[LaneStatus]) -> tuple[str, str | None]:
@@ -291,7 +291,7 @@ def _if_known(of_all: Callable[[list[int]], object], values: Sequence[int | None
     return of_all(known) if known and len(known) == len(values) else UNKNOWN
 
 
-_MISSING: Columns[Sequence[LaneStatus]] = (
+_MISSING: TableColumns[Sequence[LaneStatus]] = (
     (">lost", lambda lanes: sum(lane.lost for lane in lanes)),
     (">gaps", lambda lanes: sum(lane.gaps for lane in lanes)),
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cli.args import add_deployment, add_flow
 from cli.clusters import ClusterView, deadline, offsets_of
 from cli.deployment import DeployedFlows, TopicTrigger, triggers_of
-from cli.output import UNKNOWN, Columns, console, picked, print_json, table
+from cli.output import UNKNOWN, TableColumns, console, picked, print_json, table
 from cli.tasks import tasks_of
 from mirrorless.flow.triggers import SCHEDULE
 from mirrorless.reports.format import numbered
@@ -239,7 +239,7 @@ def _partitions(row: TopicRow) -> str:
     return here if here == there else f"{here} -> {there}"
 
 
-_COLUMNS: Columns[TopicRow] = (
+_COLUMNS: TableColumns[TopicRow] = (
     ("=topic", lambda row: row.topic),
     ("=remote topic", lambda row: row.remote_topic),
     (">partitions", _partitions),

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cli.jobs.local import bring_spark
-from cli.output import Columns, console, duration, picked, print_json, size, table
+from cli.output import TableColumns, console, duration, picked, print_json, size, table
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
@@ -158,7 +158,7 @@ def _extents(cluster: ClusterSettings, flow: str, topics: Iterable[str]) -> dict
     return offsets.extents((topic, partition) for topic in topics for partition in range(counts.get(topic, 0)))
 
 
-_COLUMNS: Columns[PlannedLane] = (
+_COLUMNS: TableColumns[PlannedLane] = (
     ("=lane", _name),
     ("what is read", lambda lane: lane.reads),
     (">records, at most", lambda lane: lane.offsets),

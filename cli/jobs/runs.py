@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.jobs.request import started_at
-from cli.output import Columns, ago, duration, picked, size, table
+from cli.output import TableColumns, ago, duration, picked, size, table
 from mirrorless.chain.lane import FlowName
 from mirrorless.jobs.progress import JobProgress, JobState, LaneProgress, percent
 from mirrorless.jobs.request import PAGE, PROGRESS, REPORT, REQUEST, JobKind, JobRequest, decode_request
@@ -225,7 +225,7 @@ def share(progress: JobProgress) -> str:
 
 def runs_table(views: Sequence[RunView], *, now: int) -> Table:
     """A list of runs. Args: now: ms since the epoch."""
-    columns: Columns[RunView] = (
+    columns: TableColumns[RunView] = (
         ("=run", lambda view: view.run_id),
         ("=flow", lambda view: view.flow),
         ("=state", lambda view: Text(_state_text(view), style=_STYLES.get(view.state, ""))),
@@ -271,7 +271,7 @@ def _lanes(lanes: Sequence[LaneProgress]) -> Table | Text:
     return made
 
 
-_LANE_COLUMNS: Columns[LaneProgress] = (
+_LANE_COLUMNS: TableColumns[LaneProgress] = (
     ("=lane", lambda lane: lane.lane),
     ("doing", lambda lane: lane.phase if lane.state == "running" else Text(lane.state, style="red")),
     (">share", lambda lane: f"{100 * lane.done // lane.total} %" if lane.total else ""),
