@@ -52,19 +52,16 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
     source, target = _side(flow, both.source), _side(flow, both.target)
     source_log, target_log = KafkaSourceLog(both.source, flow=name), KafkaSourceLog(both.target, flow=name)
     counterpart = deployment.counterpart_chains(flow)
+
+    def group_side(cluster: ClusterSettings) -> GroupSide:
+        topics = KafkaRecords(cluster, flow=name, client_role="failover")
+        return GroupSide(alias=cluster.alias, groups=KafkaGroups(cluster, flow=name), topics=topics)
+
     wiring = CheckpointWiring(
         settings=settings,
         scope=FlowScope.of(settings),
-        source=GroupSide(
-            alias=flow.source,
-            groups=KafkaGroups(both.source, flow=name),
-            topics=KafkaRecords(both.source, flow=name, client_role="failover"),
-        ),
-        target=GroupSide(
-            alias=flow.target,
-            groups=KafkaGroups(both.target, flow=name),
-            topics=KafkaRecords(both.target, flow=name, client_role="failover"),
-        ),
+        source=group_side(both.source),
+        target=group_side(both.target),
         chains=stores.chains,
         states=stores.states,
         source_log=source_log,

@@ -65,7 +65,7 @@ def job_request(deployment: DeployedFlows, arguments: argparse.Namespace, option
             refuse_without_rights(deployment.flow(flow))
         _known(options.policies, topics)
     return JobRequest(
-        run_id=new_run_id(_kind(options)),
+        run_id=new_run_id(arguments.kind),
         flow=deployment.job_settings(flow),
         topics=topics,
         options=options,
@@ -166,16 +166,6 @@ def _known(policies: Iterable[str], topics: Sequence[str]) -> None:
     for topic in policies:
         if topic not in topics:
             raise BadInput(f"{topic} is none of the topics of this job", where="--policy", hint=", ".join(topics))
-
-
-def _kind(options: Options) -> JobKind:
-    match options:
-        case BackfillOptions():
-            return "backfill"
-        case VerifyOptions():
-            return "verify"
-        case ReconcileOptions():
-            return "reconcile"
 
 
 FORMS = "earliest, latest, offset:N, a time such as 2026-11-21T20:30:00Z, or milliseconds since 1970"
