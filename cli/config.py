@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cli.output import picked, print_json
-from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
-from mirrorless.cost.replication import heartbeats, scheduled
+from mirrorless.cost.bill import BilledSettings, ReplicationLoad, shared
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.filters import TIMESTAMP_TYPE
 from mirrorless.flow.triggers import SCHEDULE
@@ -189,10 +187,6 @@ def _scheduled_topics(flow: Flow) -> list[str]:
 
 def _heartbeats_below_a_minute(settings: FlowSection) -> float:
     """Dollars a month of a flow in which nothing else moves, above those of the default interval."""
-    often = replace(Assumptions(), heartbeat_seconds=settings.emit_heartbeats_interval_seconds)
-    still = ReplicationLoad(mb_per_second=0)
-
-    def dollars(assumptions: Assumptions) -> float:
-        return scheduled(still, assumptions, moving=False) + heartbeats(assumptions)
-
-    return dollars(often) - dollars(Assumptions())
+    still = [ReplicationLoad(mb_per_second=0)]
+    often = BilledSettings(heartbeat_seconds=settings.emit_heartbeats_interval_seconds)
+    return sum(shared(still, often).values()) - sum(shared(still).values())

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.assumptions import assumptions_of
+from cli.billed import billed, mappings_of, shards_of
 from infra.monitoring.alarms import alarms, pull_alarms, standby_alarms
 from infra.validation import NEW_TABLE_WRITES, TABLE_WRITES, FlowCounts, flow_counts
-from mirrorless.cost.assumptions import ReplicationLoad
-from mirrorless.cost.prices import PRICES
-from mirrorless.cost.pull import ShardSettings
-from mirrorless.cost.replication import SECONDS, standby
+from mirrorless.cost.bill import SECONDS, MappingSettings, ReplicationLoad, standby
+from mirrorless.cost.options import Goal, Option, option
+from mirrorless.cost.prices import DYNAMODB_WRITE_UNIT
 from mirrorless.flow.naming import PULL, STANDBY
 from mirrorless.flow.triggers import SCHEDULE
-from mirrorless.planning.options import BatchingWindow, Goal, MappingSettings, Option, option
 from mirrorless.reports.format import numbered
 
 if TYPE_CHECKING:
@@ -87,7 +85,7 @@ class Forecast:
 
 def forecast(deployment: Deployment, flow: FlowDeployment, *, mb_per_second: float) -> Forecast:
     """Forecast one flow. Args: mb_per_second: of all its topics together."""
-    settings, schedule = flow.flow.settings, flow.flow.settings.schedule
+    settings = flow.flow.settings
     scheduled = sum(flow.flow.triggers.of(topic) == SCHEDULE for topic in flow.flow.literal_topics)
     by_mapping = len(flow.flow.literal_topics) - scheduled
     if flow.flow.topic_patterns:
@@ -97,29 +95,22 @@ def forecast(deployment: Deployment, flow: FlowDeployment, *, mb_per_second: flo
             else (by_mapping + FOUND_TOPICS, scheduled)
         )
     topics = by_mapping + scheduled
-    assumptions = assumptions_of(settings, deployment.settings)
-    window = BatchingWindow(settings.mapping.maximum_batching_window_seconds)
-    pull = ShardSettings(
-        continuous=schedule.continuous,
-        seconds=schedule.window_seconds if schedule.continuous else schedule.interval_seconds,
-        shards=schedule.shards,
-        memory_mb=schedule.memory_mb,
-    )
+    goal = Goal(latency=0, settings=billed(settings, deployment.settings))
 
-    def at(rate: float, window: BatchingWindow) -> Option:
-        loads = [
+    def at(rate: float, mapping: MappingSettings) -> Option:
+        mapped, pulled = (
             [ReplicationLoad(mb_per_second=rate * some / topics, topics=some)] if some else []
             for some in (by_mapping, scheduled)
-        ]
-        mapping = MappingSettings(mode=settings.mapping.mode, window=window) if by_mapping else None
-        return option(
-            loads[0], mapping, loads[1], pull if scheduled else None, Goal(latency=0, assumptions=assumptions)
         )
+        return option(mapped, mapping if mapped else None, pulled, shards_of(settings) if pulled else None, goal)
 
-    beside = standby(assumptions) if flow.has(STANDBY) else 0.0
-    expected, idle = at(mb_per_second, window), at(0, window)
-    other = at(mb_per_second, BatchingWindow(OTHER_WINDOW)) if by_mapping and window.setting is None else None
-    writes = expected.parts["offset map: writes"] / PRICES.dynamodb_write_unit / SECONDS
+    mapping = mappings_of(settings)
+    beside = standby(goal.settings) if flow.has(STANDBY) else 0.0
+    expected, idle = at(mb_per_second, mapping), at(0, mapping)
+    other = None
+    if by_mapping and mapping.window is None:
+        other = at(mb_per_second, MappingSettings(mode=mapping.mode, window=OTHER_WINDOW))
+    writes = expected.parts["offset map: writes"] / DYNAMODB_WRITE_UNIT / SECONDS
     return Forecast(
         mb_per_second=mb_per_second,
         topics=topics,

@@ -14,23 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.args import BadInput, add_deployment, add_flow
-from cli.assumptions import assumptions_of
+from cli.billed import billed, mappings_of, shards_of
 from cli.clusters import ClusterReads
 from cli.deployment import DeployedFlows
 from cli.output import print_json
 from cli.plan_tables import KnownRates, PlanView, TargetNow, plan_as_json, show
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import NEW_LANE
-from mirrorless.cost.pull import ShardSettings
+from mirrorless.cost.options import Goal, Option
+from mirrorless.cost.plan import FlowPlan, PlannedKeys, TriggersNow, configured, plan_flow, planned_keys
+from mirrorless.cost.rates import read_rates, sample_rates
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.flow.filters import should_replicate
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
 from mirrorless.flow.triggers import SCHEDULE
 from mirrorless.lanes.check_state import LaneNotes
 from mirrorless.lanes.foreign import sentences
-from mirrorless.planning.flow_plan import FlowPlan, PlannedKeys, TriggersNow, configured, plan_flow, planned_keys
-from mirrorless.planning.options import BatchingWindow, Goal, MappingSettings, Option
-from mirrorless.planning.rates import read_rates, sample_rates
 from mirrorless.reports.format import numbered
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import discover
@@ -85,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     goal = Goal(
         latency=arguments.latency,
         half_second=flow.settings.mapping.maximum_batching_window_seconds is None,
-        assumptions=assumptions_of(flow.settings, deployment.configuration.deployment),
+        settings=billed(flow.settings, deployment.configuration.deployment),
     )
     plan = plan_flow(known.rates, goal)
     view = PlanView(
@@ -232,16 +231,8 @@ def _now(flow: Flow, settings: ControlSettings, plan: FlowPlan) -> TriggersNow:
 
 def _configured(flow: Flow, known: KnownRates, goal: Goal) -> Option:
     """The flow as it is configured."""
-    mapping, schedule = flow.settings.mapping, flow.settings.schedule
-    window = BatchingWindow(mapping.maximum_batching_window_seconds)
-    pull = ShardSettings(
-        continuous=schedule.continuous,
-        seconds=schedule.window_seconds if schedule.continuous else schedule.interval_seconds,
-        shards=schedule.shards,
-        memory_mb=schedule.memory_mb,
-    )
     scheduled = {rate.topic for rate in known.rates if flow.triggers.of(rate.topic) == SCHEDULE}
-    return configured(known.rates, scheduled, MappingSettings(mode=mapping.mode, window=window), pull, goal)
+    return configured(known.rates, scheduled, mappings_of(flow.settings), shards_of(flow.settings), goal)
 
 
 def _write(path: Path, origin: Path, flow: FlowName, keys: PlannedKeys) -> None:

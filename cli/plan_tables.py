@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, console, duration, size, table
-from mirrorless.cost.prices import PRICES
+from mirrorless.cost import prices
+from mirrorless.cost.options import Option
+from mirrorless.cost.plan import FlowPlan, TopicPlan
+from mirrorless.cost.rates import COLUMNS, TopicRate
 from mirrorless.flow.triggers import MAPPING, SCHEDULE
-from mirrorless.planning.flow_plan import FlowPlan, TopicPlan
-from mirrorless.planning.options import MappingSettings, Option
-from mirrorless.planning.rates import TopicRate
 from mirrorless.protocol.copy_choice import LARGE_BATCH_BYTES, cpu_beside_large
 from mirrorless.reports.format import numbered
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from mirrorless.cost.pull import ShardSettings
+    from mirrorless.cost.bill import MappingSettings
+    from mirrorless.cost.shards import ShardSettings
 
 SHOWN: Final = 40
 """Topics in the table, those with the most bytes; `--json` has all."""
@@ -99,7 +100,7 @@ class PlanView:
                     f"whether the flow has written what stands on the target is not known: {self.target.unknown}"
                 )
         notes.append("MSK Replicator charges for compressed bytes; the rates here are uncompressed")
-        notes.append(f"list prices of {PRICES.region} as of {PRICES.as_of}, without Kafka and bytes between regions")
+        notes.append(f"list prices of {prices.REGION} as of {prices.AS_OF}, without Kafka and bytes between regions")
         return notes
 
 
@@ -177,7 +178,7 @@ def _settings(option: Option, plan: FlowPlan) -> str:
 
 
 def _mapping(mapping: MappingSettings) -> str:
-    return f"mappings {mapping.mode.replace('-', ' ')}, window {seconds(mapping.window.seconds)}"
+    return f"mappings {mapping.mode.replace('-', ' ')}, window {seconds(mapping.seconds)}"
 
 
 def _pull(pull: ShardSettings) -> str:
@@ -250,16 +251,8 @@ def plan_as_json(view: PlanView) -> dict[str, Any]:
         "options": [{"name": _key(name), **_option_as_json(each)} for name, each in plan.options.items() if each],
         "others": {"msk_replicator": plan.msk_replicator, "mm2_on_msk_connect": plan.msk_connect},
         "topics": [_topic_as_json(topic) for topic in plan.topics],
-        "target": {
-            "bytes_per_second": plan.target.bytes_per_second,
-            "peak_bytes_per_second": plan.target.peak_bytes_per_second,
-            "records_per_second": plan.target.records_per_second,
-            "partitions": plan.target.partitions,
-            "new_partitions": None if view.target is None else view.target.new_partitions,
-            "transactions_per_second": plan.target.transactions_per_second,
-            "partitions_of_transactions_per_second": plan.target.partitions_of_transactions_per_second,
-        },
-        "prices": {"region": PRICES.region, "as_of": PRICES.as_of},
+        "target": {**asdict(plan.target), "new_partitions": view.target and view.target.new_partitions},
+        "prices": {"region": prices.REGION, "as_of": prices.AS_OF},
         "notes": view.notes(),
         "written": view.written,
     }
@@ -277,7 +270,7 @@ def _option_as_json(option: Option) -> dict[str, Any]:
         "parts": {_key(part): dollars for part, dollars in option.parts.items()},
         "p99_seconds": option.p99 if isfinite(option.p99) else None,
         "meets": option.meets,
-        "mapping": None if mapping is None else {"mode": mapping.mode, "window_seconds": mapping.window.seconds},
+        "mapping": None if mapping is None else {"mode": mapping.mode, "window_seconds": mapping.seconds},
         "schedule": None
         if pull is None
         else {
@@ -293,12 +286,7 @@ def _option_as_json(option: Option) -> dict[str, Any]:
 def _topic_as_json(topic: TopicPlan) -> dict[str, Any]:
     rate = topic.rate
     return {
-        "topic": rate.topic,
-        "partitions": rate.partitions,
-        "records_per_second": rate.records_per_second,
-        "bytes_per_second": rate.bytes_per_second,
-        "average_record_bytes": rate.average_record_bytes,
-        "peak_bytes_per_second": rate.peak_bytes_per_second,
+        **{column: getattr(rate, column) for column in COLUMNS},
         "average_batch_bytes": rate.average_batch_bytes or None,
         "batch_cpu_factor": _batch_factor(rate),
         "trigger": topic.trigger,

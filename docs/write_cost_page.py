@@ -8,10 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from mirrorless.cost.assumptions import HOURS, Assumptions, ReplicationLoad
-from mirrorless.cost.prices import PRICES
-from mirrorless.cost.replication import mirrorless, msk_connect, msk_replicator, scheduled, standby
-from mirrorless.planning.options import Goal, by_mappings, by_schedule
+from mirrorless.cost import prices
+from mirrorless.cost.bill import (
+    HOURS,
+    USUAL,
+    BilledSettings,
+    MappingSettings,
+    Mode,
+    ReplicationLoad,
+    mapped,
+    msk_connect,
+    msk_replicator,
+    shared,
+    standby,
+    together,
+)
+from mirrorless.cost.options import Goal, by_mappings, by_schedule
 
 PAGE: Final = Path(__file__).parent / "reference" / "cost.md"
 
@@ -39,7 +51,7 @@ def page() -> str:
 [`mirrorless plan`](../how-to/plan.md) samples the topics of a flow and says what it costs by each trigger. This page
 says it of usual flows: one direction, topics of six partitions, records of 1,000 bytes, all day.
 
-List prices of {PRICES.region} as of {PRICES.as_of}, in dollars a month. Not in them: Kafka, and bytes between regions,
+List prices of {prices.REGION} as of {prices.AS_OF}, in dollars a month. Not in them: Kafka, and bytes between regions,
 which all pay alike.
 
 ## The cheapest trigger
@@ -89,16 +101,22 @@ def _cheapest_within(load: ReplicationLoad, latency: float, other: float) -> str
     return f"{f'**{dollars}**' if best.dollars > other else dollars}, {name}"
 
 
+def _bill(load: ReplicationLoad, mode: Mode, settings: BilledSettings = USUAL) -> dict[str, float]:
+    return together(mapped([load], MappingSettings(mode=mode), settings), shared([load], settings))
+
+
 def _by_part() -> Iterator[Sequence[str]]:
-    found = [mirrorless(LOAD.at(rate), "provisioned") for rate in (0.0, *RATES)]
+    found = [_bill(LOAD.at(rate), "provisioned") for rate in (0.0, *RATES)]
     for part in found[0]:
         yield part, *(_money(each[part]) for each in found)
     yield "together", *(_money(sum(each.values())) for each in found)
 
 
 def _apart() -> str:
-    one, two = (sum(mirrorless(LOAD, "on-demand", Assumptions(copies=copies)).values()) for copies in (0, 1))
-    often, usual = (scheduled(LOAD, Assumptions(heartbeat_seconds=each), moving=False) for each in (10, 60))
+    one, two = (sum(_bill(LOAD, "on-demand", BilledSettings(copies=copies)).values()) for copies in (0, 1))
+    often, usual = (
+        shared([LOAD.at(0)], BilledSettings(heartbeat_seconds=each))["scheduled functions"] for each in (10, 60)
+    )
     return f"""\
 - {_money(HOURS * ENDPOINT_HOUR)} for an interface endpoint in each zone (`vpc.endpoints`). DynamoDB's is free.
 - {_money(HOURS * NAT_HOUR)} for a NAT gateway in each zone, in place of endpoints, and wherever tables are in another

@@ -16,7 +16,7 @@ from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head
 from mirrorless.cost.jobs import EXECUTOR, START_SECONDS, dollars, executors_for
-from mirrorless.cost.prices import PRICES, Architecture
+from mirrorless.cost.prices import JOBS_AS_OF, Architecture
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.plan import JobPlan, PlannedLane
@@ -56,7 +56,7 @@ def plan_of(request: JobRequest, *, cores: int, architecture: Architecture) -> J
         bytes=None,
         seconds=seconds,
         dollars=dollars(seconds, executors=executors, architecture=architecture),
-        priced=PRICES.jobs.as_of,
+        priced=JOBS_AS_OF,
         lanes_at_a_time=busy,
     )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from infra.monitoring import metrics
 from infra.monitoring.alarms import RUNBOOK
-from mirrorless.cost.prices import PRICES
+from mirrorless.cost import prices
 from mirrorless.flow.naming import PULL
 from mirrorless.scheduled.functions import SCHEDULED
 
@@ -324,7 +324,7 @@ def _cost_rows(flow: FlowDeployment) -> list[WidgetRow]:
 
 def _about_cost() -> str:
     return (
-        f"Cost: {PRICES.kind}, {PRICES.region}, as of {PRICES.as_of}. Pollers are those of all mappings of "
+        f"Cost: {prices.KIND}, {prices.REGION}, as of {prices.AS_OF}. Pollers are those of all mappings of "
         "this account and region, whoever's they are. Not in it: Kafka, traffic, storage, backups, logs, metrics, jobs."
     )
 
@@ -370,10 +370,10 @@ def cost_metrics(flow: FlowDeployment) -> dict[str, Metric]:
 
 def functions_per_hour(flow: FlowDeployment) -> str:
     """Dollars per hour of the functions: the time that they ran, and the calls."""
-    gb_second = PRICES.lambda_gb_second[flow.flow.settings.function.architecture]
+    gb_second = prices.LAMBDA_GB_SECOND[flow.flow.settings.function.architecture]
     terms = [
         f"FILL(ms_{part}, 0) * {_plain(mb / 1024 / 1000 * gb_second)}"
-        f" + FILL(calls_{part}, 0) * {_plain(PRICES.lambda_request)}"
+        f" + FILL(calls_{part}, 0) * {_plain(prices.LAMBDA_REQUEST)}"
         for part, mb in memory_mb(flow).items()
     ]
     return _per_hour(terms, clock=f"calls_{_FORWARDER}")
@@ -383,8 +383,8 @@ def tables_per_hour(flow: FlowDeployment) -> str | None:
     """Dollars per hour of requests to the tables. A replica pays for every write again; None for another account's."""
     if flow.state.account != flow.home.account:
         return None
-    write = PRICES.dynamodb_write_unit * (2 if flow.replica_region else 1)
-    read = PRICES.dynamodb_read_unit
+    write = prices.DYNAMODB_WRITE_UNIT * (2 if flow.replica_region else 1)
+    read = prices.DYNAMODB_READ_UNIT
     terms = [
         f"FILL(writes_{table}, 0) * {_plain(write)} + FILL(reads_{table}, 0) * {_plain(read)}"
         for table in flow.flow.tables
@@ -395,7 +395,7 @@ def tables_per_hour(flow: FlowDeployment) -> str | None:
 def pollers_per_hour() -> str:
     """Dollars per hour of the event poller units of all mappings of the region, which share them by groups."""
     units = metrics.over_mappings("EventPollerUnit", "Sum")
-    return f"SUM({units}) * {_plain(PRICES.event_poller_unit_hour)}"
+    return f"SUM({units}) * {_plain(prices.EVENT_POLLER_UNIT_HOUR)}"
 
 
 def _per_hour(terms: list[str], *, clock: str) -> str:

@@ -20,7 +20,7 @@ from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.run import Run
 from mirrorless.clock import now_ms
-from mirrorless.cost.assumptions import Assumptions
+from mirrorless.cost.bill import VCPU_GB
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.scheduled.counts import Count
@@ -37,7 +37,7 @@ RECORDS: Final = 5
 
 SECONDS: Final = 30.0
 MEMORY_MB: Final = CONTROL.memory_mb
-CPU_SECONDS: Final = (LEASE_MS - RENEW_AFTER_MS) / 1000 * MEMORY_MB / 1024 / Assumptions().vcpu_gb
+CPU_SECONDS: Final = (LEASE_MS - RENEW_AFTER_MS) / 1000 * MEMORY_MB / 1024 / VCPU_GB
 """The share of a vCPU that comes with the function's memory, for as long as a round has at least."""
 
 

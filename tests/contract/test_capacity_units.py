@@ -17,9 +17,8 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.run import DigestOf
 from mirrorless.clock import Deadline, now_ms
-from mirrorless.cost.assumptions import HOURS, Assumptions
-from mirrorless.cost.prices import PRICES
-from mirrorless.cost.replication import entry_bytes
+from mirrorless.cost.bill import HOURS, ITEM_BYTES, entry_bytes
+from mirrorless.cost.prices import DYNAMODB_READ_UNIT
 from mirrorless.flow.settings import Tables
 from mirrorless.groups import round as checkpoint_round
 from mirrorless.lanes.foreign import ForeignCheck
@@ -174,7 +173,7 @@ class Region:
 
 def dollars(units: float) -> float:
     """A month of minutes that cost so many read units, for the whole flow."""
-    return units * PART * HOURS * 60 * PRICES.dynamodb_read_unit
+    return units * PART * HOURS * 60 * DYNAMODB_READ_UNIT
 
 
 def test_idle_rounds_read_for_ten_dollars_a_month_and_a_cold_one_for_twenty_times_as_much_at_most(
@@ -213,7 +212,7 @@ def test_the_stops_of_five_thousand_lanes_are_looked_up_for_a_dollar_and_a_half_
 
     states.stopped(FLOW)
 
-    a_month = HOURS * 3600 / STOPS_SECONDS * PRICES.dynamodb_read_unit
+    a_month = HOURS * 3600 / STOPS_SECONDS * DYNAMODB_READ_UNIT
     assert 0.5 <= (client.read_units - before) * part * a_month <= 1.5
 
 
@@ -237,7 +236,7 @@ def test_an_event_costs_so_many_write_units_and_a_warm_one_reads_nothing(
 
 
 def test_an_event_of_six_lanes_is_stored_in_700_bytes(dynamodb: DynamoDbLocal, tables: Tables) -> None:
-    assert stored_bytes(dynamodb.client(), tables.offset_map, lanes=6) + Assumptions().item_bytes <= 700
+    assert stored_bytes(dynamodb.client(), tables.offset_map, lanes=6) + ITEM_BYTES <= 700
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 6, 16])

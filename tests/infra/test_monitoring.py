@@ -21,7 +21,7 @@ from mirrorless.chain.lane import FlowName
 from mirrorless.chain.run import Run
 from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
-from mirrorless.cost.assumptions import Assumptions
+from mirrorless.cost.bill import ALARMS
 from mirrorless.flow.naming import NAMESPACE
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
@@ -282,7 +282,7 @@ def test_one_alarm_of_each_flow_is_raised_while_any_other_of_its_home_is(example
 
 
 def test_the_cost_model_counts_the_metrics_that_alarms_read() -> None:
-    assert len(alarms(_planned({}), record_age_seconds=900)) == Assumptions().alarms
+    assert len(alarms(_planned({}), record_age_seconds=900)) == ALARMS
 
 
 # Scheduled topics

@@ -11,7 +11,7 @@ import pytest
 from infra.constructs.endpoints import vpc_endpoints
 from infra.iam.statements import network_of, network_rights, table_rights
 from mirrorless.config.problems import InvalidConfiguration
-from mirrorless.cost.replication import standby
+from mirrorless.cost.bill import standby
 from mirrorless.scheduled.settings import control_settings
 from tests.support.assembly import Assembly
 from tests.support.planned_flows import planned

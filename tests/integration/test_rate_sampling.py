@@ -15,9 +15,9 @@ import cli.plan
 from cli.main import main
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.rates import KafkaRates
+from mirrorless.cost.rates import LOOKS, SampledRates, sample_rates
 from mirrorless.errors import Retriable
 from mirrorless.flow.settings import ClusterSettings
-from mirrorless.planning.rates import LOOKS, SampledRates, sample_rates
 from tests.support.lane_stage import ORDERED
 from tests.support.topics import create_topic
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mirrorless.cost import jobs as cost
-from mirrorless.cost.prices import PRICES
+from mirrorless.cost.prices import JOBS_AS_OF
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.plan import CheckFinding, JobPlan, PlannedLane
 from mirrorless.jobs.request import Bound
@@ -64,7 +64,7 @@ def make_plan(
         bytes=size,
         seconds=seconds,
         dollars=cost.dollars(seconds, executors=cost.executors_for(busy, most=busy)),
-        priced=PRICES.jobs.as_of,
+        priced=JOBS_AS_OF,
         lanes_at_a_time=busy,
         hands_over=hands_over,
     )

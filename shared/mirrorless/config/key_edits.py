@@ -19,8 +19,8 @@ from mirrorless.config import yaml_source
 from mirrorless.config.loading import load
 from mirrorless.config.problems import InvalidConfiguration, section
 from mirrorless.config.rules import PROVISIONED_ONLY
+from mirrorless.cost.plan import PlannedKeys
 from mirrorless.errors import ConfigurationError
-from mirrorless.planning.flow_plan import PlannedKeys
 
 Keys = Mapping[str, Any]
 """Keys of a section: text, numbers, true and false, or sections."""

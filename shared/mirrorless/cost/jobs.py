@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from mirrorless.cost.prices import PRICES, Architecture
+from mirrorless.cost.prices import JOBS_GB_HOUR, JOBS_VCPU_HOUR, Architecture
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,5 +54,4 @@ def dollars(seconds: float, *, executors: int, architecture: Architecture = "arm
 
 def dollars_per_hour(worker: Worker, architecture: Architecture = "arm64") -> float:
     """The cost of one worker for an hour."""
-    prices = PRICES.jobs
-    return worker.cores * prices.vcpu_hour[architecture] + worker.gb * prices.gb_hour[architecture]
+    return worker.cores * JOBS_VCPU_HOUR[architecture] + worker.gb * JOBS_GB_HOUR[architecture]

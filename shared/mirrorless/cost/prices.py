@@ -1,55 +1,40 @@
-"""AWS's list prices: `prices.json`, with their date and their sources."""
+"""AWS's list prices in dollars: the first tier, without free tier, savings plans or discounts.
+
+Read on https://aws.amazon.com/lambda/pricing/, https://aws.amazon.com/dynamodb/pricing/on-demand/,
+https://aws.amazon.com/cloudwatch/pricing/, https://aws.amazon.com/eventbridge/pricing/ and
+https://aws.amazon.com/msk/pricing/. Those that are marked are from second sources: check them before you quote them.
+"""
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Final, Literal
-
-import msgspec
 
 Architecture = Literal["arm64", "x86_64"]
 
+AS_OF: Final = "2026-09-19"
+REGION: Final = "us-east-1"
+KIND: Final = "list price, first tier, without free tier, savings plans or discounts"
 
-class UncheckedPrices(msgspec.Struct, frozen=True):
-    """Prices that were not read on AWS's own page, and why they stand here."""
+LAMBDA_GB_SECOND: Final[dict[Architecture, float]] = {"arm64": 1.33334e-05, "x86_64": 1.66667e-05}
+LAMBDA_REQUEST: Final = 2e-07
+EVENT_POLLER_UNIT_HOUR: Final = 0.185
+DYNAMODB_WRITE_UNIT: Final = 6.25e-07
+DYNAMODB_READ_UNIT: Final = 1.25e-07
 
-    why: str
-    prices: tuple[str, ...]
+# From second sources.
+DYNAMODB_STORED_GB_MONTH: Final = 0.25 + 0.2
+"""Of a table, and of its recovery to a point in time."""
+SCHEDULER_CALL: Final = 1e-06
+CLOUDWATCH_METRIC_MONTH: Final = 0.3
+CLOUDWATCH_ALARM_MONTH: Final = 0.1
+CLOUDWATCH_COMPOSITE_MONTH: Final = 0.5
+CLOUDWATCH_DASHBOARD_MONTH: Final = 3.0
+CLOUDWATCH_LOGS_GB: Final = 0.5
+MSK_REPLICATOR_HOUR: Final = 0.3
+MSK_REPLICATOR_GB: Final = 0.08
+MSK_CONNECT_UNIT_HOUR: Final = 0.11
 
-
-class JobPrices(msgspec.Struct, frozen=True):
-    """Prices of EMR Serverless, of another date."""
-
-    as_of: str
-    vcpu_hour: dict[Architecture, float]
-    gb_hour: dict[Architecture, float]
-
-
-class Prices(msgspec.Struct, frozen=True, kw_only=True):
-    """Dollars, by unit."""
-
-    as_of: str
-    region: str
-    kind: str
-    sources: dict[str, str]
-    lambda_gb_second: dict[Architecture, float]
-    lambda_request: float
-    event_poller_unit_hour: float
-    dynamodb_write_unit: float
-    dynamodb_read_unit: float
-    dynamodb_storage_gb_month: float
-    dynamodb_recovery_gb_month: float
-    scheduler_call: float
-    cloudwatch_metric_month: float
-    cloudwatch_alarm_month: float
-    cloudwatch_composite_month: float
-    cloudwatch_dashboard_month: float
-    cloudwatch_logs_gb: float
-    msk_replicator_hour: float
-    msk_replicator_gb: float
-    msk_connect_mcu_hour: float
-    jobs: JobPrices
-    unchecked: UncheckedPrices
-
-
-PRICES: Final = msgspec.json.decode(files("mirrorless.cost").joinpath("prices.json").read_bytes(), type=Prices)
+JOBS_AS_OF: Final = "2025-06"
+"""Of EMR Serverless, https://aws.amazon.com/emr/pricing/; other regions cost up to a third more."""
+JOBS_VCPU_HOUR: Final[dict[Architecture, float]] = {"arm64": 0.042094, "x86_64": 0.052624}
+JOBS_GB_HOUR: Final[dict[Architecture, float]] = {"arm64": 0.004628, "x86_64": 0.0057785}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.cost.assumptions import Assumptions
+from mirrorless.cost.bill import ITEM_BYTES
 from mirrorless.flow.settings import Tables
 from tests.benchmarks.beside_mm2.profiles import Profile
 from tests.benchmarks.beside_mm2.results import Figures, Results
@@ -20,7 +20,7 @@ def measure_offset_map(ground: Ground, results: Results, _: Profile) -> None:
 
     def counted() -> dict[str, Figures]:
         table = Tables().offset_map
-        stored = stored_bytes(ground.dynamodb.client(), table, lanes=LANES) + Assumptions().item_bytes
+        stored = stored_bytes(ground.dynamodb.client(), table, lanes=LANES) + ITEM_BYTES
         client = MeteredClient(ground.dynamodb.client())
         chains = DynamoDbChains(client, table)
         for number in range(2, 2 + EVENTS):

@@ -11,9 +11,9 @@ import pytest
 from cli.plan import progress
 from cli.plan_tables import small_batches
 from mirrorless.config import load
+from mirrorless.cost.plan import TopicPlan
+from mirrorless.cost.rates import COLUMNS, TopicRate
 from mirrorless.flow.triggers import MAPPING, SCHEDULE, Trigger
-from mirrorless.planning.flow_plan import TopicPlan
-from mirrorless.planning.rates import COLUMNS, TopicRate
 from mirrorless.protocol.copy_choice import cpu_beside_large
 from tests.support.commands import Answer, Command
 

@@ -1,20 +1,10 @@
-"""List prices have a date, a region and sources."""
+"""What a job costs by its workers."""
 
 from __future__ import annotations
-
-from datetime import date
 
 import pytest
 
 from mirrorless.cost.jobs import DRIVER, EXECUTOR, dollars, dollars_per_hour, executors_for
-from mirrorless.cost.prices import PRICES
-
-
-def test_prices_say_when_and_where_they_are_from() -> None:
-    assert date.fromisoformat(PRICES.as_of) >= date(2026, 1, 1)
-    assert PRICES.jobs.as_of
-    assert PRICES.region == "us-east-1"
-    assert all(each.startswith("https://aws.amazon.com/") for each in PRICES.sources.values())
 
 
 def test_an_hour_of_a_driver_and_two_executors_costs_their_cores_and_memory() -> None:

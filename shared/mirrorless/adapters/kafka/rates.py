@@ -17,9 +17,9 @@ from mirrorless.adapters.kafka.log import LOOK, KafkaLog
 from mirrorless.adapters.kafka.log_ranges import Range, RangePart, read_ranges
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
+from mirrorless.cost.rates import RecordSample
 from mirrorless.errors import ConfigurationError, MirrorlessError, Retriable
 from mirrorless.flow.settings import ClusterSettings
-from mirrorless.planning.rates import RecordSample
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.log import Log
 from mirrorless.records.record import size_of
@@ -41,7 +41,7 @@ PARTITION_BYTES: Final = 262_144
 
 
 class KafkaRates:
-    """Implements `mirrorless.planning.rates.RateSource`."""
+    """Implements `mirrorless.cost.rates.RateSource`."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str, read_seconds: float = READ_SECONDS) -> None:
         """Args: flow: part of the name that brokers log. read_seconds: how long records are waited for, in all."""

@@ -7,22 +7,13 @@ from math import inf
 
 import pytest
 
-from mirrorless.cost.assumptions import Assumptions
-from mirrorless.cost.pull import ShardSettings
-from mirrorless.cost.replication import msk_connect, msk_replicator
+from mirrorless.cost.bill import BilledSettings, MappingSettings, msk_connect, msk_replicator
+from mirrorless.cost.options import Goal, Option, pull_settings
+from mirrorless.cost.plan import FlowPlan, PlannedKeys, TriggersNow, _split, configured, plan_flow, planned_keys
+from mirrorless.cost.rates import TopicRate, flow_loads, whole
+from mirrorless.cost.shards import ShardSettings
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.triggers import Trigger
-from mirrorless.planning.flow_plan import (
-    FlowPlan,
-    PlannedKeys,
-    TriggersNow,
-    _split,
-    configured,
-    plan_flow,
-    planned_keys,
-)
-from mirrorless.planning.options import BatchingWindow, Goal, MappingSettings, Option, pull_settings
-from mirrorless.planning.rates import TopicRate, flow_loads, whole
 
 
 def rate(
@@ -90,7 +81,7 @@ def test_each_trigger_of_a_mix_has_a_window_of_its_own() -> None:
     assert found.pull is not None
     alone = pull_settings(flow_loads(rates[:100]), Goal(latency=5), continuous=True)
     assert alone is not None
-    assert (found.mapping.window.setting, found.pull) == (4, alone)
+    assert (found.mapping.window, found.pull) == (4, alone)
     assert 2 < found.pull.seconds < 4
 
 
@@ -126,7 +117,7 @@ def test_what_nothing_can_carry_is_refused() -> None:
 
 
 def test_a_flow_as_it_is_configured_costs_what_its_options_do() -> None:
-    rates, goal = like(100, 10_000), Goal(latency=5, assumptions=Assumptions(rounds=12))
+    rates, goal = like(100, 10_000), Goal(latency=5, settings=BilledSettings(checkpoint_seconds=5))
     names = [each.topic for each in rates]
     by_mapping, by_pull = plan(*rates).options["mappings, on demand"], plan(*rates).options["schedule, continuous"]
     assert by_mapping is not None
@@ -143,7 +134,7 @@ def test_a_flow_as_it_is_configured_costs_what_its_options_do() -> None:
 
 def test_a_schedule_that_cannot_do_its_work_takes_for_ever() -> None:
     small = ShardSettings(continuous=True, seconds=0.5, shards=1, memory_mb=512)
-    mapping = MappingSettings(mode="on-demand", window=BatchingWindow(None))
+    mapping = MappingSettings()
 
     found = configured(like(100, 10_000), {"topic-0"}, mapping, small, Goal(latency=5))
     assert found.meets
@@ -157,7 +148,7 @@ def test_the_prices_of_a_mappings_topics_and_what_the_flow_has_once_are_the_flow
 
     own = sum(topic.mapping_dollars or 0 for topic in found.topics)
     once = sum(found.recommended.parts[part] for part in ("scheduled functions", "heartbeats", "dashboard"))
-    assert found.recommended.dollars == pytest.approx(own + once + 3.8, abs=0.1)  # metrics, alarms, logs
+    assert found.recommended.dollars == pytest.approx(own + once + 3.7)  # metrics, alarms
 
 
 def test_the_prices_of_scheduled_topics_hold_their_share_of_the_runs() -> None:
@@ -165,7 +156,7 @@ def test_the_prices_of_scheduled_topics_hold_their_share_of_the_runs() -> None:
 
     shares = {topic.rate.topic: topic.schedule_dollars or 0 for topic in found.topics}
     once = sum(found.recommended.parts[part] for part in ("scheduled functions", "heartbeats", "dashboard"))
-    assert found.recommended.dollars == pytest.approx(sum(shares.values()) + once + 3.8, abs=0.1)
+    assert found.recommended.dollars == pytest.approx(sum(shares.values()) + once + 3.7)
     assert shares["busier"] > shares["topic-0"] > shares["silent"]
 
 
@@ -209,7 +200,7 @@ def test_a_provisioned_mapping_needs_pollers_for_its_peak_and_no_more_than_parti
 
 RATE = rate("a", 1, size=1, peak=1, partitions=1)
 PLAN = plan_flow([RATE], Goal(latency=5))
-MAPPING = MappingSettings(mode="on-demand", window=BatchingWindow(4))
+MAPPING = MappingSettings(window=4)
 PULL = ShardSettings(continuous=True, seconds=4, shards=2, memory_mb=768)
 
 
@@ -261,7 +252,7 @@ def test_a_schedule_has_its_interval_or_a_window_of_its_own(
 
 @pytest.mark.parametrize("window", [None, 0, 7])
 def test_half_a_second_is_a_window_that_is_left_out(window: int | None) -> None:
-    mapping = MappingSettings(mode="provisioned", window=BatchingWindow(window))
+    mapping = MappingSettings(mode="provisioned", window=window)
 
     found = planned_keys(planned({"a": "mapping"}, mapping=mapping), TriggersNow()).mapping
 

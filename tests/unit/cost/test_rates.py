@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from mirrorless.errors import Retriable
-from mirrorless.planning.rates import (
+from mirrorless.cost.rates import (
     COLUMNS,
     LOOKS,
     InvalidRates,
@@ -20,7 +19,8 @@ from mirrorless.planning.rates import (
     read_rates,
     sample_rates,
 )
-from mirrorless.planning.rates import EndsAt as Ends
+from mirrorless.cost.rates import EndsAt as Ends
+from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import TopicPartition
 
 HEADER = ",".join(COLUMNS)

@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
-from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
-from mirrorless.cost.pull import ShardSettings, fits, pull_p99, pulled
-from mirrorless.cost.replication import Mode, event_seconds, mapped, shared, together
+from mirrorless.cost.bill import (
+    USUAL,
+    BilledSettings,
+    MappingSettings,
+    Mode,
+    ReplicationLoad,
+    mapped,
+    mapping_p99,
+    shared,
+    together,
+)
+from mirrorless.cost.shards import ShardSettings, fits, pull_p99, pulled
 from mirrorless.flow.triggers import LONGEST_WINDOW_SECONDS
 
 MEMORIES: Final = (320, 384, 448, 512, 576, 640, 704, 768, 896, 1024, 1280, 1536, 1769, 2560, 3584)
@@ -25,30 +35,6 @@ MINUTE: Final = 60
 
 CHECKPOINT_SECONDS: Final = MINUTE
 """Between two checkpoints, at most: MM2's default, and the schedule's own interval."""
-
-NO_WINDOW_SECONDS: Final = 0.02
-"""What a mapping without a window waits all the same."""
-
-_DEFAULTS: Final = Assumptions()
-
-
-@dataclass(frozen=True, slots=True)
-class BatchingWindow:
-    """A batching window of mappings.
-
-    Attributes:
-        setting: `mapping.maximum.batching.window.seconds`; None: left out, half a second.
-    """
-
-    setting: int | None
-
-    @property
-    def seconds(self) -> float:
-        """A mapping gathers records for so long."""
-        return _DEFAULTS.window_seconds if self.setting is None else self.setting or NO_WINDOW_SECONDS
-
-
-SHORTEST: Final = BatchingWindow(0)
 
 SHORTEST_GATHER: Final = 0.2
 """Seconds of a continuous run: without a pause it would write an entry for nearly every record."""
@@ -64,24 +50,24 @@ class Goal:
     Attributes:
         latency: seconds that may be waited for, at the 99th percentile.
         half_second: whether windows may be left out: a mapping that once had another never gets half a second again.
-        assumptions: of the cost model, with the flow's own settings.
+        settings: of the flow.
     """
 
     latency: float
     half_second: bool = True
-    assumptions: Assumptions = _DEFAULTS
+    settings: BilledSettings = USUAL
 
     @property
     def checkpoint_seconds(self) -> float:
         """Between two checkpoints: as long as a record may wait, where the flow's own interval is not longer."""
-        return max(MINUTE / self.assumptions.rounds, min(float(CHECKPOINT_SECONDS), float(int(self.latency))))
+        return max(self.settings.checkpoint_seconds, min(float(CHECKPOINT_SECONDS), float(int(self.latency))))
 
-    def windows(self) -> Iterator[BatchingWindow]:
+    def windows(self) -> Iterator[int | None]:
         """Of mappings, from the longest that may do to none."""
-        yield from map(BatchingWindow, _falling(min(LONGEST_WINDOW, int(self.latency))))
+        yield from _falling(min(LONGEST_WINDOW, int(self.latency)))
         if self.half_second:
-            yield BatchingWindow(None)
-        yield SHORTEST
+            yield None
+        yield 0
 
     def gathers(self) -> Iterator[float]:
         """Windows of continuous runs, `schedule.window.seconds`, from the longest that may do, by 50 ms."""
@@ -93,18 +79,6 @@ class Goal:
         """Of scheduled runs, from the longest that may do to the shortest that there is."""
         minutes = max(1, min(LONGEST_INTERVAL, int(self.latency)) // MINUTE)
         yield from (float(each * MINUTE) for each in _falling(minutes))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MappingSettings:
-    """Settings of the mappings of a flow."""
-
-    mode: Mode
-    window: BatchingWindow
-
-    def assumptions(self, assumptions: Assumptions) -> Assumptions:
-        """Those of the cost model with this window."""
-        return replace(assumptions, window_seconds=self.window.seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,19 +107,13 @@ class Option:
         return sum(self.parts.values())
 
 
-def mapping_p99(load: ReplicationLoad, mapping: MappingSettings, assumptions: Assumptions = _DEFAULTS) -> float:
-    """Of one kind of topics."""
-    assumed = mapping.assumptions(assumptions)
-    return mapping.window.seconds + assumed.poll_ms / 1000 + assumed.tail * event_seconds(load, assumed)
-
-
 def mapping_settings(loads: Sequence[ReplicationLoad], mode: Mode, goal: Goal) -> MappingSettings:
     """The longest window that keeps the latency for all topics; none where no window does."""
     for window in goal.windows():
         mapping = MappingSettings(mode=mode, window=window)
-        if all(mapping_p99(load, mapping, goal.assumptions) <= goal.latency for load in loads):
+        if all(mapping_p99(load, mapping, goal.settings) <= goal.latency for load in loads):
             return mapping
-    return MappingSettings(mode=mode, window=SHORTEST)
+    return MappingSettings(mode=mode, window=0)
 
 
 def pull_settings(loads: Sequence[ReplicationLoad], goal: Goal, *, continuous: bool) -> ShardSettings | None:
@@ -158,22 +126,30 @@ def pull_settings(loads: Sequence[ReplicationLoad], goal: Goal, *, continuous: b
         goal: to keep.
         continuous: whether runs follow each other without a pause.
     """
-    best: tuple[float, ShardSettings] | None = None
-    slow: tuple[float, ShardSettings] | None = None
+    best: tuple[bool, float] = True, inf
+    chosen: ShardSettings | None = None
     for memory in MEMORIES:
         for seconds in goal.gathers() if continuous else goal.intervals():
-            found = _fewest_shards(loads, memory, seconds, continuous=continuous, assumptions=goal.assumptions)
+            found = _fewest_shards(loads, memory, seconds, continuous=continuous)
             if found is None:
                 break  # what does not fit into a window fits into a shorter one still less
-            p99 = pull_p99(loads, found, goal.assumptions)
-            dollars = sum(pulled(loads, found, goal.assumptions).values())
-            if p99 <= goal.latency:
-                best = min(best or (dollars, found), (dollars, found), key=lambda each: each[0])
+            p99 = pull_p99(loads, found)
+            slow = p99 > goal.latency
+            rank = slow, p99 if slow and continuous else sum(pulled(loads, found, goal.settings).values())
+            if rank < best:
+                best, chosen = rank, found
+            if not slow:
                 break
-            least = p99 if continuous else dollars
-            slow = min(slow or (least, found), (least, found), key=lambda each: each[0])
-    chosen = best or slow
-    return chosen[1] if chosen else None
+    return chosen
+
+
+def _fewest_shards(
+    loads: Sequence[ReplicationLoad], memory: int, seconds: float, *, continuous: bool
+) -> ShardSettings | None:
+    tried = (
+        ShardSettings(continuous=continuous, seconds=seconds, shards=shards, memory_mb=memory) for shards in SHARDS
+    )
+    return next((pull for pull in tried if fits(loads, pull)), None)
 
 
 def option(
@@ -196,19 +172,17 @@ def option(
         checkpoint_seconds: between two checkpoints; by default as the goal allows.
     """
     seconds = goal.checkpoint_seconds if checkpoint_seconds is None else checkpoint_seconds
-    assumptions = replace(goal.assumptions, rounds=MINUTE / seconds)
-    costs = [shared([*mapped_loads, *pulled_loads], assumptions)]
+    settings = replace(goal.settings, checkpoint_seconds=seconds)
+    costs = [shared([*mapped_loads, *pulled_loads], settings)]
     p99 = 0.0
     if mapping is not None:
-        costs.append(mapped(mapped_loads, mapping.mode, mapping.assumptions(assumptions)))
-        p99 = max((mapping_p99(load, mapping, assumptions) for load in mapped_loads), default=0.0)
+        costs.append(mapped(mapped_loads, mapping, settings))
+        p99 = max((mapping_p99(load, mapping, settings) for load in mapped_loads), default=0.0)
     if pull is not None:
-        costs.append(pulled(pulled_loads, pull, assumptions))
-        p99 = max(p99, pull_p99(pulled_loads, pull, assumptions))
-    parts = together(*costs)
-    return Option(
-        mapping=mapping, pull=pull, checkpoint_seconds=seconds, parts=parts, p99=p99, meets=p99 <= goal.latency
-    )
+        costs.append(pulled(pulled_loads, pull, settings))
+        p99 = max(p99, pull_p99(pulled_loads, pull))
+    meets = p99 <= goal.latency
+    return Option(mapping=mapping, pull=pull, checkpoint_seconds=seconds, parts=together(*costs), p99=p99, meets=meets)
 
 
 def by_mappings(loads: Sequence[ReplicationLoad], mode: Mode, goal: Goal) -> Option:
@@ -220,16 +194,6 @@ def by_schedule(loads: Sequence[ReplicationLoad], goal: Goal, *, continuous: boo
     """All topics by schedule; None where no number of shards suffices."""
     pull = pull_settings(loads, goal, continuous=continuous)
     return None if pull is None else option((), None, loads, pull, goal)
-
-
-def _fewest_shards(
-    loads: Sequence[ReplicationLoad], memory: int, seconds: float, *, continuous: bool, assumptions: Assumptions
-) -> ShardSettings | None:
-    for shards in SHARDS:
-        pull = ShardSettings(continuous=continuous, seconds=seconds, shards=shards, memory_mb=memory)
-        if fits(loads, pull, assumptions):
-            return pull
-    return None
 
 
 def _falling(longest: int) -> Iterator[int]:

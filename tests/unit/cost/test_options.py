@@ -6,26 +6,30 @@ from dataclasses import replace
 
 import pytest
 
-from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
-from mirrorless.cost.pull import ShardSettings, fits, pull_p99, pulled
-from mirrorless.cost.replication import event_seconds, mirrorless
-from mirrorless.flow.triggers import LONGEST_WINDOW_SECONDS
-from mirrorless.planning.options import (
+from mirrorless.cost.bill import (
+    BilledSettings,
+    MappingSettings,
+    ReplicationLoad,
+    event_seconds,
+    mapped,
+    mapping_p99,
+    shared,
+    together,
+)
+from mirrorless.cost.options import (
     MEMORIES,
     SHARDS,
-    SHORTEST,
     SHORTEST_GATHER,
-    BatchingWindow,
     Goal,
-    MappingSettings,
     Option,
     by_mappings,
     by_schedule,
-    mapping_p99,
     mapping_settings,
     option,
     pull_settings,
 )
+from mirrorless.cost.shards import ShardSettings, fits, pull_p99, pulled
+from mirrorless.flow.triggers import LONGEST_WINDOW_SECONDS
 
 USUAL = ReplicationLoad(mb_per_second=1.0)
 HUNDRED = replace(USUAL, topics=100)
@@ -42,21 +46,18 @@ def scheduled(load: ReplicationLoad, latency: float, *, continuous: bool = True)
     [(0.3, 0), (0.5, 0), (0.8, None), (1, None), (1.3, 1), (5, 4), (60, 59), (3_600, 300)],
 )
 def test_a_mapping_has_the_longest_window_that_keeps_the_latency(latency: float, window: int | None) -> None:
-    assert mapping_settings([USUAL], "on-demand", Goal(latency=latency)).window == BatchingWindow(window)
+    assert mapping_settings([USUAL], "on-demand", Goal(latency=latency)).window == window
 
 
 def test_a_mapping_that_once_had_a_window_never_gets_half_a_second_again() -> None:
     goal = Goal(latency=1, half_second=False)
 
-    assert mapping_settings([USUAL], "on-demand", goal).window == SHORTEST
+    assert mapping_settings([USUAL], "on-demand", goal).window == 0
 
 
 def test_a_record_waits_for_the_window_the_poller_and_twice_an_event() -> None:
-    mapping = MappingSettings(mode="on-demand", window=BatchingWindow(4))
-
-    event = event_seconds(USUAL, replace(Assumptions(), window_seconds=4))
-
-    assert mapping_p99(USUAL, mapping) == pytest.approx(4 + 0.1 + 2 * event)
+    """Each of ten topics has 400 records in 4 s."""
+    assert mapping_p99(USUAL, MappingSettings(window=4)) == pytest.approx(4 + 0.1 + 2 * event_seconds(400, 0.4))
 
 
 def test_a_latency_that_no_window_keeps_is_said_to_be_missed() -> None:
@@ -69,7 +70,8 @@ def test_a_latency_that_no_window_keeps_is_said_to_be_missed() -> None:
 def test_an_option_costs_what_the_cost_model_says_of_the_whole_flow() -> None:
     found = by_mappings([USUAL], "provisioned", Goal(latency=1))
 
-    assert found.parts == pytest.approx(mirrorless(USUAL, "provisioned"))
+    whole = together(mapped([USUAL], MappingSettings(mode="provisioned")), shared([USUAL]))
+    assert found.parts == pytest.approx(whole)
     assert found.dollars == pytest.approx(sum(found.parts.values()))
 
 
@@ -148,13 +150,11 @@ def test_the_cheapest_trigger_costs_no_more_than_it_did(
 
 
 @pytest.mark.parametrize(
-    ("latency", "rounds", "seconds"), [(0.5, 30, 2), (5, 30, 5), (5.9, 30, 5), (3_600, 30, 60), (5, 1 / 2, 120)]
+    ("latency", "own", "seconds"), [(0.5, 2, 2), (5, 2, 5), (5.9, 2, 5), (3_600, 2, 60), (5, 120, 120)]
 )
-def test_checkpoints_are_as_rare_as_the_latency_and_the_flow_allow(
-    latency: float, rounds: float, seconds: float
-) -> None:
+def test_checkpoints_are_as_rare_as_the_latency_and_the_flow_allow(latency: float, own: float, seconds: float) -> None:
     """A group's offset is of no use on the target before its record is there; MM2's default is a minute."""
-    goal = Goal(latency=latency, assumptions=Assumptions(rounds=rounds))
+    goal = Goal(latency=latency, settings=BilledSettings(checkpoint_seconds=own))
 
     assert goal.checkpoint_seconds == seconds
     assert by_mappings([USUAL], "on-demand", goal).checkpoint_seconds == seconds

@@ -23,7 +23,7 @@ from math import inf, log
 from statistics import fmean
 from typing import Final, Protocol
 
-from mirrorless.cost.assumptions import ReplicationLoad
+from mirrorless.cost.bill import ReplicationLoad
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.flow.policy import is_legal_topic
 from mirrorless.ports.kafka import TopicPartition

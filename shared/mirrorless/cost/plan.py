@@ -12,30 +12,26 @@ from dataclasses import dataclass, replace
 from math import inf, log2
 from typing import Any, Final
 
-from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
-from mirrorless.cost.pull import ShardSettings, fits, pull_p99, pull_round, pulled, pulled_alone
-from mirrorless.cost.replication import events_per_second, mapped, msk_connect, msk_replicator
+from mirrorless.cost.bill import (
+    BilledSettings,
+    MappingSettings,
+    ReplicationLoad,
+    events_per_second,
+    mapped,
+    mapping_p99,
+    msk_connect,
+    msk_replicator,
+    pollers,
+)
+from mirrorless.cost.options import Goal, Option, by_mappings, by_schedule, mapping_settings, option, pull_settings
+from mirrorless.cost.rates import TopicRate, flow_loads, whole
+from mirrorless.cost.shards import ShardSettings, fits, pull_p99, pull_round, pulled, pulled_alone
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
 from mirrorless.flow.triggers import MAPPING, SCHEDULE, Trigger
-from mirrorless.planning.options import (
-    MINUTE,
-    Goal,
-    MappingSettings,
-    Option,
-    by_mappings,
-    by_schedule,
-    mapping_p99,
-    mapping_settings,
-    option,
-    pull_settings,
-)
-from mirrorless.planning.rates import TopicRate, flow_loads, whole
 
 WORTH_A_MIX: Final = 0.05
 """Of the flow's price, which two triggers must save over the better one alone."""
-
-_DEFAULTS: Final = Assumptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +98,8 @@ class FlowPlan:
     @property
     def most_pollers(self) -> int:
         """That a provisioned mapping needs at most, at its topic's peak."""
-        topics = [topic.rate for topic in self.of("mapping")]
-        return max((_pollers(rate) for rate in topics), default=1)
+        at_peak = (topic.rate.load().at(topic.rate.peak_bytes_per_second / 1e6) for topic in self.of(MAPPING))
+        return int(max(map(pollers, at_peak), default=1))
 
 
 def plan_flow(rates: Sequence[TopicRate], goal: Goal) -> FlowPlan:
@@ -128,7 +124,7 @@ def plan_flow(rates: Sequence[TopicRate], goal: Goal) -> FlowPlan:
         topics=_topic_plans(rates, scheduled, recommended, goal),
         msk_replicator=msk_replicator(whole(rates)),
         msk_connect=msk_connect(whole(rates)),
-        target=_target_load(rates, scheduled, recommended, goal.assumptions),
+        target=_target_load(rates, scheduled, recommended, goal.settings),
     )
 
 
@@ -140,15 +136,23 @@ def configured(
     goal: Goal,
 ) -> Option:
     """The flow by triggers and settings that are given. What its shards cannot do in time takes for ever."""
-    by_pull = flow_loads(rate for rate in rates if rate.topic in scheduled)
-    others = flow_loads(rate for rate in rates if rate.topic not in scheduled)
-    own = MINUTE / goal.assumptions.rounds
+    by_pull, others = _divided(rates, scheduled)
+    own = goal.settings.checkpoint_seconds
     found = option(
         others, mapping if others else None, by_pull, pull if by_pull else None, goal, checkpoint_seconds=own
     )
-    if by_pull and not fits(by_pull, pull, goal.assumptions):
+    if by_pull and not fits(by_pull, pull):
         return replace(found, p99=inf, meets=False)
     return found
+
+
+def _divided(
+    rates: Sequence[TopicRate], scheduled: Collection[str]
+) -> tuple[list[ReplicationLoad], list[ReplicationLoad]]:
+    """The loads of the topics that are scheduled, and of the others."""
+    return flow_loads(rate for rate in rates if rate.topic in scheduled), flow_loads(
+        rate for rate in rates if rate.topic not in scheduled
+    )
 
 
 def _rank(mixed: bool, found: Option) -> tuple[bool, float]:  # noqa: FBT001 -- a part of the key
@@ -189,71 +193,64 @@ def _level(rate: TopicRate) -> int:
 
 def _split(rates: Sequence[TopicRate], scheduled: frozenset[str], goal: Goal, *, continuous: bool) -> Option | None:
     """The flow with these topics by schedule and the others by mappings."""
-    by_pull = flow_loads(rate for rate in rates if rate.topic in scheduled)
-    others = flow_loads(rate for rate in rates if rate.topic not in scheduled)
+    by_pull, others = _divided(rates, scheduled)
     mapping = mapping_settings(others, "on-demand", goal) if others else None
     pull = pull_settings(by_pull, goal, continuous=continuous)
     return None if pull is None else option(others, mapping, by_pull, pull, goal)
 
 
-def _mapping_dollars(load: ReplicationLoad, mapping: MappingSettings, assumptions: Assumptions) -> float:
-    return sum(mapped([load], mapping.mode, mapping.assumptions(assumptions)).values())
-
-
 def _topic_plans(
-    rates: Sequence[TopicRate],
-    scheduled: frozenset[str],
-    recommended: Option,
-    goal: Goal,
+    rates: Sequence[TopicRate], scheduled: frozenset[str], recommended: Option, goal: Goal
 ) -> tuple[TopicPlan, ...]:
     """The topics with their own prices: by the settings that are recommended, else by those for all topics."""
-    loads, assumptions = flow_loads(rates), goal.assumptions
-    mapping = recommended.mapping or mapping_settings(loads, "on-demand", goal)
-    pull = recommended.pull or pull_settings(loads, goal, continuous=True)
-    runs = loads if recommended.pull is None else flow_loads(rate for rate in rates if rate.topic in scheduled)
-    alone: dict[str, float] = {}
-    work: dict[str, float] = {}
-    if pull is not None:
-        for rate in rates:
-            load = rate.load()
-            alone[rate.topic] = pulled_alone(load, runs, pull, assumptions)
-            work[rate.topic] = pull_round([load], pull, assumptions).cpu_seconds
-    sharing = [rate.topic for rate in rates if recommended.pull is None or rate.topic in scheduled]
-    common = 0.0
-    if pull is not None:
-        common = sum(pulled(runs, pull, assumptions).values()) - sum(alone[topic] for topic in sharing)
-    all_work = sum(work.get(topic, 0.0) for topic in sharing)
-    return tuple(
-        TopicPlan(
+    settings = goal.settings
+    mapping = recommended.mapping or mapping_settings(flow_loads(rates), "on-demand", goal)
+    sharing = scheduled or frozenset(rate.topic for rate in rates)
+    runs, _ = _divided(rates, sharing)
+    pull = recommended.pull or pull_settings(runs, goal, continuous=True)
+    by_schedule = _schedule_dollars(rates, sharing, pull, settings) if pull else {}
+    schedule_p99 = pull_p99(runs, pull) if pull else None
+
+    def planned(rate: TopicRate) -> TopicPlan:
+        load, mappable = rate.load(), not rate.needs_schedule
+        return TopicPlan(
             rate=rate,
-            trigger="schedule" if rate.topic in scheduled else "mapping",
-            mapping_dollars=None if rate.needs_schedule else _mapping_dollars(rate.load(), mapping, assumptions),
-            schedule_dollars=None
-            if pull is None
-            else alone[rate.topic] + common * (work[rate.topic] / all_work if all_work else 1 / len(rates)),
-            mapping_p99=None if rate.needs_schedule else mapping_p99(rate.load(), mapping, assumptions),
-            schedule_p99=None if pull is None else pull_p99(runs, pull, assumptions),
+            trigger=SCHEDULE if rate.topic in scheduled else MAPPING,
+            mapping_dollars=sum(mapped([load], mapping, settings).values()) if mappable else None,
+            schedule_dollars=by_schedule.get(rate.topic),
+            mapping_p99=mapping_p99(load, mapping, settings) if mappable else None,
+            schedule_p99=schedule_p99,
         )
-        for rate in rates
-    )
+
+    return tuple(map(planned, rates))
+
+
+def _schedule_dollars(
+    rates: Sequence[TopicRate], sharing: Collection[str], pull: ShardSettings, settings: BilledSettings
+) -> dict[str, float]:
+    """What each topic costs by schedule: its entries, and its share by work of the runs of those that share them."""
+    runs, _ = _divided(rates, sharing)
+    alone = {rate.topic: pulled_alone(rate.load(), runs, pull, settings) for rate in rates}
+    work = {rate.topic: pull_round([rate.load()], pull).cpu_seconds for rate in rates}
+    common = sum(pulled(runs, pull, settings).values()) - sum(alone[topic] for topic in sharing)
+    all_work = sum(work[topic] for topic in sharing)
+    return {topic: own + common * work[topic] / all_work for topic, own in alone.items()}
 
 
 def _target_load(
-    rates: Sequence[TopicRate], scheduled: frozenset[str], chosen: Option, assumptions: Assumptions
+    rates: Sequence[TopicRate], scheduled: frozenset[str], chosen: Option, settings: BilledSettings
 ) -> TargetLoad:
+    by_pull, others = _divided(rates, scheduled)
     transactions = lanes = 0.0
     if chosen.mapping is not None:
-        assumed = chosen.mapping.assumptions(assumptions)
-        for load in flow_loads(rate for rate in rates if rate.topic not in scheduled):
-            events = events_per_second(load, assumed)
+        for load in others:
+            events = events_per_second(load, chosen.mapping, settings)
             transactions += events
-            records = load.topics * load.records_per_topic
-            lanes += min(events * load.partitions, records)
-    if chosen.pull is not None:
-        pull = chosen.pull
-        by_pull = pull_round(flow_loads(rate for rate in rates if rate.topic in scheduled), pull, assumptions)
-        transactions += by_pull.transactions * pull.shards / pull.seconds
-        lanes += by_pull.lanes * pull.shards / pull.seconds
+            lanes += min(events * load.partitions, load.topics * load.records_per_topic)
+    if (pull := chosen.pull) is not None:
+        in_round = pull_round(by_pull, pull)
+        transactions += in_round.transactions * pull.shards / pull.seconds
+        lanes += in_round.lanes * pull.shards / pull.seconds
     return TargetLoad(
         bytes_per_second=sum(rate.bytes_per_second for rate in rates),
         peak_bytes_per_second=sum(rate.peak_bytes_per_second for rate in rates),
@@ -262,11 +259,6 @@ def _target_load(
         transactions_per_second=transactions,
         partitions_of_transactions_per_second=lanes,
     )
-
-
-def _pollers(rate: TopicRate) -> int:
-    wanted = -(-rate.peak_bytes_per_second // (_DEFAULTS.poller_mb_per_second * 1e6))
-    return int(min(max(1, wanted), rate.partitions))
 
 
 ALL_TOPICS: Final = ".*"
@@ -316,8 +308,8 @@ def planned_keys(plan: FlowPlan, now: TriggersNow) -> PlannedKeys:
     if chosen.mapping is not None:
         mapping["mode"] = chosen.mapping.mode
         # Half a second is what a window is where it is left out.
-        if chosen.mapping.window.setting is not None:
-            mapping["maximum.batching.window.seconds"] = chosen.mapping.window.setting
+        if chosen.mapping.window is not None:
+            mapping["maximum.batching.window.seconds"] = chosen.mapping.window
     return PlannedKeys(
         overrides=overrides if overrides or now.entries else None,
         schedule=schedule,
@@ -334,8 +326,8 @@ def trigger_overrides(plan: FlowPlan, now: TriggersNow) -> dict[str, Trigger]:
     A topic that an entry is about keeps one: only then its group is set before its mapping is made. Heartbeats have a
     mapping, so that their age still tells that the flow works.
     """
-    counts: dict[Trigger, int] = {"mapping": len(plan.of("mapping")), "schedule": len(plan.of("schedule"))}
-    most: Trigger = "schedule" if counts["schedule"] > counts["mapping"] else "mapping"
+    counts = {trigger: len(plan.of(trigger)) for trigger in (MAPPING, SCHEDULE)}
+    most: Trigger = SCHEDULE if counts[SCHEDULE] > counts[MAPPING] else MAPPING
     if counts[now.default] and counts[most] - counts[now.default] <= 0:
         most = now.default  # without an entry, if both are as many
     entries: dict[str, Trigger] = {}
