@@ -102,7 +102,7 @@ def forecast(deployment: Deployment, flow: FlowDeployment, *, mb_per_second: flo
             [ReplicationLoad(mb_per_second=rate * some / topics, topics=some)] if some else []
             for some in (by_mapping, scheduled)
         )
-        return option(mapped, mapping if mapped else None, pulled, shards_of(settings) if pulled else None, goal)
+        return option(mapped, mapping, pulled, shards_of(settings), goal)
 
     mapping = mappings_of(settings)
     beside = standby(goal.settings) if flow.has(STANDBY) else 0.0

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cli.args import BadInput, add_deployment, add_flow
 from cli.billed import billed, mappings_of, shards_of
@@ -22,7 +22,7 @@ from cli.plan_tables import KnownRates, PlanView, TargetNow, plan_as_json, show
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import NEW_LANE
 from mirrorless.cost.options import Goal, Option
-from mirrorless.cost.plan import FlowPlan, PlannedKeys, TriggersNow, configured, plan_flow, planned_keys
+from mirrorless.cost.plan import FlowPlan, TriggersNow, configured, plan_flow, planned_keys
 from mirrorless.cost.rates import read_rates, sample_rates
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.flow.filters import should_replicate
@@ -235,7 +235,7 @@ def _configured(flow: Flow, known: KnownRates, goal: Goal) -> Option:
     return configured(known.rates, scheduled, mappings_of(flow.settings), shards_of(flow.settings), goal)
 
 
-def _write(path: Path, origin: Path, flow: FlowName, keys: PlannedKeys) -> None:
+def _write(path: Path, origin: Path, flow: FlowName, keys: dict[str, Any]) -> None:
     """Write the configuration with these keys into a new file."""
     from mirrorless.config.key_edits import with_plan  # noqa: PLC0415 -- YAML costs a tenth of a second
 

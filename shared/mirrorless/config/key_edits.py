@@ -19,7 +19,6 @@ from mirrorless.config import yaml_source
 from mirrorless.config.loading import load
 from mirrorless.config.problems import InvalidConfiguration, section
 from mirrorless.config.rules import PROVISIONED_ONLY
-from mirrorless.cost.plan import PlannedKeys
 from mirrorless.errors import ConfigurationError
 
 Keys = Mapping[str, Any]
@@ -201,26 +200,24 @@ _PACE: Final = ("continuous", "interval.seconds")
 """Keys of `schedule` of which a plan sets one and removes the other."""
 
 
-def with_plan(text: str, flow: FlowName, keys: PlannedKeys, *, origin: str) -> str:
-    """Return the text of a valid configuration with a plan's keys; all other text stays as it is.
+def with_plan(text: str, flow: FlowName, keys: Keys, *, origin: str) -> str:
+    """Return the text of a valid configuration with a plan's keys of a flow; all other text stays as it is.
 
     Raises:
         ConfigurationError: the keys cannot be set without changing more, or do not go with the others.
     """
     standing = yaml_source.read(text, origin=origin).data["flows"][str(flow)]
-    changes: dict[str, Any] = {}
-    if keys.overrides is not None:
-        changes["trigger.overrides"] = Whole(keys.overrides)
-    if keys.schedule is not None:
+    changes = dict(keys)
+    if "trigger.overrides" in keys:
+        changes["trigger.overrides"] = Whole(keys["trigger.overrides"])
+    if "schedule" in keys:
         kept = {key: value for key, value in section(standing, "schedule").items() if key not in _PACE}
-        changes["schedule"] = Whole({**kept, **keys.schedule})
-    if keys.mapping is not None:
-        refused = PROVISIONED_ONLY if keys.mapping.get("mode") == "on-demand" else ()
+        changes["schedule"] = Whole({**kept, **keys["schedule"]})
+    if "mapping" in keys:
+        refused = PROVISIONED_ONLY if keys["mapping"].get("mode") == "on-demand" else ()
         own = section(standing, "mapping")
         kept = {key: value for key, value in own.items() if key not in refused}
-        changes["mapping"] = keys.mapping if kept == own else Whole({**kept, **keys.mapping})
-    if keys.checkpoint_seconds is not None:
-        changes["emit.checkpoints.interval.seconds"] = keys.checkpoint_seconds
+        changes["mapping"] = keys["mapping"] if kept == own else Whole({**kept, **keys["mapping"]})
     if not changes:
         return text
     after = with_flow_keys(text, str(flow), changes, origin=origin)

@@ -128,6 +128,10 @@ class ReplicationLoad:
         return replace(self, mb_per_second=mb_per_second)
 
 
+Loads = Sequence[ReplicationLoad]
+"""Of a flow's topics, alike in each."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BilledSettings:
     """The settings of a flow and of its deployment that its bill depends on."""
@@ -218,9 +222,7 @@ def _average_event_seconds(load: ReplicationLoad, mapping: MappingSettings, sett
     return event_seconds(load.topics * load.records_per_topic / events, load.mb_per_second / events, settings)
 
 
-def mapped(
-    loads: Sequence[ReplicationLoad], mapping: MappingSettings, settings: BilledSettings = USUAL
-) -> dict[str, float]:
+def mapped(loads: Loads, mapping: MappingSettings, settings: BilledSettings = USUAL) -> dict[str, float]:
     """Dollars a month by part of topics with mappings, beside what their flow costs by itself."""
     units = _poller_units(loads) if mapping.mode == "provisioned" else 0
     paid = {"pollers": units * HOURS * prices.EVENT_POLLER_UNIT_HOUR}
@@ -248,7 +250,7 @@ def _mapped(load: ReplicationLoad, mapping: MappingSettings, settings: BilledSet
     )
 
 
-def _poller_units(loads: Sequence[ReplicationLoad]) -> int:
+def _poller_units(loads: Loads) -> int:
     """Event poller units of the groups that hold these mappings."""
     groups = ceil(sum(load.topics for load in loads) / MAPPINGS_OF_A_GROUP)
     if not groups:
@@ -287,7 +289,7 @@ def writes(units: float, settings: BilledSettings) -> float:
     return units * (1 + settings.copies) * prices.DYNAMODB_WRITE_UNIT
 
 
-def state_reads(loads: Sequence[ReplicationLoad]) -> float:
+def state_reads(loads: Loads) -> float:
     """Dollars a month of reading the states of lanes that carry records: each minute its stop and the orders."""
     lanes = sum(load.topics * min(load.partitions, 60 * load.records_per_topic) for load in loads)
     return _MINUTES * lanes * prices.DYNAMODB_READ_UNIT
@@ -302,7 +304,7 @@ def observation(*, metrics: float = 0.0, alarms: float = 0.0, log_lines: float =
     )
 
 
-def shared(loads: Sequence[ReplicationLoad], settings: BilledSettings = USUAL) -> dict[str, float]:
+def shared(loads: Loads, settings: BilledSettings = USUAL) -> dict[str, float]:
     """Dollars a month by part of what a flow has once: scheduled functions, heartbeats, metrics, a dashboard."""
     moving = any(load.mb_per_second for load in loads)
     slices = sum(load.topics * load.slices_per_topic for load in loads)

@@ -5,22 +5,13 @@ A latency is seconds from a record's arrival on the source to its commit on the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from mirrorless.cost.bill import (
-    USUAL,
-    BilledSettings,
-    MappingSettings,
-    Mode,
-    ReplicationLoad,
-    mapped,
-    mapping_p99,
-    shared,
-    together,
-)
+from mirrorless.cost import bill
+from mirrorless.cost.bill import USUAL, BilledSettings, Loads, MappingSettings, Mode
 from mirrorless.cost.shards import ShardSettings, fits, pull_p99, pulled
 from mirrorless.flow.triggers import LONGEST_WINDOW_SECONDS
 
@@ -107,16 +98,16 @@ class Option:
         return sum(self.parts.values())
 
 
-def mapping_settings(loads: Sequence[ReplicationLoad], mode: Mode, goal: Goal) -> MappingSettings:
+def mapping_settings(loads: Loads, mode: Mode, goal: Goal) -> MappingSettings:
     """The longest window that keeps the latency for all topics; none where no window does."""
     for window in goal.windows():
         mapping = MappingSettings(mode=mode, window=window)
-        if all(mapping_p99(load, mapping, goal.settings) <= goal.latency for load in loads):
+        if all(bill.mapping_p99(load, mapping, goal.settings) <= goal.latency for load in loads):
             return mapping
     return MappingSettings(mode=mode, window=0)
 
 
-def pull_settings(loads: Sequence[ReplicationLoad], goal: Goal, *, continuous: bool) -> ShardSettings | None:
+def pull_settings(loads: Loads, goal: Goal, *, continuous: bool) -> ShardSettings | None:
     """The settings that cost least; None where no number of shards suffices.
 
     Where none keeps the latency: of intervals the cheapest, of continuous runs those with the least latency.
@@ -143,9 +134,7 @@ def pull_settings(loads: Sequence[ReplicationLoad], goal: Goal, *, continuous: b
     return chosen
 
 
-def _fewest_shards(
-    loads: Sequence[ReplicationLoad], memory: int, seconds: float, *, continuous: bool
-) -> ShardSettings | None:
+def _fewest_shards(loads: Loads, memory: int, seconds: float, *, continuous: bool) -> ShardSettings | None:
     tried = (
         ShardSettings(continuous=continuous, seconds=seconds, shards=shards, memory_mb=memory) for shards in SHARDS
     )
@@ -153,9 +142,9 @@ def _fewest_shards(
 
 
 def option(
-    mapped_loads: Sequence[ReplicationLoad],
+    mapped_loads: Loads,
     mapping: MappingSettings | None,
-    pulled_loads: Sequence[ReplicationLoad],
+    pulled_loads: Loads,
     pull: ShardSettings | None,
     goal: Goal,
     *,
@@ -165,35 +154,38 @@ def option(
 
     Args:
         mapped_loads: topics with mappings.
-        mapping: their settings; None where there are none.
+        mapping: their settings.
         pulled_loads: topics by schedule.
-        pull: their settings; None where there are none.
+        pull: their settings.
         goal: to be held against.
         checkpoint_seconds: between two checkpoints; by default as the goal allows.
     """
     seconds = goal.checkpoint_seconds if checkpoint_seconds is None else checkpoint_seconds
     settings = replace(goal.settings, checkpoint_seconds=seconds)
-    costs = [shared([*mapped_loads, *pulled_loads], settings)]
+    costs = [bill.shared([*mapped_loads, *pulled_loads], settings)]
     p99 = 0.0
+    mapping, pull = mapping if mapped_loads else None, pull if pulled_loads else None
     if mapping is not None:
-        costs.append(mapped(mapped_loads, mapping, settings))
-        p99 = max((mapping_p99(load, mapping, settings) for load in mapped_loads), default=0.0)
+        costs.append(bill.mapped(mapped_loads, mapping, settings))
+        p99 = max(bill.mapping_p99(load, mapping, settings) for load in mapped_loads)
     if pull is not None:
         costs.append(pulled(pulled_loads, pull, settings))
         p99 = max(p99, pull_p99(pulled_loads, pull))
     meets = p99 <= goal.latency
-    return Option(mapping=mapping, pull=pull, checkpoint_seconds=seconds, parts=together(*costs), p99=p99, meets=meets)
+    return Option(
+        mapping=mapping, pull=pull, checkpoint_seconds=seconds, parts=bill.together(*costs), p99=p99, meets=meets
+    )
 
 
-def by_mappings(loads: Sequence[ReplicationLoad], mode: Mode, goal: Goal) -> Option:
+def by_mappings(loads: Loads, mode: Mode, goal: Goal) -> Option:
     """All topics by mappings."""
     return option(loads, mapping_settings(loads, mode, goal), (), None, goal)
 
 
-def by_schedule(loads: Sequence[ReplicationLoad], goal: Goal, *, continuous: bool) -> Option | None:
+def by_schedule(loads: Loads, goal: Goal, *, continuous: bool) -> Option | None:
     """All topics by schedule; None where no number of shards suffices."""
     pull = pull_settings(loads, goal, continuous=continuous)
-    return None if pull is None else option((), None, loads, pull, goal)
+    return option((), None, loads, pull, goal) if pull else None
 
 
 def _falling(longest: int) -> Iterator[int]:

@@ -7,22 +7,13 @@ as many as make the whole flow cheapest.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log2
 from typing import Any, Final
 
-from mirrorless.cost.bill import (
-    BilledSettings,
-    MappingSettings,
-    ReplicationLoad,
-    events_per_second,
-    mapped,
-    mapping_p99,
-    msk_connect,
-    msk_replicator,
-    pollers,
-)
+from mirrorless.cost import bill
+from mirrorless.cost.bill import BilledSettings, Loads, MappingSettings
 from mirrorless.cost.options import Goal, Option, by_mappings, by_schedule, mapping_settings, option, pull_settings
 from mirrorless.cost.rates import TopicRate, flow_loads, whole
 from mirrorless.cost.shards import ShardSettings, fits, pull_p99, pull_round, pulled, pulled_alone
@@ -99,7 +90,7 @@ class FlowPlan:
     def most_pollers(self) -> int:
         """That a provisioned mapping needs at most, at its topic's peak."""
         at_peak = (topic.rate.load().at(topic.rate.peak_bytes_per_second / 1e6) for topic in self.of(MAPPING))
-        return int(max(map(pollers, at_peak), default=1))
+        return int(max(map(bill.pollers, at_peak), default=1))
 
 
 def plan_flow(rates: Sequence[TopicRate], goal: Goal) -> FlowPlan:
@@ -122,8 +113,8 @@ def plan_flow(rates: Sequence[TopicRate], goal: Goal) -> FlowPlan:
         recommended=recommended,
         options=_pure_options(rates, goal),
         topics=_topic_plans(rates, scheduled, recommended, goal),
-        msk_replicator=msk_replicator(whole(rates)),
-        msk_connect=msk_connect(whole(rates)),
+        msk_replicator=bill.msk_replicator(whole(rates)),
+        msk_connect=bill.msk_connect(whole(rates)),
         target=_target_load(rates, scheduled, recommended, goal.settings),
     )
 
@@ -138,21 +129,17 @@ def configured(
     """The flow by triggers and settings that are given. What its shards cannot do in time takes for ever."""
     by_pull, others = _divided(rates, scheduled)
     own = goal.settings.checkpoint_seconds
-    found = option(
-        others, mapping if others else None, by_pull, pull if by_pull else None, goal, checkpoint_seconds=own
-    )
+    found = option(others, mapping, by_pull, pull, goal, checkpoint_seconds=own)
     if by_pull and not fits(by_pull, pull):
         return replace(found, p99=inf, meets=False)
     return found
 
 
-def _divided(
-    rates: Sequence[TopicRate], scheduled: Collection[str]
-) -> tuple[list[ReplicationLoad], list[ReplicationLoad]]:
+def _divided(rates: Sequence[TopicRate], scheduled: Collection[str]) -> tuple[Loads, Loads]:
     """The loads of the topics that are scheduled, and of the others."""
-    return flow_loads(rate for rate in rates if rate.topic in scheduled), flow_loads(
-        rate for rate in rates if rate.topic not in scheduled
-    )
+    parts = ([rate for rate in rates if (rate.topic in scheduled) == by_pull] for by_pull in (True, False))
+    by_pull, others = map(flow_loads, parts)
+    return by_pull, others
 
 
 def _rank(mixed: bool, found: Option) -> tuple[bool, float]:  # noqa: FBT001 -- a part of the key
@@ -194,9 +181,8 @@ def _level(rate: TopicRate) -> int:
 def _split(rates: Sequence[TopicRate], scheduled: frozenset[str], goal: Goal, *, continuous: bool) -> Option | None:
     """The flow with these topics by schedule and the others by mappings."""
     by_pull, others = _divided(rates, scheduled)
-    mapping = mapping_settings(others, "on-demand", goal) if others else None
     pull = pull_settings(by_pull, goal, continuous=continuous)
-    return None if pull is None else option(others, mapping, by_pull, pull, goal)
+    return option(others, mapping_settings(others, "on-demand", goal), by_pull, pull, goal) if pull else None
 
 
 def _topic_plans(
@@ -216,9 +202,9 @@ def _topic_plans(
         return TopicPlan(
             rate=rate,
             trigger=SCHEDULE if rate.topic in scheduled else MAPPING,
-            mapping_dollars=sum(mapped([load], mapping, settings).values()) if mappable else None,
+            mapping_dollars=sum(bill.mapped([load], mapping, settings).values()) if mappable else None,
             schedule_dollars=by_schedule.get(rate.topic),
-            mapping_p99=mapping_p99(load, mapping, settings) if mappable else None,
+            mapping_p99=bill.mapping_p99(load, mapping, settings) if mappable else None,
             schedule_p99=schedule_p99,
         )
 
@@ -244,7 +230,7 @@ def _target_load(
     transactions = lanes = 0.0
     if chosen.mapping is not None:
         for load in others:
-            events = events_per_second(load, chosen.mapping, settings)
+            events = bill.events_per_second(load, chosen.mapping, settings)
             transactions += events
             lanes += min(events * load.partitions, load.topics * load.records_per_topic)
     if (pull := chosen.pull) is not None:
@@ -283,41 +269,26 @@ class TriggersNow:
     checkpoint_seconds: float = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedKeys:
-    """What a plan writes into a flow; a section or an entry that is None is left as it is."""
+def planned_keys(plan: FlowPlan, now: TriggersNow) -> dict[str, Any]:
+    """What the recommended option sets in a flow, by key; a key that is not among them stays as it is.
 
-    overrides: Mapping[str, Trigger] | None
-    """All of `trigger.overrides`."""
-    schedule: Mapping[str, Any] | None
-    mapping: Mapping[str, Any] | None
-    checkpoint_seconds: int | None = None
-    """`emit.checkpoints.interval.seconds`."""
-
-
-def planned_keys(plan: FlowPlan, now: TriggersNow) -> PlannedKeys:
-    """The keys of a plan's recommended option."""
-    chosen = plan.recommended
+    All of `trigger.overrides`, some keys of `schedule` and `mapping`, and `emit.checkpoints.interval.seconds`.
+    """
+    chosen, keys = plan.recommended, dict[str, Any]()
     overrides = trigger_overrides(plan, now)
-    schedule: dict[str, Any] | None = None
-    if chosen.pull is not None:
-        pull = chosen.pull
+    if overrides or now.entries:
+        keys["trigger.overrides"] = overrides
+    if (pull := chosen.pull) is not None:
         pace = {"window.seconds": pull.seconds} if pull.continuous else {"interval.seconds": int(pull.seconds)}
-        schedule = {"continuous": pull.continuous, **pace, "shards": pull.shards, "memory.mb": pull.memory_mb}
-    mapping: dict[str, Any] = {}
+        keys["schedule"] = {"continuous": pull.continuous, **pace, "shards": pull.shards, "memory.mb": pull.memory_mb}
     if chosen.mapping is not None:
-        mapping["mode"] = chosen.mapping.mode
-        # Half a second is what a window is where it is left out.
-        if chosen.mapping.window is not None:
-            mapping["maximum.batching.window.seconds"] = chosen.mapping.window
-    return PlannedKeys(
-        overrides=overrides if overrides or now.entries else None,
-        schedule=schedule,
-        mapping=mapping or None,
-        checkpoint_seconds=int(chosen.checkpoint_seconds)
-        if chosen.checkpoint_seconds > now.checkpoint_seconds
-        else None,
-    )
+        window = chosen.mapping.window  # half a second is what it is where it is left out
+        keys["mapping"] = {"mode": chosen.mapping.mode} | (
+            {} if window is None else {"maximum.batching.window.seconds": window}
+        )
+    if chosen.checkpoint_seconds > now.checkpoint_seconds:
+        keys["emit.checkpoints.interval.seconds"] = int(chosen.checkpoint_seconds)
+    return keys
 
 
 def trigger_overrides(plan: FlowPlan, now: TriggersNow) -> dict[str, Trigger]:

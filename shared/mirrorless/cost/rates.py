@@ -16,12 +16,13 @@ an offset is taken from the records that were read.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from math import inf, log
 from statistics import fmean
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from mirrorless.cost.bill import ReplicationLoad
 from mirrorless.errors import ConfigurationError, Retriable
@@ -172,44 +173,34 @@ def _rate(cells: Sequence[str], names: Sequence[str], refused: Callable[[str], s
     """
     if len(cells) != len(names):
         raise ValueError(f"{len(cells)} values instead of {len(names)}")
-    topic, partitions = cells[0], cells[1]
+    topic, partitions = cells[:2]
     if not is_legal_topic(topic):
         raise ValueError(f"{topic!r} is no name of a topic")
     if cause := refused(topic):
         raise ValueError(f"topic {topic!r}: {cause}")
-    if not (partitions.isascii() and partitions.isdigit()) or not 1 <= int(partitions) <= 1_000_000:  # noqa: PLR2004 -- beyond any cluster
+    if not re.fullmatch(r"[1-9]\d{0,5}", partitions, re.ASCII):
         raise ValueError(f"partitions: {partitions!r} is no whole number from 1 on")
-    records, size, average, peak, *batch = (
-        _number(name, cell) for name, cell in zip(names[2:], cells[2:], strict=True)
-    )
+    numbers: dict[str, Any] = dict(map(_number, names[2:], cells[2:]))
+    rate = TopicRate(topic=topic, partitions=int(partitions), **numbers)
+    records, size, average = rate.records_per_second, rate.bytes_per_second, rate.average_record_bytes
     if (records > 0) != (size > 0):
         raise ValueError("records_per_second and bytes_per_second: one of them is 0 and the other is not")
     if abs(size - records * average) > _TOLERANCE * size + 1:
-        raise ValueError(
-            f"bytes_per_second is {size:g}, and {records:g} records a second of {average:g} bytes are "
-            f"{records * average:g}"
-        )
-    if peak < size:
+        of_records = f"{records:g} records a second of {average:g} bytes are {records * average:g}"
+        raise ValueError(f"bytes_per_second is {size:g}, and {of_records}")
+    if (peak := rate.peak_bytes_per_second) < size:
         raise ValueError(f"peak_bytes_per_second is {peak:g}, which is less than bytes_per_second, {size:g}")
-    return TopicRate(
-        topic=topic,
-        partitions=int(partitions),
-        records_per_second=records,
-        bytes_per_second=size,
-        average_record_bytes=average,
-        peak_bytes_per_second=peak,
-        average_batch_bytes=sum(batch),
-    )
+    return rate
 
 
-def _number(name: str, cell: str) -> float:
+def _number(name: str, cell: str) -> tuple[str, float]:
     try:
         value = float(cell)
     except ValueError:
         value = inf
     if not 0 <= value <= _MOST or "_" in cell:
         raise ValueError(f"{name}: {cell!r} is no number from 0 on")
-    return value
+    return name, value
 
 
 def _invalid(problems: Sequence[str], origin: str) -> InvalidRates:
@@ -326,46 +317,37 @@ def ranges_to_sample(partitions: Mapping[str, int], looks: Sequence[EndsAt]) -> 
 def _measured(
     partitions: Mapping[str, int], looks: Sequence[EndsAt], samples: Mapping[str, RecordSample]
 ) -> SampledRates:
-    elapsed = looks[-1].seconds - looks[0].seconds
     sizes = [sample.bytes / sample.records for sample in samples.values() if sample.records]
     typical = fmean(sizes) if sizes else TYPICAL_RECORD_BYTES
-    topics, unseen = [], []
-    for topic, count in partitions.items():
-        places = [(topic, partition) for partition in range(count)]
-        grown = _sum_grown(places, looks[0], looks[-1])
-        sample = samples.get(topic, RecordSample())
-        if grown and not sample.records:
-            unseen.append(topic)
-        average = sample.bytes / sample.records if sample.records else typical
-        density = sample.records / sample.offsets if sample.offsets else 1.0
-        records = grown * density / elapsed if elapsed else 0.0
-        fastest = max(
-            (
-                _sum_grown(places, a, b) * density / (b.seconds - a.seconds)
-                for a, b in pairwise(looks)
-                if b.seconds > a.seconds
-            ),
-            default=0.0,
-        )
-        # Records without a byte are still records: a rate of bytes above 0 keeps them in the plan.
-        size = max(1.0, average)
-        topics.append(
-            TopicRate(
-                topic=topic,
-                partitions=count,
-                records_per_second=records,
-                bytes_per_second=records * size,
-                average_record_bytes=size,
-                peak_bytes_per_second=max(records, fastest) * size,
-                largest_record_bytes=sample.largest,
-                average_batch_bytes=sample.batch_bytes / sample.batches if sample.batches else 0.0,
-            )
-        )
-    return SampledRates(topics=tuple(topics), seconds=elapsed, unseen=tuple(unseen))
+    seen = {topic: samples.get(topic, RecordSample()) for topic in partitions}
+    topics = tuple(_measured_rate(topic, count, looks, seen[topic], typical) for topic, count in partitions.items())
+    unseen = tuple(rate.topic for rate in topics if rate.records_per_second and not seen[rate.topic].records)
+    return SampledRates(topics=topics, seconds=looks[-1].seconds - looks[0].seconds, unseen=unseen)
 
 
-def _sum_grown(places: Iterable[TopicPartition], before: EndsAt, after: EndsAt) -> int:
-    return sum(_grown(place, before.ends, after.ends) for place in places)
+def _measured_rate(
+    topic: str, partitions: int, looks: Sequence[EndsAt], sample: RecordSample, typical: float
+) -> TopicRate:
+    places = [(topic, partition) for partition in range(partitions)]
+    density = sample.records / sample.offsets if sample.offsets else 1.0
+    whole_and_parts = ((looks[0], looks[-1]), *pairwise(looks))
+    records = [
+        sum(_grown(place, a.ends, b.ends) for place in places) * density / (b.seconds - a.seconds)
+        for a, b in whole_and_parts
+        if b.seconds > a.seconds
+    ] or [0.0]
+    # Records without a byte are still records: a rate of bytes above 0 keeps them in the plan.
+    size = max(1.0, sample.bytes / sample.records if sample.records else typical)
+    return TopicRate(
+        topic=topic,
+        partitions=partitions,
+        records_per_second=records[0],
+        bytes_per_second=records[0] * size,
+        average_record_bytes=size,
+        peak_bytes_per_second=max(records) * size,
+        largest_record_bytes=sample.largest,
+        average_batch_bytes=sample.batch_bytes / sample.batches if sample.batches else 0.0,
+    )
 
 
 def _grown(

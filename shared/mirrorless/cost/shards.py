@@ -7,28 +7,12 @@ a slice are on one shard and in one transaction, so far as their records were ga
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, log, sqrt
 from typing import Final
 
-from mirrorless.cost import prices
-from mirrorless.cost.bill import (
-    LOG_LINE_SECONDS,
-    SECONDS,
-    TAIL,
-    USUAL,
-    WAIT_MS,
-    BilledSettings,
-    ReplicationLoad,
-    cpu_share,
-    function_time,
-    observation,
-    state_reads,
-    together,
-    writes,
-    written,
-)
+from mirrorless.cost import bill, prices
+from mirrorless.cost.bill import USUAL, BilledSettings, Loads, ReplicationLoad
 
 LANES: Final = 64
 """Of a transaction, at most."""
@@ -117,7 +101,7 @@ class PullRound:
         return self.seconds / max(1.0, self.transactions)
 
 
-def pull_round(loads: Sequence[ReplicationLoad], pull: ShardSettings, *, at_peak: bool = False) -> PullRound:
+def pull_round(loads: Loads, pull: ShardSettings, *, at_peak: bool = False) -> PullRound:
     """What a shard does in a round.
 
     Args:
@@ -145,7 +129,7 @@ def pull_round(loads: Sequence[ReplicationLoad], pull: ShardSettings, *, at_peak
         + records * _RECORD_MS
         + mb * _MB_MS
     ) / 1000
-    at_work = cpu / cpu_share(pull.memory_mb / 1024) + transactions * WAIT_MS / 1000
+    at_work = cpu / bill.cpu_share(pull.memory_mb / 1024) + transactions * bill.WAIT_MS / 1000
     return PullRound(
         transactions=transactions,
         lanes=lanes,
@@ -161,7 +145,7 @@ def _records(load: ReplicationLoad, pull: ShardSettings, *, at_peak: bool = Fals
     return load.records_per_topic * pull.seconds * (load.peak if at_peak else 1.0)
 
 
-def _gathers(loads: Sequence[ReplicationLoad], pull: ShardSettings, *, at_peak: bool = False) -> float:
+def _gathers(loads: Loads, pull: ShardSettings, *, at_peak: bool = False) -> float:
     """How often a shard gathers in a round, at least once."""
     records = [(load.topics * _records(load, pull, at_peak=at_peak), load.record_bytes) for load in loads]
     by_records = sum(count for count, _ in records) / _GATHER_RECORDS
@@ -195,7 +179,7 @@ def _look_seconds(load: ReplicationLoad) -> float:
     return min(max(_LOOK_SECONDS, of_silence), _LONGEST_LOOK_SECONDS)
 
 
-def _listed(loads: Sequence[ReplicationLoad], pull: ShardSettings) -> float:
+def _listed(loads: Loads, pull: ShardSettings) -> float:
     """Lanes whose ends a shard lists in a round: at the start and the end of a run, or again and again the silent."""
     if not pull.continuous:
         return 2 * sum(load.topics * load.partitions for load in loads) / pull.shards
@@ -203,14 +187,14 @@ def _listed(loads: Sequence[ReplicationLoad], pull: ShardSettings) -> float:
     return sum(silent) / pull.shards * pull.seconds
 
 
-def _commits(loads: Sequence[ReplicationLoad], pull: ShardSettings) -> float:
+def _commits(loads: Loads, pull: ShardSettings) -> float:
     """Commits of a shard in a round for the groups of the topics that moved since the last of them."""
     seconds = max(pull.seconds, COMMIT_SECONDS) if pull.continuous else pull.seconds
     moved = sum(load.topics * min(1.0, load.records_per_topic * seconds) for load in loads)
     return moved / pull.shards * pull.seconds / seconds
 
 
-def fits(loads: Sequence[ReplicationLoad], pull: ShardSettings) -> bool:
+def fits(loads: Loads, pull: ShardSettings) -> bool:
     """Whether each shard can do its work, in its time and in its memory."""
     busiest = _skew(loads, pull)
     lanes = busiest * sum(load.topics * load.partitions for load in loads) / pull.shards
@@ -225,7 +209,7 @@ def fits(loads: Sequence[ReplicationLoad], pull: ShardSettings) -> bool:
     return start + average <= UTILISATION * most and start + highest <= most
 
 
-def _skew(loads: Sequence[ReplicationLoad], pull: ShardSettings) -> float:
+def _skew(loads: Loads, pull: ShardSettings) -> float:
     """The work of the busiest shard over that of an average one, about: slices fall on shards by their hashes.
 
     That of m balls in n bins is m/n + sqrt(2 m/n ln n); of slices that differ, m is how many equal ones would weigh the
@@ -246,43 +230,43 @@ def _skew(loads: Sequence[ReplicationLoad], pull: ShardSettings) -> float:
     return max(heaviest, 1 + sqrt(2 * pull.shards * log(pull.shards) / equal))
 
 
-def pull_p99(loads: Sequence[ReplicationLoad], pull: ShardSettings) -> float:
+def pull_p99(loads: Loads, pull: ShardSettings) -> float:
     """Seconds from a record's arrival at the source to its commit on the target, at the 99th percentile."""
     busy = pull_round(loads, pull)
     if not pull.continuous:
         # A lane may be first in one run and last in the next; the tails of many transactions hardly coincide.
-        whole = busy.seconds * (1 + (TAIL - 1) / sqrt(max(1.0, busy.transactions)))
+        whole = busy.seconds * (1 + (bill.TAIL - 1) / sqrt(max(1.0, busy.transactions)))
         return pull.seconds + pull.start_seconds + whole
     # Each slice has a window of its own, at whose end another's transaction may be under way.
     others = min(1.0, max(0.0, busy.transactions - 1))
     # Of a lane that is not followed any more when its next record comes.
     rare = (load for load in loads if 0 < load.records_per_topic * _FOLLOWED_SECONDS < load.partitions)
     found = max(map(_look_seconds, rare), default=0.0)
-    return found + pull.seconds + (TAIL + others) * busy.transaction_seconds
+    return found + pull.seconds + (bill.TAIL + others) * busy.transaction_seconds
 
 
-def pulled(loads: Sequence[ReplicationLoad], pull: ShardSettings, settings: BilledSettings = USUAL) -> dict[str, float]:
+def pulled(loads: Loads, pull: ShardSettings, settings: BilledSettings = USUAL) -> dict[str, float]:
     """Dollars a month by part of scheduled topics, beside what their flow costs by itself."""
     runs = pull.shards / (STARTS_SECONDS if pull.continuous else pull.seconds)
     # Functions that are there, on average; a continuous run's successor warms up beside it.
     beside = pull.shards * (1 + _COLD_SECONDS / RUN_SECONDS)
     at_work = beside if pull.continuous else runs * pull_round(loads, pull).seconds
-    lines = at_work / LOG_LINE_SECONDS + (0.0 if pull.continuous else runs)
+    lines = at_work / bill.LOG_LINE_SECONDS + (0.0 if pull.continuous else runs)
     costs = {
-        "functions: time": function_time((runs * pull.start_seconds + at_work) * SECONDS, pull.memory_mb / 1024),
-        "functions: calls": runs * SECONDS * (prices.LAMBDA_REQUEST + prices.SCHEDULER_CALL),
-        "offset map: writes": writes(runs * _RUN_WRITES * SECONDS, settings),
-        "offset map: reads": _reads(loads, pull) * SECONDS * prices.DYNAMODB_READ_UNIT,
+        "functions: time": bill.function_time(
+            (runs * pull.start_seconds + at_work) * bill.SECONDS, pull.memory_mb / 1024
+        ),
+        "functions: calls": runs * bill.SECONDS * (prices.LAMBDA_REQUEST + prices.SCHEDULER_CALL),
+        "offset map: writes": bill.writes(runs * _RUN_WRITES * bill.SECONDS, settings),
+        "offset map: reads": _reads(loads, pull) * bill.SECONDS * prices.DYNAMODB_READ_UNIT,
         # Of the runs a metric, and three that their alarms read.
-        "metrics, alarms, logs": observation(metrics=1, alarms=3, log_lines=lines * SECONDS),
+        "metrics, alarms, logs": bill.observation(metrics=1, alarms=3, log_lines=lines * bill.SECONDS),
     }
     gathers = _gathers(loads, pull)
-    return together(costs, *(_own_costs(load, gathers, pull, settings) for load in loads))
+    return bill.together(costs, *(_own_costs(load, gathers, pull, settings) for load in loads))
 
 
-def pulled_alone(
-    load: ReplicationLoad, loads: Sequence[ReplicationLoad], pull: ShardSettings, settings: BilledSettings = USUAL
-) -> float:
+def pulled_alone(load: ReplicationLoad, loads: Loads, pull: ShardSettings, settings: BilledSettings = USUAL) -> float:
     """Dollars a month of what like topics, among all that are scheduled, add to runs that are paid for anyway."""
     return sum(_own_costs(load, _gathers(loads, pull), pull, settings).values())
 
@@ -291,14 +275,14 @@ def _own_costs(
     load: ReplicationLoad, gathers: float, pull: ShardSettings, settings: BilledSettings
 ) -> dict[str, float]:
     """Dollars a month of like topics' entries, and of the states of their lanes, which are read once a run at most."""
-    states = {"offset map: reads": state_reads([load]) * min(1.0, 60 / pull.seconds)}
+    states = {"offset map: reads": bill.state_reads([load]) * min(1.0, 60 / pull.seconds)}
     lanes, entries = _lanes_and_entries(load, gathers, pull)
     if not entries:
         return states
-    return states | written(load.topics * entries / pull.seconds, lanes / entries, load, settings)
+    return states | bill.written(load.topics * entries / pull.seconds, lanes / entries, load, settings)
 
 
-def _reads(loads: Sequence[ReplicationLoad], pull: ShardSettings) -> float:
+def _reads(loads: Loads, pull: ShardSettings) -> float:
     """Read units a second: all positions and states in a new environment, and those of silent lanes again and again."""
     anew = sum(load.topics * (load.slices_per_topic * _COLD_READS + load.partitions) for load in loads)
     if pull.starts_cold:

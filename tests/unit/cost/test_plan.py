@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 
 from mirrorless.cost.bill import BilledSettings, MappingSettings, msk_connect, msk_replicator
 from mirrorless.cost.options import Goal, Option, pull_settings
-from mirrorless.cost.plan import FlowPlan, PlannedKeys, TriggersNow, _split, configured, plan_flow, planned_keys
+from mirrorless.cost.plan import FlowPlan, TriggersNow, _split, configured, plan_flow, planned_keys
 from mirrorless.cost.rates import TopicRate, flow_loads, whole
 from mirrorless.cost.shards import ShardSettings
 from mirrorless.errors import ConfigurationError
@@ -17,7 +18,13 @@ from mirrorless.flow.triggers import Trigger
 
 
 def rate(
-    topic: str, bytes_per_second: float, *, size: float = 1_000, peak: float = 2, partitions: int = 6
+    topic: str,
+    bytes_per_second: float,
+    *,
+    size: float = 1_000,
+    peak: float = 2,
+    partitions: int = 6,
+    largest: int = 0,
 ) -> TopicRate:
     return TopicRate(
         topic=topic,
@@ -26,6 +33,7 @@ def rate(
         bytes_per_second=bytes_per_second,
         average_record_bytes=size,
         peak_bytes_per_second=bytes_per_second * peak,
+        largest_record_bytes=largest,
     )
 
 
@@ -37,25 +45,24 @@ def like(count: int, bytes_per_second: float, name: str = "topic") -> list[Topic
     return [rate(f"{name}-{number}", bytes_per_second) for number in range(count)]
 
 
-def test_a_few_topics_have_mappings() -> None:
-    found = plan(*like(3, 100_000))
+@pytest.mark.parametrize(
+    ("topics", "bytes_per_second", "latency", "option"),
+    [
+        (3, 100_000, 5, "mappings, on demand"),
+        (100, 10_000, 5, "schedule, continuous"),
+        (100, 10_000, 300, "mappings, on demand"),
+        (1_000, 10_000, 1_800, "schedule, by interval"),
+    ],
+)
+def test_the_recommended_option_is_the_cheapest_that_keeps_the_latency(
+    topics: int, bytes_per_second: float, latency: float, option: str
+) -> None:
+    found = plan(*like(topics, bytes_per_second), latency=latency)
 
-    assert [topic.trigger for topic in found.topics] == ["mapping"] * 3
-    assert found.recommended == found.options["mappings, on demand"]
-
-
-def test_a_hundred_topics_that_carry_little_are_scheduled() -> None:
-    found = plan(*like(100, 10_000))
-
-    assert {topic.trigger for topic in found.topics} == {"schedule"}
-    assert found.recommended == found.options["schedule, continuous"]
-
-
-def test_the_recommended_option_is_the_cheapest_that_keeps_the_latency() -> None:
-    found = plan(*like(100, 10_000), latency=300)
-
-    kept = [option.dollars for option in found.options.values() if option is not None and option.meets]
+    assert found.recommended == found.options[option]
+    assert {topic.trigger for topic in found.topics} == {"mapping" if "mappings" in option else "schedule"}
     assert found.recommended.meets
+    kept = [each.dollars for each in found.options.values() if each is not None and each.meets]
     assert found.recommended.dollars <= min(kept)
 
 
@@ -85,23 +92,15 @@ def test_each_trigger_of_a_mix_has_a_window_of_its_own() -> None:
     assert 2 < found.pull.seconds < 4
 
 
-def test_records_that_no_event_carries_are_scheduled_whatever_it_costs() -> None:
-    """It carries more than the small ones beside which it is scheduled."""
-    large = rate("large", 10_000_000, size=5_000_000, partitions=12)
-
-    found = plan(large, *like(45, 10_000), rate("busy", 20_000_000))
+@pytest.mark.parametrize("large", [{"size": 5_000_000}, {"largest": 5_000_000}], ids=["on average", "one was seen"])
+def test_records_that_no_event_carries_are_scheduled_whatever_it_costs(large: dict[str, int]) -> None:
+    """They carry more than the small ones beside which they are scheduled."""
+    found = plan(rate("large", 10_000_000, partitions=12, **large), *like(45, 10_000), rate("busy", 20_000_000))
 
     assert found.topics[-1].trigger == "mapping"
     assert found.topics[0].trigger == "schedule"
-    assert found.topics[0].mapping_dollars is None
-    assert found.topics[0].mapping_p99 is None
+    assert (found.topics[0].mapping_dollars, found.topics[0].mapping_p99) == (None, None)
     assert found.options["mappings, on demand"] is None
-
-
-def test_a_record_that_was_seen_counts_and_not_only_the_average() -> None:
-    seen = replace(rate("large", 100_000), largest_record_bytes=5_000_000)
-
-    assert plan(seen).topics[0].trigger == "schedule"
 
 
 def test_a_latency_that_nothing_keeps_is_said_to_be_missed_by_the_fastest() -> None:
@@ -133,13 +132,11 @@ def test_a_flow_as_it_is_configured_costs_what_its_options_do() -> None:
 
 
 def test_a_schedule_that_cannot_do_its_work_takes_for_ever() -> None:
-    small = ShardSettings(continuous=True, seconds=0.5, shards=1, memory_mb=512)
-    mapping = MappingSettings()
+    rates, small = like(100, 10_000), ShardSettings(continuous=True, seconds=0.5, shards=1, memory_mb=512)
+    one, all_ = ({each.topic for each in rates[:count]} for count in (1, 100))
 
-    found = configured(like(100, 10_000), {"topic-0"}, mapping, small, Goal(latency=5))
-    assert found.meets
-    everything = {f"topic-{number}" for number in range(100)}
-    late = configured(like(100, 10_000), everything, mapping, small, Goal(latency=5))
+    assert configured(rates, one, MappingSettings(), small, Goal(latency=5)).meets
+    late = configured(rates, all_, MappingSettings(), small, Goal(latency=5))
     assert (late.p99, late.meets) == (inf, False)
 
 
@@ -213,7 +210,7 @@ def planned(
     return replace(PLAN, recommended=chosen, topics=tuple(topics))
 
 
-def keys(triggers: dict[str, Trigger], now: TriggersNow | None = None) -> PlannedKeys:
+def keys(triggers: dict[str, Trigger], now: TriggersNow | None = None) -> dict[str, Any]:
     return planned_keys(planned(triggers, mapping=MAPPING, pull=PULL), now or TriggersNow())
 
 
@@ -221,14 +218,18 @@ def test_mappings_alone_need_no_entry_and_no_schedule() -> None:
     found = planned_keys(planned({"a": "mapping", "b": "mapping"}, mapping=MAPPING), TriggersNow())
 
     windowed = {"mode": "on-demand", "maximum.batching.window.seconds": 4}
-    assert found == PlannedKeys(overrides=None, schedule=None, mapping=windowed, checkpoint_seconds=5)
+    assert found == {"mapping": windowed, "emit.checkpoints.interval.seconds": 5}
 
 
 def test_a_schedule_of_all_topics_is_one_pattern() -> None:
     found = planned_keys(planned({"a": "schedule", "b": "schedule"}, pull=PULL), TriggersNow())
 
     schedule = {"continuous": True, "window.seconds": 4, "shards": 2, "memory.mb": 768}
-    assert found == PlannedKeys(overrides={".*": "schedule"}, schedule=schedule, mapping=None, checkpoint_seconds=5)
+    assert found == {
+        "trigger.overrides": {".*": "schedule"},
+        "schedule": schedule,
+        "emit.checkpoints.interval.seconds": 5,
+    }
 
 
 @pytest.mark.parametrize(
@@ -246,15 +247,15 @@ def test_a_schedule_has_its_interval_or_a_window_of_its_own(
 
     found = planned_keys(planned({"a": "schedule", "b": "mapping"}, mapping=MAPPING, pull=each), TriggersNow())
 
-    assert found.schedule == expected | {"shards": 1, "memory.mb": 512}
-    assert found.mapping == {"mode": "on-demand", "maximum.batching.window.seconds": 4}
+    assert found["schedule"] == expected | {"shards": 1, "memory.mb": 512}
+    assert found["mapping"] == {"mode": "on-demand", "maximum.batching.window.seconds": 4}
 
 
 @pytest.mark.parametrize("window", [None, 0, 7])
 def test_half_a_second_is_a_window_that_is_left_out(window: int | None) -> None:
     mapping = MappingSettings(mode="provisioned", window=window)
 
-    found = planned_keys(planned({"a": "mapping"}, mapping=mapping), TriggersNow()).mapping
+    found = planned_keys(planned({"a": "mapping"}, mapping=mapping), TriggersNow())["mapping"]
 
     assert found == {"mode": "provisioned"} | ({} if window is None else {"maximum.batching.window.seconds": window})
 
@@ -290,7 +291,7 @@ def test_entries_are_as_few_as_say_what_is_planned(
         topic: "mapping" if each == "m" else "schedule" for topic, each in zip("abc", triggers, strict=False)
     }
 
-    found = keys(of_topics, now).overrides
+    found = keys(of_topics, now).get("trigger.overrides")
 
     assert found == expected
     assert list(found or ()) == list(expected or ())
@@ -300,4 +301,4 @@ def test_entries_are_as_few_as_say_what_is_planned(
 def test_checkpoints_are_made_rarer_and_never_more_often(now: float, written: int | None) -> None:
     found = keys({"a": "mapping"}, TriggersNow(checkpoint_seconds=now))
 
-    assert found.checkpoint_seconds == written
+    assert found.get("emit.checkpoints.interval.seconds") == written

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import pytest
 
@@ -194,27 +194,46 @@ class Source:
 SIZE = RecordSample(records=10, offsets=10, bytes=2_000, largest=900)
 
 
-def test_a_rate_is_what_logs_grew_by_in_the_window() -> None:
-    growth = {("orders", 0): [10] * LOOKS, ("orders", 1): [5] * LOOKS}
-    source = Source(growth, {"orders": SIZE})
+def batches(count: int, size: int) -> RecordSample:
+    return RecordSample(records=10, offsets=10, bytes=2_000, batches=count, batch_bytes=size)
 
-    orders, audit = source.sampled().topics
 
-    assert orders.records_per_second == pytest.approx(15 * LOOKS / 60)
-    assert orders.average_record_bytes == 200
-    assert orders.bytes_per_second == pytest.approx(200 * 15 * LOOKS / 60)
-    assert orders.peak_bytes_per_second == pytest.approx(orders.bytes_per_second)
-    assert orders.largest_record_bytes == 900
+SILENT = [0] * LOOKS
+MEASURED: dict[str, tuple[list[int], RecordSample, tuple[float, ...]]] = {
+    "what logs grew by in the window": ([15] * LOOKS, SIZE, (1.5, 300, 200, 300, 900, 0)),
+    "the peak is the part with the most": ([0, 0, 120, 0, 0, 0], SIZE, (2, 400, 200, 2_400, 900, 0)),
+    # A transaction of one record each takes two offsets.
+    "offsets without records do not count": (
+        [12] * LOOKS,
+        RecordSample(records=25, offsets=50, bytes=2_500, largest=100),
+        (0.6, 60, 100, 60, 100, 0),
+    ),
+    "records without a byte still count": (
+        [6] * LOOKS,
+        RecordSample(records=10, offsets=10),
+        (0.6, 0.6, 1, 0.6, 0, 0),
+    ),
+    "a log that was created anew meanwhile counts as silent": ([-10, 0, 0, 0, 0, 0], SIZE, (0, 0, 200, 0, 900, 0)),
+    "a batch is as large as those that were read": (SILENT, batches(4, 1_000), (0, 0, 200, 0, 0, 250)),
+}
+"""Growth in each part of a minute, what was read; records and bytes a second, a record's, the peak, the largest, a
+batch."""
+
+
+@pytest.mark.parametrize(("growth", "sample", "expected"), MEASURED.values(), ids=MEASURED)
+def test_a_rate_is_measured(growth: list[int], sample: RecordSample, expected: tuple[float, ...]) -> None:
+    found = Source({("orders", 0): growth}, {"orders": sample}).sampled()
+
+    orders, audit = found.topics
+    assert [getattr(orders, each.name) for each in fields(orders)[2:]] == pytest.approx(expected)
     assert (audit.records_per_second, audit.bytes_per_second, audit.peak_bytes_per_second) == (0, 0, 0)
+    assert found.unseen == ()
 
 
-def test_a_batch_is_as_large_as_those_that_were_read() -> None:
-    source = Source({}, {"orders": RecordSample(records=10, offsets=10, bytes=2_000, batches=4, batch_bytes=1_000)})
-    source.growth = {("orders", 0): [0] * LOOKS}
+def test_a_rate_is_that_of_all_partitions_together() -> None:
+    growth = {("orders", 0): [10] * LOOKS, ("orders", 1): [5] * LOOKS}
 
-    orders, audit = source.sampled().topics
-
-    assert (orders.average_batch_bytes, audit.average_batch_bytes) == (250, 0)
+    assert Source(growth, {"orders": SIZE}).sampled().topics[0].records_per_second == pytest.approx(1.5)
 
 
 def test_the_window_is_as_long_as_it_should_be_and_looked_at_in_parts() -> None:
@@ -239,25 +258,6 @@ def test_a_look_that_takes_its_time_shortens_the_wait_for_the_next() -> None:
     assert source.waits[1] == pytest.approx(60 / LOOKS - 2)
 
 
-def test_the_peak_is_the_part_with_the_most() -> None:
-    growth = {("orders", 0): [0, 0, 60, 0, 0, 0], ("orders", 1): [0, 0, 60, 0, 0, 0]}
-
-    orders, _ = Source(growth, {"orders": SIZE}).sampled().topics
-
-    assert orders.records_per_second == pytest.approx(2)
-    assert orders.peak_bytes_per_second == pytest.approx(120 / 10 * 200)
-
-
-def test_offsets_without_records_do_not_count() -> None:
-    """A transaction of one record each takes two offsets."""
-    half = RecordSample(records=25, offsets=50, bytes=25 * 100, largest=100)
-
-    orders, _ = Source({("orders", 0): [12] * LOOKS}, {"orders": half}).sampled().topics
-
-    assert orders.records_per_second == pytest.approx(12 * LOOKS / 60 / 2)
-    assert orders.bytes_per_second == pytest.approx(100 * 12 * LOOKS / 60 / 2)
-
-
 def test_a_topic_that_showed_no_record_has_the_size_of_the_others_and_is_named() -> None:
     growth = {("orders", 0): [6] * LOOKS, ("audit", 0): [6] * LOOKS}
 
@@ -266,23 +266,6 @@ def test_a_topic_that_showed_no_record_has_the_size_of_the_others_and_is_named()
     assert found.unseen == ("audit",)
     assert found.topics[1].average_record_bytes == 200
     assert Source(growth).sampled().topics[1].average_record_bytes == 1_000
-
-
-def test_a_silent_topic_of_which_nothing_was_read_is_not_named() -> None:
-    assert Source({("orders", 0): [6] * LOOKS}, {"orders": SIZE}).sampled().unseen == ()
-
-
-def test_records_without_a_byte_still_count() -> None:
-    empty = RecordSample(records=10, offsets=10, bytes=0, largest=0)
-
-    orders, _ = Source({("orders", 0): [6] * LOOKS}, {"orders": empty}).sampled().topics
-
-    assert orders.records_per_second > 0
-    assert orders.load().records_per_topic == pytest.approx(orders.records_per_second)
-
-
-def test_a_log_that_was_created_anew_meanwhile_counts_as_silent() -> None:
-    assert Source({("orders", 0): [-10, 0, 0, 0, 0, 0]}, {"orders": SIZE}).sampled().topics[0].records_per_second == 0
 
 
 def test_a_partition_without_an_answer_counts_as_silent_and_a_topic_without_any_ends_the_sample() -> None:

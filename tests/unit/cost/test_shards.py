@@ -102,42 +102,40 @@ def test_a_shard_takes_no_more_than_40_mb_a_second() -> None:
     assert pull_round([large], replace(EACH_SECOND, seconds=10, memory_mb=1769)).seconds == pytest.approx(300 / 40)
 
 
-def test_a_shard_keeps_time_to_catch_up_and_bears_the_peak() -> None:
-    """A round of one lane takes 67 ms of a window of 150, of which it may have 90; its peak may have all."""
-    short = replace(EACH_SECOND, seconds=0.15)
-    assert fits([ONE_LANE], short)
-    assert not fits([ONE_LANE], replace(EACH_SECOND, seconds=0.1))
-    assert fits([replace(ONE_LANE, peak=20)], short)
-    assert not fits([replace(ONE_LANE, peak=60)], short)
+def lanes(topics: int, mb_per_second: float = 0.0) -> ReplicationLoad:
+    return ReplicationLoad(mb_per_second=mb_per_second, topics=topics, partitions=1)
 
 
-def test_a_shard_needs_memory_for_its_lanes() -> None:
-    """65 MB, 195 MB of buffers, and 20 KB a lane: 12,600 lanes fit into 512 MB."""
-    silent = ReplicationLoad(mb_per_second=0, topics=12_600, partitions=1)
-    shard = ShardSettings(continuous=False, seconds=60, memory_mb=512)
-
-    assert fits([silent], shard)
-    assert not fits([replace(silent, topics=12_700)], shard)
-    assert fits([replace(silent, topics=12_700)], replace(shard, shards=2))
+def peaks(peak: float) -> ReplicationLoad:
+    return replace(ONE_LANE, peak=peak)
 
 
-def test_a_continuous_shard_follows_so_many_lanes() -> None:
-    moving = ReplicationLoad(mb_per_second=0.1, topics=1_024, partitions=1)
-    window = replace(EACH_SECOND, seconds=10)
+SHORT, SHORTER, TEN = (replace(EACH_SECOND, seconds=seconds) for seconds in (0.15, 0.1, 10))
+MINUTE = ShardSettings(continuous=False, seconds=60, memory_mb=512)
+EIGHT = ShardSettings(continuous=True, seconds=10, shards=8, memory_mb=1769)
+FITTING: dict[str, tuple[ReplicationLoad, list[tuple[ShardSettings, bool]]]] = {
+    # A round takes 67 ms of a window of 150, of which it may have 90, and its peak all.
+    "time to catch up": (ONE_LANE, [(SHORT, True), (SHORTER, False)]),
+    "a peak": (peaks(20), [(SHORT, True)]),
+    "a peak too high": (peaks(60), [(SHORT, False)]),
+    # 65 MB, 195 MB of buffers, and 20 KB a lane.
+    "memory for its lanes": (lanes(12_600), [(MINUTE, True)]),
+    "too many lanes": (lanes(12_700), [(MINUTE, False), (replace(MINUTE, shards=2), True)]),
+    "lanes that it follows": (lanes(1_024, 0.1), [(TEN, True)]),
+    "too many that it follows": (lanes(1_025, 0.1), [(TEN, False), (replace(MINUTE, memory_mb=1024), True)]),
+    # One slice is on one shard, however many there are; of a thousand each has its part, more or less.
+    "many slices": (lanes(1_000, 60), [(EIGHT, True)]),
+    "one slice": (ONE_LANE.at(60.0), [(EIGHT, False)]),
+}
 
-    assert fits([moving], window)
-    assert not fits([replace(moving, topics=1_025)], window)
-    assert fits([replace(moving, topics=1_025)], replace(window, continuous=False, seconds=60))
-    assert fits([moving, ReplicationLoad(mb_per_second=0, topics=100, partitions=1)], window)
+
+@pytest.mark.parametrize(("load", "expected"), FITTING.values(), ids=FITTING)
+def test_a_shard_can_do_so_much(load: ReplicationLoad, expected: list[tuple[ShardSettings, bool]]) -> None:
+    assert [(pull, fits([load], pull)) for pull, _ in expected] == expected
 
 
-def test_few_slices_fall_unevenly_on_shards() -> None:
-    """One slice is on one shard, however many there are; of a thousand each has its part, more or less."""
-    one, many = ONE_LANE.at(60.0), ReplicationLoad(mb_per_second=60, topics=1_000, partitions=1)
-    shards = ShardSettings(continuous=True, seconds=10, shards=8, memory_mb=1769)
-
-    assert fits([many], shards)
-    assert not fits([one], shards)
+def test_lanes_that_are_silent_are_not_followed() -> None:
+    assert fits([lanes(1_024, 0.1), lanes(100)], TEN)
 
 
 @pytest.mark.parametrize(("topics", "waited"), [(16, 2), (24, 2.5), (64, 3)])
