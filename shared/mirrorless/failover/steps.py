@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mirrorless.chain.run import Run, Span
+from mirrorless.chain.run import Run
 from mirrorless.clock import Deadline
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.failover.effects import RecordRanges
@@ -92,25 +92,19 @@ def _as_on_source(
     What a failback joined has the digest of the batches that came back: records that were packed anew for it lie in
     other batches here.
     """
-    places = {
-        (run.lane.topic, run.lane.partition): place
+    runs = {
+        (run.lane.topic, run.lane.partition): (place, run)
         for place, found in judged.items()
         if found.state == "wrong" and (run := found.window.run) is not None and of_batches(run)
     }
-    ranges, same = dict[TopicPartition, tuple[int, int]](), set[TopicPartition]()
-    for there, place in places.items():
-        spans = _spans(judged[place])
-        ranges[there] = spans[0].upstream, spans[-1].upstream + spans[-1].length
+    ranges = {there: (run.spans[0].upstream, run.known_to) for there, (_, run) in runs.items()}
+    same = set[TopicPartition]()
     for there, records in source.ranges(ranges, deadline):
-        found = judged[places[there]]
-        wanted = {offset for span in _spans(found) for offset in range(span.upstream, span.upstream + span.length)}
-        if digest([each for each in records if each.offset in wanted]) == digest(found.records):
-            same.add(places[there])
+        place, run = runs[there]
+        originals = judge(Window.of_originals(run), records).records
+        if digest(originals) == digest(judged[place].records):
+            same.add(place)
     return same
-
-
-def _spans(found: Judged) -> tuple[Span, ...]:
-    return found.window.run.spans if found.window.run is not None else ()
 
 
 def _trouble(found: Judged) -> str:
