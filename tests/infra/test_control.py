@@ -18,6 +18,7 @@ from mirrorless.scheduled.functions import SCHEDULED
 from mirrorless.scheduled.settings import control_settings
 from tests.support.assembly import EXAMPLES, Assembly
 from tests.support.changed_examples import written
+from tests.support.iam import role_statements
 from tests.support.planned_flows import planned
 
 Assembled = Callable[[str], Assembly]
@@ -105,14 +106,16 @@ def test_secrets_of_found_topics_are_read_by_arn(assembled: Assembled) -> None:
     assert set(access) == {"arn:aws:secretsmanager:us-east-2:111122223333:secret:AmazonMSK_mirrorless"}
 
 
-def test_a_failed_start_is_not_repeated(assembled: Assembled) -> None:
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_failed_start_is_not_repeated(example: str, assembled: Assembled) -> None:
     """Scheduler, and Lambda's own queue behind it: each would try again while the next minute is at work."""
-    assembly = assembled("active-passive")
-    queues = of_type(assembly, "AWS::Lambda::EventInvokeConfig")
+    assembly = assembled(example)
+    functions = {each.properties["Target"]["Arn"] for each in assembly.resources("AWS::Scheduler::Schedule")}
+    queues = list(assembly.resources("AWS::Lambda::EventInvokeConfig"))
 
-    for each in of_type(assembly, "AWS::Scheduler::Schedule"):
+    for each in assembly.resources("AWS::Scheduler::Schedule"):
         assert each.properties["Target"]["RetryPolicy"] == {"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": 60}
-    assert len(queues) == len(SCHEDULED)
+    assert len(queues) == len(functions)
     for each in queues:
         assert (each.properties["MaximumRetryAttempts"], each.properties["MaximumEventAgeInSeconds"]) == (0, 60)
         assert each.properties["Qualifier"] == "live"
@@ -130,12 +133,6 @@ def test_the_role_of_a_schedule_starts_its_flows_two_functions_for_this_accounts
         for each in resources.values()
         if each["Type"] == "AWS::Scheduler::Schedule"
     }
-    statements = [
-        statement
-        for each in resources.values()
-        if each["Type"] == "AWS::IAM::Policy" and {"Ref": role_id} in each["Properties"]["Roles"]
-        for statement in each["Properties"]["PolicyDocument"]["Statement"]
-    ]
 
     assert resources[role_id]["Properties"]["AssumeRolePolicyDocument"]["Statement"] == [
         {
@@ -150,7 +147,7 @@ def test_the_role_of_a_schedule_starts_its_flows_two_functions_for_this_accounts
             },
         }
     ]
-    assert statements == [
+    assert role_statements(assembly, Resource(stack, role_id, resources[role_id])) == [
         {
             "Action": "lambda:InvokeFunction",
             "Effect": "Allow",
@@ -178,19 +175,6 @@ def test_a_key_of_the_customers_encrypts_the_schedules_and_opens_them_for_their_
     assert opened == {
         (f"{prefix}-control-{flow}", f"{prefix}-refresh-topics-{flow}")
         for flow in ("plant-north_analysis", "plant-south_analysis")
-    }
-
-
-def test_the_functions_have_the_memory_and_the_time_that_they_have_in_the_lab(assembled: Assembled) -> None:
-    functions = {
-        each.properties["FunctionName"]: (each.properties["MemorySize"], each.properties["Timeout"])
-        for each in of_type(assembled("active-passive"), "AWS::Lambda::Function")
-    }
-
-    assert functions == {
-        "mirrorless-control-us-east_us-west": (256, 120),
-        "mirrorless-refresh-topics-us-east_us-west": (256, 120),
-        "mirrorless-remove-mappings-us-east_us-west": (256, 600),
     }
 
 
@@ -277,25 +261,3 @@ def test_the_removal_runs_where_the_address_of_its_answer_can_be_reached(assembl
         "refresh": True,
         "remove": False,
     }
-
-
-# What they may do to mappings
-
-
-def test_only_mappings_to_the_flows_own_forwarder_are_made_changed_or_deleted(assembled: Assembled) -> None:
-    assembly = assembled("aggregation")
-    changing = {f"lambda:{verb}EventSourceMapping" for verb in ("Create", "Update", "Delete")}
-    seen = set()
-
-    for policy in of_type(assembly, "AWS::IAM::Policy"):
-        for statement in policy.properties["PolicyDocument"]["Statement"]:
-            actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
-            if not changing & set(actions):
-                continue
-            (functions,) = statement["Condition"].values()
-            plain, alias = functions["lambda:FunctionArn"]
-            assert alias == f"{plain}:live"
-            assert ("north" in policy.id) == ("north" in plain)
-            assert set(actions) == {"lambda:CreateEventSourceMapping"} or statement["Resource"] != "*"
-            seen |= set(actions)
-    assert seen == changing

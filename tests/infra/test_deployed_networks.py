@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from typing import Any
 
 import boto3
@@ -49,6 +48,7 @@ class Region:
     cluster_group: str
     functions_group: str
     arn: str
+    lookups: Lookups = field(default_factory=Lookups)
 
     def allow(self, group: str, ports: tuple[int, int], peer: str, *, inbound: bool = True) -> None:
         """Add a rule."""
@@ -90,7 +90,7 @@ class Region:
             "cluster_group": self.cluster_group,
         }
         text = CONFIG.format(**values | dict(changes or {}), mode=mode, endpoints=str(endpoints).lower())
-        return list(network_findings(plan(load(text)), Networks(Lookups())))
+        return list(network_findings(plan(load(text)), Networks(self.lookups)))
 
 
 def _permission(ports: tuple[int, int], peer: str) -> dict[str, Any]:
@@ -102,11 +102,8 @@ SCRAM_PORT = (9096, 9096)
 
 
 @pytest.fixture
-def region(credentials: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Region]:  # noqa: ARG001 -- it sets them
-    """The region, sound. Its clients are made once: making one of EC2 takes longer than what a test asks it."""
-    lookups, client = Lookups(), Lookups.client
-    made_once = cache(lambda service, place: client(lookups, service, place))
-    monkeypatch.setattr(Lookups, "client", lambda _, service, place: made_once(service, place))
+def region(credentials: None) -> Iterator[Region]:  # noqa: ARG001 -- it sets them
+    """The region, sound."""
     with mock_aws():
         ec2 = boto3.client("ec2", region_name=REGION)
         vpc = ec2.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"]

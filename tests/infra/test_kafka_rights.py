@@ -279,7 +279,7 @@ GRANTED: list[Granted] = [
     # What an earlier deployment left is settled without transactions too.
     ("forward", {"delivery": "at_least_once"}, "AlterTransactionalId", target("transactional-id", f"{PREFIX}1")),
     (*JOBS, "CreateTopic", source("topic", "payments.orphans")),
-    (*JOBS, "AlterGroup", source("group", JOB_GROUP) | target("group", JOB_GROUP)),
+    ("jobs", {"groups": ["shop"]}, "AlterGroup", source("group", JOB_GROUP) | target("group", JOB_GROUP)),
     # They bring back by the flow turned around.
     (*JOBS, "AlterTransactionalId", source("transactional-id", *BOTH_WAYS) | target("transactional-id", *BOTH_WAYS)),
     ("jobs", {"reconcile_enabled": False}, "ReadData", source("topic", "payments")),

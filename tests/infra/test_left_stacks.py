@@ -318,6 +318,7 @@ def test_a_stack_is_listed_with_its_tags_and_deleted() -> None:
         lookups.destroy(stack)
 
         assert lookups.stacks(place) == []
+        assert lookups.client("ec2", place) is lookups.client("ec2", place), "each client is made once"
 
 
 @pytest.mark.usefixtures("credentials")

@@ -11,7 +11,7 @@ from aws_cdk import App
 
 from docs.examples import two_regions
 from infra.app import build
-from infra.constructs.endpoints import HTTPS, VpcEndpoints, endpoint_policy, vpc_endpoints
+from infra.constructs.endpoints import HTTPS, endpoint_policy, vpc_endpoints
 from infra.deployment import plan
 from infra.iam import Right
 from infra.iam.statements import network_of, network_rights
@@ -123,17 +123,7 @@ def test_a_network_without_the_setting_gets_no_endpoints() -> None:
 
 
 def test_pollers_may_use_an_endpoint_before_they_have_a_role() -> None:
-    wanted = VpcEndpoints(
-        vpc="vpc-1",
-        subnets=(),
-        security_groups=(),
-        pollers=(),
-        services=("sts",),
-        route_tables=(),
-        gateways=(),
-        accounts=("111122223333",),
-        elsewhere=(),
-    )
+    (wanted,) = vpc_endpoints(flows("aggregation"))
 
     ours, lambdas = endpoint_policy("sts", wanted)["Statement"]
 

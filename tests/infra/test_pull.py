@@ -13,6 +13,7 @@ from infra.constructs.endpoints import vpc_endpoints
 from infra.constructs.schedules import pull_starts
 from infra.deployment import FlowDeployment
 from infra.guard.templates import Resource
+from infra.iam import Part
 from infra.iam.kafka_names import scheduled_topics
 from infra.iam.statements import (
     kafka_rights,
@@ -61,12 +62,6 @@ def test_each_shard_has_a_schedule_whose_input_is_its_settings(assembled: Assemb
         assert (settings.continuous, settings.maximum_bytes_per_second) == (False, 20_000_000)
         assert settings.control.name == flow.flow.name
         assert settings.control.trigger_overrides == (("events-.*", "schedule"), ("audit", "mapping"))
-
-
-def test_a_failed_start_of_a_shard_is_not_repeated(assembled: Assembled) -> None:
-    (queue,) = of_type(assembled("long-tail"), "AWS::Lambda::EventInvokeConfig")
-
-    assert (queue.properties["MaximumRetryAttempts"], queue.properties["MaximumEventAgeInSeconds"]) == (0, 60)
 
 
 @pytest.mark.parametrize(
@@ -260,18 +255,16 @@ def test_only_topics_that_may_be_scheduled_are_read_and_written(
     assert (read, written) == (wanted, {f"a.{topic}" for topic in wanted})
 
 
+def joined(part: Part, flow: FlowDeployment, where: str) -> set[str]:
+    """The groups that a part may join and change. Args: where: in its ARNs."""
+    granted = [right for right in kafka_rights(part, flow) if "kafka-cluster:AlterGroup" in right.actions]
+    return {arn.rpartition("/")[2] for right in granted for arn in right.resources if where in arn}
+
+
 def test_positions_are_committed_only_for_the_groups_of_these_topics() -> None:
     deployed = planned({"topics": ["orders", "logs"], "trigger.overrides": {"logs": "schedule"}})
 
-    groups = {
-        arn.rpartition("/")[2]
-        for right in kafka_rights("pull", deployed)
-        if "kafka-cluster:AlterGroup" in right.actions
-        for arn in right.resources
-        if ":us-east-1:" in arn
-    }
-
-    assert groups == {"mirrorless.a.b.logs", "mirrorless-pull"}
+    assert joined("pull", deployed, ":us-east-1:") == {"mirrorless.a.b.logs", "mirrorless-pull"}
 
 
 MSK: dict[str, Any] = {
@@ -279,24 +272,16 @@ MSK: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("flow", [SCHEDULED, {"trigger.overrides": {"orders": "mapping"}}])
-def test_the_refresh_may_set_the_groups_of_topics_that_change_back(flow: dict[str, Any]) -> None:
-    def groups(deployed: FlowDeployment) -> set[str]:
-        return {
-            arn.rpartition("/")[2]
-            for right in kafka_rights("refresh_topics", deployed)
-            if "kafka-cluster:AlterGroup" in right.actions
-            for arn in right.resources
-        }
-
-    assert groups(planned(flow, source=MSK)) == {"mirrorless.a.b.*"}
-    assert groups(planned({}, source=MSK)) == set()
-
-
-def test_the_refresh_may_set_the_groups_of_mappings_whose_source_may_get_other_addresses() -> None:
-    def groups(deployed: FlowDeployment) -> set[str]:
-        granted = kafka_rights("refresh_topics", deployed)
-        return {arn for right in granted if "kafka-cluster:AlterGroup" in right.actions for arn in right.resources}
-
-    assert len(groups(planned({}))) == 1
-    assert not groups(planned({}, source=MSK))
+@pytest.mark.parametrize(
+    ("flow", "source", "expected"),
+    [
+        (SCHEDULED, MSK, {"mirrorless.a.b.*"}),
+        ({"trigger.overrides": {"orders": "mapping"}}, MSK, {"mirrorless.a.b.*"}),
+        ({}, {}, {"mirrorless.a.b.*"}),
+        ({}, MSK, set()),
+    ],
+)
+def test_the_refresh_may_set_groups_where_topics_change_back_or_the_source_gets_other_addresses(
+    flow: dict[str, Any], source: dict[str, Any], expected: set[str]
+) -> None:
+    assert joined("refresh_topics", planned(flow, source=source), ":") == expected

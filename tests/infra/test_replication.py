@@ -55,7 +55,7 @@ def siblings(assembly: Assembly, resource: Resource) -> dict[str, Any]:
 
 
 @every_example
-def test_a_forwarder_stays_within_lambdas_limits(example: str, assembled: Callable[[str], Assembly]) -> None:
+def test_a_forwarder_reads_its_flow_within_lambdas_limits(example: str, assembled: Callable[[str], Assembly]) -> None:
     for flow, function in forwarders(assembled(example)):
         environment = function.properties["Environment"]["Variables"]
 
@@ -64,12 +64,7 @@ def test_a_forwarder_stays_within_lambdas_limits(example: str, assembled: Callab
         assert sum(len(name) + len(value.encode()) for name, value in environment.items()) <= ENVIRONMENT_BYTES
         assert function.properties["Architectures"] == [flow.flow.settings.function.architecture]
         assert function.properties["MemorySize"] == flow.flow.settings.function.memory_mb
-
-
-@every_example
-def test_a_forwarder_reads_its_own_flow(example: str, assembled: Callable[[str], Assembly]) -> None:
-    for flow, function in forwarders(assembled(example)):
-        assert decode_settings(function.properties["Environment"]["Variables"][FLOW_VARIABLE]).flow == flow.name
+        assert decode_settings(environment[FLOW_VARIABLE]).flow == flow.name
 
 
 @every_example
@@ -174,19 +169,13 @@ def test_a_mapping_waits_for_the_rights_it_is_tried_with_and_calls_the_alias(
 def test_code_may_not_do_what_lambda_does_with_its_role(example: str, assembled: Callable[[str], Assembly]) -> None:
     assembly = assembled(example)
     for flow, function in forwarders(assembly):
-        role = function.properties["Role"]["Fn::GetAtt"][0]
-        statements = [
-            statement
-            for each in siblings(assembly, function).values()
-            if each["Type"] == "AWS::IAM::Policy" and each["Properties"]["Roles"] == [{"Ref": role}]
-            for statement in each["Properties"]["PolicyDocument"]["Statement"]
-        ]
+        statements = statements_of(assembly, function.properties["FunctionName"])
         allowed, denied = (
             {
                 action
                 for statement in statements
                 if statement["Effect"] == effect
-                for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
+                for action in many(statement["Action"])
                 if action.startswith("ec2:")
             }
             for effect in ("Allow", "Deny")
@@ -345,26 +334,6 @@ def test_topics_that_differ_in_case_and_punctuation_only_have_mappings_of_their_
 
     assert len(set(ids)) == len(topics)
     assert all("Mappingorders" in each or "MappingOrders" in each for each in ids)
-
-
-@pytest.mark.parametrize(
-    ("start", "expected"),
-    [
-        ("earliest", {"StartingPosition": "TRIM_HORIZON"}),
-        ("backfill", {"StartingPosition": "LATEST"}),
-        ("latest", {"StartingPosition": "LATEST"}),
-        ("2026-01-01T00:00:00Z", {"StartingPosition": "AT_TIMESTAMP", "StartingPositionTimestamp": 1_767_225_600}),
-    ],
-)
-def test_a_mapping_begins_where_its_flow_does(tmp_path: Path, start: str, expected: dict[str, Any]) -> None:
-    """The moment in seconds, as CloudFormation takes it."""
-    place = "    replication.factor: 3"
-    config = written(tmp_path, "active-passive", (place, f"{place}\n    start: {start}"))
-    (flow,) = plan(load(config)).flows
-
-    properties = template_properties(mapping_request(flow, "payments"))
-
-    assert {name: value for name, value in properties.items() if name.startswith("StartingPosition")} == expected
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.packaging import bundle, wheels
+from infra.packaging import bundle, spark_archive, wheels
 
-LOCKS = [bundle.LOCK, bundle.REPOSITORY / "lab" / "requirements-runtime.txt"]
+LOCKS = [bundle.LOCK, spark_archive.LOCK, bundle.REPOSITORY / "lab" / "requirements-runtime.txt"]
 ROOT = bundle.REPOSITORY
 PYTHON = wheels.running_python()
 
@@ -40,7 +40,7 @@ def dependencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: f"{lock.parent.name}-{lock.name}")
 def test_a_lock_pins_every_wheel_by_hash_and_names_no_registry(lock: Path) -> None:
     """A host in it would tie every builder to it; a wheel without a hash could be anybody's."""
     text = lock.read_text()
