@@ -20,6 +20,7 @@ from infra.stacks.spark import SparkStack
 from infra.stacks.state import StateStack
 from infra.validation import validated
 from mirrorless.errors import MirrorlessError
+from mirrorless.flow.naming import FORWARD, PULL
 
 if TYPE_CHECKING:
     from infra.deployment import Deployment
@@ -37,15 +38,15 @@ def build(app: App, deployment: Deployment) -> App:
             SparkStack(app, deployment=deployment, place=place).add_stack_dependency(states[place])
     pulls = {place: PullStack(app, deployment=deployment, place=place) for place in deployment.pulls}
     for place, pull in pulls.items():
-        for state in sorted({flow.state for flow in deployment.pulling_at(place)}):
+        for state in sorted({flow.state for flow in deployment.flows_at(PULL, place)}):
             pull.add_stack_dependency(states[state])
     for place in deployment.standbys:
         StandbyStack(app, deployment=deployment, place=place).add_stack_dependency(states[place])
     for home in deployment.homes:
         replication = ReplicationStack(app, deployment=deployment, place=home)
-        for place in sorted({flow.state for flow in deployment.living_at(home)}):
+        for place in sorted({flow.state for flow in deployment.flows_at(FORWARD, home)}):
             replication.add_stack_dependency(states[place])
-        for place in sorted({flow.pull for flow in deployment.living_at(home) if flow.pull is not None}):
+        for place in sorted({flow.pull for flow in deployment.flows_at(FORWARD, home) if flow.pull is not None}):
             replication.add_stack_dependency(pulls[place])  # before the mappings of scheduled topics go
         last: PlacedStack = replication
         for number in range(1, deployment.settings.mapping_stacks):

@@ -265,21 +265,9 @@ class Deployment:
             values[-1] = f"{values[-1]} {place}".strip()
         return {PLACES_TAG + (f"-{number}" if number > 1 else ""): value for number, value in enumerate(values, 1)}
 
-    def living_at(self, home: Location) -> tuple[FlowDeployment, ...]:
-        """The flows whose functions live there."""
-        return tuple(flow for flow in self.flows if flow.home == home)
-
-    def pulling_at(self, place: Location) -> tuple[FlowDeployment, ...]:
-        """The flows whose scheduled topics are read there."""
-        return tuple(flow for flow in self.flows if flow.pull == place)
-
-    def standing_by_at(self, place: Location) -> tuple[FlowDeployment, ...]:
-        """The flows that have a standby there."""
-        return tuple(flow for flow in self.flows if flow.has(STANDBY) and flow.state == place)
-
-    def kept_at(self, state: Location) -> tuple[FlowDeployment, ...]:
-        """The flows whose tables live there."""
-        return tuple(flow for flow in self.flows if flow.state == state)
+    def flows_at(self, part: str, place: Location) -> tuple[FlowDeployment, ...]:
+        """The flows of which a part runs there: `forward` at home, `jobs` where the tables are."""
+        return tuple(flow for flow in self.flows if flow.has(part) and flow.place_of(part) == place)
 
     def topics_of_stack(self, flow: FlowDeployment, stack: int) -> tuple[str, ...]:
         """The topics of a flow that the template of one stack maps. Args: stack: 0 is the replication stack.

@@ -131,16 +131,17 @@ def _of_vpc(vpc: str, users: list[_User]) -> VpcEndpoints:
     )
 
 
+def endpoints_at(deployment: Deployment, place: Location) -> list[VpcEndpoints]:
+    """The endpoints of a place."""
+    kinds = [kind for kind in get_args(UserKind) if kind != "jobs" or deployment.settings.spark.enabled]
+    return vpc_endpoints(*(deployment.flows_at(FORWARD if kind == "home" else kind, place) for kind in kinds))
+
+
 def add_endpoints(
     scope: Construct, deployment: Deployment, place: Location, *, made_by: UserKind = "home"
 ) -> list[Endpoints]:
     """Make the endpoints of a place in the VPCs whose first users are of a kind."""
-    found = vpc_endpoints(
-        deployment.living_at(place),
-        deployment.pulling_at(place),
-        deployment.standing_by_at(place),
-        deployment.kept_at(place) if deployment.settings.spark.enabled else (),
-    )
+    found = endpoints_at(deployment, place)
     return [Endpoints(scope, each, region=place.region) for each in found if each.made_by == made_by]
 
 

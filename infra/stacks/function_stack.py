@@ -106,7 +106,7 @@ class PullStack(FunctionStack):
             has_topic=deployment.homes,
         )
         settings = deployment.settings
-        for flow in deployment.pulling_at(place):
+        for flow in deployment.flows_at(PULL, place):
             self.add(
                 flow,
                 description="reads scheduled topics",
@@ -131,7 +131,7 @@ class StandbyStack(FunctionStack):
             description="checkpoints and group offsets while a flow's home is silent",
             has_topic={*deployment.homes, *deployment.pulls},
         )
-        for flow in deployment.standing_by_at(place):
+        for flow in deployment.flows_at(STANDBY, place):
             self.add(
                 flow,
                 description=f"{CONTROL.description}, while {flow.home.region} is silent",

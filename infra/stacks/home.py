@@ -31,7 +31,7 @@ class ReplicationStack(PlacedStack):
         super().__init__(
             scope, "replication", deployment=deployment, place=place, description="forwards records of source topics"
         )
-        flows = deployment.living_at(place)
+        flows = deployment.flows_at(FORWARD, place)
         endpoints = add_endpoints(self, deployment, place)
         for flow in flows:
             Forwarder(self, deployment=deployment, flow=flow, after=endpoints)
@@ -45,7 +45,7 @@ class MappingsStack(PlacedStack):
         super().__init__(
             scope, f"mappings-{number}", deployment=deployment, place=place, description="mappings of source topics"
         )
-        for flow in deployment.living_at(place):
+        for flow in deployment.flows_at(FORWARD, place):
             function = f"{flow.function_arn(FORWARD)}:{ALIAS}"
             map_topics(Construct(self, flow.id), deployment, flow, stack=number, function=function)
 
@@ -114,7 +114,7 @@ class ControlStack(PlacedStack):
         group = scheduler.CfnScheduleGroup(self, "Schedules", name=deployment.settings.name)
         self.flows = {
             flow.id: FlowControl(self, flow.id, deployment=deployment, flow=flow, group=group)
-            for flow in deployment.living_at(place)
+            for flow in deployment.flows_at(FORWARD, place)
         }
 
 
@@ -127,5 +127,5 @@ class MonitoringStack(PlacedStack):
         )
         if address := deployment.settings.alarms.email:
             OnCallTopic(self, "OnCall", deployment=deployment, place=place, address=address)
-        for flow in deployment.living_at(place):
+        for flow in deployment.flows_at(FORWARD, place):
             FlowMonitoring(self, flow.id, deployment=deployment, flow=flow)

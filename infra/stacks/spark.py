@@ -36,7 +36,7 @@ class SparkStack(PlacedStack):
 
     def __init__(self, scope: Construct, *, deployment: Deployment, place: Location) -> None:
         super().__init__(scope, "spark", deployment=deployment, place=place, description="applications for jobs")
-        flows = deployment.kept_at(place)
+        flows = deployment.flows_at("jobs", place)
         artifacts = _deployed(self, deployment)
         add_endpoints(self, deployment, place, made_by="jobs")
         applications = {

@@ -56,7 +56,7 @@ class StateStack(PlacedStack):
         )
         self.termination_protection = True
         JobsBucket(self, "Jobs", name=place.bucket_name(deployment.settings.name), key_arn=deployment.kms_key(place))
-        for flow in deployment.kept_at(place):
+        for flow in deployment.flows_at("jobs", place):
             tables = FlowTables(self, flow.id, flow=flow)
             if flow.flow.tables_role or (flow.pull and flow.flow.pull_tables_role):
                 TablesRole(tables, "Access", flow=flow)

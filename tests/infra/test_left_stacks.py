@@ -43,8 +43,7 @@ PULLING = ("  us-east->eu-west:\n    topics:\n", "  us-east->eu-west:\n    trigg
 def deployed(deployment: Deployment) -> list[DeployedStack]:
     """Every stack of a deployment, as CloudFormation lists it when all went well; made with nothing of a flow in it."""
     with pytest.MonkeyPatch.context() as patch:
-        for inside in ("kept_at", "living_at", "pulling_at", "standing_by_at"):
-            patch.setattr(Deployment, inside, lambda *_: ())
+        patch.setattr(Deployment, "flows_at", lambda *_: ())
         app = build(App(context={**CONTEXT, HOLLOW: True}), deployment)
     return [
         DeployedStack(

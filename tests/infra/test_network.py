@@ -11,7 +11,7 @@ from aws_cdk import App
 
 from docs.examples import two_regions
 from infra.app import build
-from infra.constructs.endpoints import HTTPS, endpoint_policy, vpc_endpoints
+from infra.constructs.endpoints import HTTPS, endpoint_policy, endpoints_at, vpc_endpoints
 from infra.deployment import plan
 from infra.iam import Right
 from infra.iam.statements import network_of, network_rights
@@ -170,14 +170,8 @@ def test_jobs_reach_their_log_and_their_bucket_out_of_a_closed_network(tmp_path:
     deployment = plan(load(config))
     (there,) = deployment.states
 
-    found = vpc_endpoints(
-        deployment.living_at(there),
-        deployment.pulling_at(there),
-        deployment.standing_by_at(there),
-        deployment.kept_at(there) if enabled else (),
-    )
+    (wanted,) = endpoints_at(deployment, there)
 
-    (wanted,) = found
     assert wanted.services == (("logs",) if enabled else ())
     assert wanted.gateways == (("dynamodb", "s3") if enabled else ("dynamodb",))
     assert wanted.made_by == "standby", "the stack of the first user has them for all"
