@@ -17,6 +17,7 @@ from mirrorless.flow.naming import DEPLOYMENT, TABLES, mapping_group, namespace,
 from mirrorless.flow.policy import HEARTBEATS_TOPIC, ReplicationPolicy, replication_policy
 from mirrorless.flow.poller_groups import flow_groups, literal_group
 from mirrorless.flow.triggers import MAPPING, TriggerRules, trigger_rules
+from mirrorless.topics.mapping_plan import mapping_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -242,30 +243,13 @@ class Flow:
         Raises:
             ConfigurationError: the topic's consumer group would be too long.
         """
-        mapping = self.settings.mapping
-        group = {"ConsumerGroupId": self.consumer_group(topic)}
-        request: dict[str, Any] = {"Topics": [topic], "Enabled": True, "BatchSize": mapping.batch_size}
-        if mapping.maximum_batching_window_seconds is not None:
-            request["MaximumBatchingWindowInSeconds"] = mapping.maximum_batching_window_seconds
-        request |= starting_position(self.settings.start)
-        if self.mapped_by_arn:
-            request |= {"EventSourceArn": self.source.msk_arn, "AmazonManagedKafkaEventSourceConfig": group}
-        else:
-            endpoints = {"KAFKA_BOOTSTRAP_SERVERS": list(self.source.bootstrap)}
-            request |= {"SelfManagedEventSource": {"Endpoints": endpoints}, "SelfManagedKafkaEventSourceConfig": group}
-        if access := source_access(self.source, self.home, secret_arn, by_arn=self.mapped_by_arn):
-            request["SourceAccessConfigurations"] = access
-        if mapping.mode == "provisioned":
-            request |= provisioned(mapping, self._literal_group(topic))
+        template = self.mapping_template(secret_arn=secret_arn)
+        request = mapping_of(template, topic, self.consumer_group(topic)) | starting_position(self.settings.start)
+        if self.own_poller_groups:
+            pollers, literals = request["ProvisionedPollerConfig"], self.template_topics
+            group = literal_group(self.poller_groups, topic, literals, maximum_pollers=pollers["MaximumPollers"])
+            request["ProvisionedPollerConfig"] = pollers | {"PollerGroupName": group}
         return request
-
-    def _literal_group(self, topic: str) -> str | None:
-        """The poller group of a mapping in the template."""
-        mapping = self.settings.mapping
-        if not self.own_poller_groups:
-            return mapping.poller_group_name
-        maximum = mapping.maximum_pollers
-        return literal_group(self.poller_groups, topic, self.template_topics, maximum_pollers=maximum)
 
     def function_settings(self) -> dict[str, Any]:
         """Return the value of MIRRORLESS_FLOW, which has at most 3 KB: `mirrorless.flow.settings`."""
@@ -347,14 +331,20 @@ class Flow:
         `StartingPosition` is TRIM_HORIZON for all: where a flow starts elsewhere, `refresh_topics` commits those
         offsets for the mapping's group first, so that a partition that is added later begins at its first record.
         """
-        request = self.mapping_request("topic", secret_arn=secret_arn) | {"StartingPosition": "TRIM_HORIZON"}
-        for key in ("Topics", "StartingPositionTimestamp"):
-            request.pop(key, None)
-        for key in ("AmazonManagedKafkaEventSourceConfig", "SelfManagedKafkaEventSourceConfig"):
-            if key in request:
-                request[key] = {}
-        if self.own_poller_groups:
-            request["ProvisionedPollerConfig"]["PollerGroupName"] = self.poller_groups
+        mapping = self.settings.mapping
+        request: dict[str, Any] = {"Enabled": True, "BatchSize": mapping.batch_size}
+        if mapping.maximum_batching_window_seconds is not None:
+            request["MaximumBatchingWindowInSeconds"] = mapping.maximum_batching_window_seconds
+        request["StartingPosition"] = "TRIM_HORIZON"
+        if self.mapped_by_arn:
+            request |= {"EventSourceArn": self.source.msk_arn, "AmazonManagedKafkaEventSourceConfig": {}}
+        else:
+            endpoints = {"KAFKA_BOOTSTRAP_SERVERS": list(self.source.bootstrap)}
+            request |= {"SelfManagedEventSource": {"Endpoints": endpoints}, "SelfManagedKafkaEventSourceConfig": {}}
+        if access := source_access(self.source, self.home, secret_arn, by_arn=self.mapped_by_arn):
+            request["SourceAccessConfigurations"] = access
+        if mapping.mode == "provisioned":
+            request |= provisioned(mapping, self.poller_groups if self.own_poller_groups else mapping.poller_group_name)
         return request
 
     def function_settings_json(self) -> str:

@@ -80,15 +80,15 @@ class MappingPlan:
     """Disabled by an operator. They stay disabled: that is how replication of a topic is paused."""
 
 
+def mapping_of(template: Mapping[str, Any], topic: str, group: str) -> Request:
+    """The options of CreateEventSourceMapping for a topic: those that all mappings of its flow share, and its own."""
+    configs = {name: {**template[name], "ConsumerGroupId": group} for name in CONFIGS if name in template}
+    return {**template, **configs, "Topics": [topic]}
+
+
 def mapping_request(settings: ControlSettings, topic: str) -> Request:
-    """CreateEventSourceMapping's options for a topic, all but the function's name."""
-    request: Request = dict(settings.mapping)
-    group = {"ConsumerGroupId": settings.consumer_group(topic)}
-    for config in CONFIGS:
-        if config in request:
-            request[config] = dict(request[config]) | group
-    return request | {
-        "Topics": [topic],
+    """CreateEventSourceMapping's options for a found topic, all but the function's name."""
+    return mapping_of(settings.mapping, topic, settings.consumer_group(topic)) | {
         # A topic or partition that is newer than the flow begins at its first record. For the others, the flow's start
         # offsets are committed for the group.
         "StartingPosition": "TRIM_HORIZON",
