@@ -15,32 +15,17 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any, Protocol
 
 from infra import cdk
-from infra.deployed import DeployedStack, Lookups, StackLookups, left_stacks
-from infra.deployment import Location
+from infra.deployed import Deployed, DeployedStack, Lookups, left_stacks
 from infra.guard.change_rules import findings
 from infra.guard.diff_guard import report
-from infra.guard.verdict import ApplicationState, ChangeFinding, accepted, running_applications, updated_applications
+from infra.guard.verdict import ChangeFinding, accepted, running_applications, updated_applications
 from infra.networks import Networks, network_findings
 from infra.synth import REPOSITORY, SynthesizedStack, stacks_in, synth
 from mirrorless.errors import MirrorlessError
-
-
-class Deployed(StackLookups, Protocol):
-    """What AWS has already; each method raises Retriable where it cannot be read."""
-
-    def template(self, stack: str, place: Location) -> Mapping[str, Any] | None:
-        """The template of a stack in a place; None where there is no such stack."""
-
-    def application(self, name: str, place: Location) -> ApplicationState | None:
-        """The state of an application in a place; None where there is none of this name."""
-
-    def destroy(self, stack: DeployedStack) -> None:
-        """Delete a stack, and wait until it is gone; raises Retriable where it stays."""
 
 
 def may_deploy(

@@ -177,11 +177,20 @@ class DeployedStack:
         return re.sub(r"-\d+$", "", found[1])
 
 
-class StackLookups(Protocol):
-    """The stacks that AWS has."""
+class Deployed(Protocol):
+    """What AWS has already; each method raises Retriable where it cannot be read."""
 
     def stacks(self, place: Location) -> Sequence[DeployedStack]:
-        """Every stack in a place; raises Retriable where they cannot be read."""
+        """Every stack in a place."""
+
+    def template(self, stack: str, place: Location) -> Mapping[str, Any] | None:
+        """The template of a stack in a place; None where there is no such stack."""
+
+    def application(self, name: str, place: Location) -> ApplicationState | None:
+        """The state of an application in a place; None where there is none of this name."""
+
+    def destroy(self, stack: DeployedStack) -> None:
+        """Delete a stack, and wait until it is gone; raises Retriable where it stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +220,7 @@ class LeftStacks:
             )
 
 
-def left_stacks(deployment: Deployment, present: Collection[tuple[str, Location]], lookups: StackLookups) -> LeftStacks:
+def left_stacks(deployment: Deployment, present: Collection[tuple[str, Location]], lookups: Deployed) -> LeftStacks:
     """Look for the stacks of a deployment that its app has no longer.
 
     Args:

@@ -159,13 +159,6 @@ def _text(document: Mapping[str, Any]) -> str:
     return f"{json.dumps(document, indent=1)}\n"
 
 
-def _written_cases(out: Path) -> Iterator[Path]:
-    out.mkdir(parents=True, exist_ok=True)
-    for name, text in cases(EXAMPLES[0]).items():
-        (path := out / f"{name}.yaml").write_text(text, encoding="utf-8")
-        yield path
-
-
 def main() -> None:
     """Synthesize, lint, and print what was made."""
     parser = argparse.ArgumentParser(prog="python -m infra.synth", description="Synthesize configurations.")
@@ -176,7 +169,10 @@ def main() -> None:
     try:
         cdk.install()
         if not given.config:
-            wanted |= {path: given.out / path.stem for path in _written_cases(given.out)}
+            given.out.mkdir(parents=True, exist_ok=True)
+            for name, text in cases(EXAMPLES[0]).items():
+                (path := given.out / f"{name}.yaml").write_text(text, encoding="utf-8")
+                wanted[path] = given.out / name
         for config, out in wanted.items():
             deployment = synth(config, out)
             stacks = inventory(out, deployment)

@@ -178,9 +178,10 @@ def _long_input(flow: FlowDeployment) -> Iterator[Problem]:
 
 def _too_many_rights(deployment: Deployment, flow: FlowDeployment) -> Iterator[Problem]:
     """A role that names more topics and groups than its policies can hold: it is refused, and never widened."""
+    left_out = () if deployment.settings.spark.enabled else ("jobs",)
 
     def refused(wanted: FlowDeployment) -> Part | None:
-        parts = (part for part in get_args(Part) if wanted.has(part) and not _left_out(deployment, part))
+        parts = (part for part in get_args(Part) if wanted.has(part) and part not in left_out)
         of = {part: divided(rights_of(deployment, wanted, part), reserved=_reserved(part)) for part in parts}
         return next((part for part, policies in of.items() if are_too_many(policies)), None)
 
@@ -196,10 +197,6 @@ def _too_many_rights(deployment: Deployment, flow: FlowDeployment) -> Iterator[P
         hint = f"write `topics.rights.prefixes: [{', '.join(map(repr, prefixes))}]`, which widens the roles to all "
         hint += "topics that begin so; or divide the topics among two flows with an alias of the source each"
     yield Problem(path=("flows", flow.name, "topics"), what=what, hint=hint)
-
-
-def _left_out(deployment: Deployment, part: Part) -> bool:
-    return part == "jobs" and not deployment.settings.spark.enabled
 
 
 def _too_large_stacks(deployment: Deployment) -> Iterator[Problem]:

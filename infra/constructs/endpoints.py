@@ -17,25 +17,28 @@ https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/vpc-access.html)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from aws_cdk import Annotations
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from mirrorless.config.cluster import secrets_of
-from mirrorless.flow.naming import FORWARD
+from mirrorless.flow.naming import FORWARD, PULL, STANDBY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from infra.deployment import Deployment, FlowDeployment, Location
-    from mirrorless.config.cluster import Vpc
+    from mirrorless.config.cluster import Cluster
 
 
 HTTPS: Final = 443
 
 UserKind = Literal["home", "pull", "standby", "jobs"]
+
+_PARTS: Final[Mapping[UserKind, str]] = {"home": FORWARD, "pull": PULL, "standby": STANDBY, "jobs": "jobs"}
+"""Kinds of users, by the parts that stand for them, in the order in which they make endpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +77,8 @@ class _User:
 
     flow: FlowDeployment
     kind: UserKind
-
-    @property
-    def part(self) -> str:
-        """What stands for it."""
-        return FORWARD if self.kind == "home" else self.kind
-
-    @property
-    def network(self) -> Vpc:
-        """Its network."""
-        return cast("Vpc", self.flow.end_of(self.part).vpc)
+    part: str
+    end: Cluster
 
 
 def vpc_endpoints(
@@ -100,18 +95,17 @@ def vpc_endpoints(
         standing_by: those that have a standby there.
         with_jobs: those whose jobs run there.
     """
-    kinds = zip(get_args(UserKind), (flows, pulling, standing_by, with_jobs), strict=True)
-    users = [_User(flow, kind) for kind, those in kinds for flow in those]
+    those = zip(_PARTS.items(), (flows, pulling, standing_by, with_jobs), strict=True)
+    users = [_User(flow, kind, part, flow.end_of(part)) for (kind, part), found in those for flow in found]
     of: dict[str, list[_User]] = {}
-    for user in sorted(users, key=lambda each: (each.flow.end_of(each.part).alias, each.flow.id)):
-        network = user.flow.end_of(user.part).vpc
-        if network and network.endpoints and network.id:
+    for user in sorted(users, key=lambda each: (each.end.alias, each.flow.id)):
+        if (network := user.end.vpc) and network.endpoints and network.id:
             of.setdefault(network.id, []).append(user)
     return [_of_vpc(vpc, those) for vpc, those in sorted(of.items())]
 
 
 def _of_vpc(vpc: str, users: list[_User]) -> VpcEndpoints:
-    networks = [user.network for user in users]
+    networks = [network for user in users if (network := user.end.vpc)]
     groups = _each(group for network in networks for group in network.security_groups)
     places = [user.flow.place_of(user.part) for user in users]
     states = [user.flow.state for user in users]
@@ -127,14 +121,14 @@ def _of_vpc(vpc: str, users: list[_User]) -> VpcEndpoints:
         gateways=("dynamodb", *(["s3"] if any(user.kind == "jobs" for user in users) else [])),
         accounts=tuple(sorted({place.account for place in (*places, *states)})),
         elsewhere=tuple(sorted({place.region for place in states} - {place.region for place in places})),
-        made_by=min((user.kind for user in users), key=get_args(UserKind).index),
+        made_by=min((user.kind for user in users), key=list(_PARTS).index),
     )
 
 
 def endpoints_at(deployment: Deployment, place: Location) -> list[VpcEndpoints]:
     """The endpoints of a place."""
-    kinds = [kind for kind in get_args(UserKind) if kind != "jobs" or deployment.settings.spark.enabled]
-    return vpc_endpoints(*(deployment.flows_at(FORWARD if kind == "home" else kind, place) for kind in kinds))
+    parts = [part for part in _PARTS.values() if part != "jobs" or deployment.settings.spark.enabled]
+    return vpc_endpoints(*(deployment.flows_at(part, place) for part in parts))
 
 
 def add_endpoints(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_scheduler as scheduler
-from constructs import Construct
+from constructs import Construct, IDependable
 
 from infra.constructs.annotations import show_in_diff
 from infra.constructs.forwarder import settings
@@ -41,20 +41,6 @@ def scheduled_functions(flow: FlowDeployment) -> tuple[ScheduledFunction, ...]:
     return tuple(each for each in SCHEDULED if each.has_work(settings_))
 
 
-def standby_starts(flow: FlowDeployment) -> list[ScheduleStart]:
-    """The schedule of the function that stands by."""
-    return [
-        ScheduleStart(
-            id=STANDBY,
-            name=flow.flow.resource_name(STANDBY),
-            part=STANDBY,
-            minutes=1,
-            input=compact(flow.flow.standby_settings()),
-            description=f"Starts the standby of {flow.id} every minute",
-        )
-    ]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleStart:
     """One schedule.
@@ -77,11 +63,7 @@ class ScheduleStart:
 
 
 class FlowSchedules(Construct):
-    """Schedules of one flow, and the role by which they start its functions.
-
-    Attributes:
-        schedules: by their ids.
-    """
+    """Schedules of one flow, and the role by which they start its functions."""
 
     def __init__(
         self,
@@ -94,8 +76,9 @@ class FlowSchedules(Construct):
         group: scheduler.CfnScheduleGroup,
         functions: Mapping[Part, FlowFunction],
         starts: Sequence[ScheduleStart],
+        after: Sequence[IDependable],
     ) -> None:
-        """Make them. Args: place: where. functions: those that are started, by part."""
+        """Make them. Args: place: where. functions: those that are started, by part. after: what goes after them."""
         super().__init__(scope, id_)
         parts = dict.fromkeys(start.part for start in starts)
         group_name, key_arn = str(group.name), deployment.kms_key(place)
@@ -139,7 +122,6 @@ class FlowSchedules(Construct):
                 maximum_retry_attempts=0,
                 maximum_event_age_in_seconds=OLDEST_SECONDS,
             ).node.add_dependency(functions[part].alias)
-        self.schedules: dict[str, scheduler.CfnSchedule] = {}
         for start in starts:
             often = "1 minute" if start.minutes == 1 else f"{start.minutes} minutes"
             schedule = scheduler.CfnSchedule(
@@ -161,24 +143,28 @@ class FlowSchedules(Construct):
                 ),
             )
             show_in_diff(schedule, settings(flow))
-            schedule.node.add_dependency(policy, functions[start.part].alias)
-            self.schedules[start.id] = schedule
+            schedule.node.add_dependency(policy, functions[start.part].alias, *after)
 
 
 def control_starts(flow: FlowDeployment) -> list[ScheduleStart]:
     """The schedules of the scheduled functions that have work to do."""
-    text = compact(flow.schedule_input())
-    return [
-        ScheduleStart(
-            id=each.name,
-            name=flow.flow.resource_name(each.name),
-            part=each.name,
-            minutes=1,
-            input=text,
-            description=f"Starts {each.name} of {flow.id} every minute",
-        )
-        for each in scheduled_functions(flow)
-    ]
+    return [_every_minute(flow, each.name, flow.schedule_input(), each.name) for each in scheduled_functions(flow)]
+
+
+def standby_starts(flow: FlowDeployment) -> list[ScheduleStart]:
+    """The schedule of the function that stands by."""
+    return [_every_minute(flow, STANDBY, flow.flow.standby_settings(), "the standby")]
+
+
+def _every_minute(flow: FlowDeployment, part: Part, settings: Mapping[str, Any], what: str) -> ScheduleStart:
+    return ScheduleStart(
+        id=part,
+        name=flow.flow.resource_name(part),
+        part=part,
+        minutes=1,
+        input=compact(settings),
+        description=f"Starts {what} of {flow.id} every minute",
+    )
 
 
 def pull_starts(flow: FlowDeployment) -> list[ScheduleStart]:

@@ -79,7 +79,6 @@ def alarms(flow: FlowDeployment, *, record_age_seconds: int) -> Sequence[Alarm]:
     """Every alarm of a flow at its home. Their number does not depend on its topics."""
     return [
         *_of_lanes(flow),
-        *_of_losses(flow),
         *_of_silence(flow),
         *_of_tasks(flow),
         *_of_deliveries(flow, record_age_seconds),
@@ -145,11 +144,6 @@ def _of_lanes(flow: FlowDeployment) -> list[Alarm]:
             # A delivery or the lane check settles a doubt within a minute or two of its writer's end.
             evaluation_periods=15,
         ),
-    ]
-
-
-def _of_losses(flow: FlowDeployment) -> list[Alarm]:
-    return [
         Alarm(
             id="offsets-lost",
             means=f"Records of {flow.name} are not on the target, and never will be by themselves.",
@@ -157,7 +151,7 @@ def _of_losses(flow: FlowDeployment) -> list[Alarm]:
             metric=metrics.of_flow(flow, "offsets-lost", "Sum"),
             above=0,
             resolves=False,
-        )
+        ),
     ]
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from infra.monitoring import metrics
@@ -161,9 +162,7 @@ def _lag(grid: Grid, flow: FlowDeployment) -> dict[str, Any]:
 
 
 def _does_it_fail(grid: Grid, flow: FlowDeployment) -> None:
-    def forwarder(name: str, stat: str, label: str) -> WidgetRow:
-        return metrics.of_function(flow, "forward", name, stat).row(label=label)
-
+    forwarder = partial(_of_function, flow, "forward")
     grid.row(
         6,
         grid.graph(
@@ -199,9 +198,7 @@ def _scheduled_topics(grid: Grid, flow: FlowDeployment, place: Location) -> None
         )
         return
 
-    def pull(name: str, stat: str, label: str) -> WidgetRow:
-        return metrics.of_function(flow, PULL, name, stat).row(label=label)
-
+    pull = partial(_of_function, flow, PULL)
     grid.row(
         6,
         changes,
@@ -234,9 +231,7 @@ def _scheduled_topics(grid: Grid, flow: FlowDeployment, place: Location) -> None
 
 
 def _who_watches(grid: Grid, flow: FlowDeployment) -> None:
-    def found(name: str, stat: str, label: str) -> list[WidgetRow]:
-        return _or_zero(flow, name, stat, label)
-
+    found = partial(_or_zero, flow)
     arrived = metrics.round_trip(flow)
     grid.row(
         6,
@@ -293,16 +288,14 @@ def _tables_and_cost(grid: Grid, flow: FlowDeployment) -> None:
     if flow.state.account != flow.home.account:
         grid.row(6, money, _text(f"The tables are in {flow.state}: their metrics, and their cost, are seen there."))
     else:
-        used = [
-            metrics.of_table(flow, table, f"Consumed{kind}CapacityUnits", "Sum").row(label=f"{table} {kind.lower()}s")
-            for table in flow.flow.tables
-            for kind in ("Write", "Read")
-        ]
-        throttled = [
-            metrics.of_table(flow, table, f"{kind}ThrottleEvents", "Sum").row(label=f"{table} {kind.lower()}s")
-            for table in flow.flow.tables
-            for kind in ("Write", "Read")
-        ]
+        used, throttled = (
+            [
+                metrics.of_table(flow, table, name.format(kind), "Sum").row(label=f"{table} {kind.lower()}s")
+                for table in flow.flow.tables
+                for kind in ("Write", "Read")
+            ]
+            for name in ("Consumed{}CapacityUnits", "{}ThrottleEvents")
+        )
         grid.row(
             6,
             grid.graph("Tables: request units", used, left="a minute", region=flow.state.region),
@@ -335,6 +328,10 @@ def _text(markdown: str) -> dict[str, Any]:
 
 def _expression(expression: str, label: str = "", **options: Any) -> WidgetRow:
     return [{"expression": expression, "label": label, **options}]
+
+
+def _of_function(flow: FlowDeployment, part: str, name: str, stat: str, label: str) -> WidgetRow:
+    return metrics.of_function(flow, part, name, stat).row(label=label)
 
 
 def _or_zero(flow: FlowDeployment, name: str, stat: str, label: str) -> list[WidgetRow]:

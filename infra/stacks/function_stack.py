@@ -75,7 +75,7 @@ class FunctionStack(PlacedStack):
             timeout_seconds=timeout_seconds,
             variables=variables,
         )
-        schedules = FlowSchedules(
+        FlowSchedules(
             of_flow,
             "Schedules",
             deployment=self.deployment,
@@ -84,12 +84,10 @@ class FunctionStack(PlacedStack):
             group=self._group,
             functions={part: function},
             starts=starts,
+            after=self._endpoints,
         )
         for alarm in alarms:
             add_alarm(of_flow, alarm, deployment=self.deployment, flow=flow, place=flow.place_of(part))
-        for schedule in schedules.schedules.values():
-            for needed in self._endpoints:
-                schedule.node.add_dependency(needed)
 
 
 class PullStack(FunctionStack):

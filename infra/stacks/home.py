@@ -51,13 +51,7 @@ class MappingsStack(PlacedStack):
 
 
 class FlowControl(Construct):
-    """The scheduled functions of one flow.
-
-    Attributes:
-        functions: by name.
-        found: the mappings of found topics.
-        schedules: what starts the functions.
-    """
+    """The scheduled functions of one flow, what starts them, and the mappings of found topics."""
 
     def __init__(
         self,
@@ -69,7 +63,7 @@ class FlowControl(Construct):
         group: scheduler.CfnScheduleGroup,
     ) -> None:
         super().__init__(scope, id_)
-        self.functions: dict[Part, FlowFunction] = {
+        functions: dict[Part, FlowFunction] = {
             each.name: FlowFunction(
                 self,
                 each.name,
@@ -84,20 +78,19 @@ class FlowControl(Construct):
             )
             for each in SCHEDULED
         }
-        self.found = FoundMappings(self, "Found", deployment=deployment, flow=flow)
-        self.schedules = FlowSchedules(
+        found = FoundMappings(self, "Found", deployment=deployment, flow=flow)
+        # Schedules are deleted first: what is removed must not be found again.
+        FlowSchedules(
             self,
             "Schedules",
             deployment=deployment,
             flow=flow,
             place=flow.home,
             group=group,
-            functions=self.functions,
+            functions=functions,
             starts=control_starts(flow),
+            after=[found.resource],
         )
-        for schedule in self.schedules.schedules.values():
-            # Schedules are deleted first: what is removed must not be found again.
-            schedule.node.add_dependency(self.found.resource)
 
 
 class ControlStack(PlacedStack):
@@ -112,10 +105,8 @@ class ControlStack(PlacedStack):
             description="heartbeats, checkpoints, and found topics",
         )
         group = scheduler.CfnScheduleGroup(self, "Schedules", name=deployment.settings.name)
-        self.flows = {
-            flow.id: FlowControl(self, flow.id, deployment=deployment, flow=flow, group=group)
-            for flow in deployment.flows_at(FORWARD, place)
-        }
+        for flow in deployment.flows_at(FORWARD, place):
+            FlowControl(self, flow.id, deployment=deployment, flow=flow, group=group)
 
 
 class MonitoringStack(PlacedStack):

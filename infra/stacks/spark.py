@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from infra.deployment import Deployment, FlowDeployment, Location
 
-_ARCHITECTURES = {"arm64": "ARM64", "x86_64": "X86_64"}
-
 
 class SparkStack(PlacedStack):
     """The Spark stack of one place."""
@@ -69,7 +67,7 @@ class SparkApplication(Construct):
             name=self.name,
             release_label=spark_settings.RELEASE,
             type="SPARK",
-            architecture=_ARCHITECTURES[spark.architecture],
+            architecture=spark.architecture.upper(),
             auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
             auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(
                 enabled=True, idle_timeout_minutes=spark_settings.IDLE_MINUTES

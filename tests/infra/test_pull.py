@@ -180,7 +180,8 @@ def test_endpoints_of_a_network_are_made_once_whoever_is_in_it() -> None:
     both = planned(
         SCHEDULED | {"schedule": {"run.in": "source"}, "function": {"run.in": "source"}}, source={"vpc": VPC}
     )
-    alone = planned(SCHEDULED | {"schedule": {"run.in": "source"}}, source={"vpc": VPC})
+    on_demand = {"schedule": {"run.in": "source"}, "mapping": {"mode": "on-demand"}}
+    alone = planned(SCHEDULED | on_demand, source={"vpc": VPC})
 
     (shared,) = vpc_endpoints([both], [both])
     (own,) = vpc_endpoints([], [alone])

@@ -157,6 +157,7 @@ def test_a_flows_jobs_reach_no_object_of_another_flow(assembled: Assembled) -> N
     ]
     bucket = "arn:aws:s3:::mirrorless-111122223333-eu-central-1/flows"
 
+    assert not any("*" in many(each["Resource"]) for each in role_statements(assembly, role))
     assert any(fnmatchcase(f"{bucket}/paris_hub/report.json", pattern) for pattern in objects)
     assert not any(fnmatchcase(f"{bucket}/dublin_hub/report.json", pattern) for pattern in objects)
     (listing,) = (each for each in role_statements(assembly, role) if many(each["Action"]) == ["s3:ListBucket"])
