@@ -29,8 +29,7 @@ def of_type(assembly: Assembly, type_: str) -> list[Resource]:
 
 
 def schedule(assembly: Assembly, name: str) -> Resource:
-    (found,) = [each for each in of_type(assembly, "AWS::Scheduler::Schedule") if each.properties["Name"] == name]
-    return found
+    return assembly.only("AWS::Scheduler::Schedule", Name=name)
 
 
 def named(value: Any) -> Iterator[str]:
@@ -225,16 +224,9 @@ def test_what_found_topics_goes_before_what_was_found_and_that_before_what_delet
     for flow in assembly.deployment.flows:
         refresh = schedule(assembly, flow.flow.resource_name("refresh_topics"))
         resources = assembly.templates[refresh.stack]["Resources"]
-        remover = next(
-            id_
-            for id_, each in resources.items()
-            if each.get("Properties", {}).get("FunctionName") == flow.flow.resource_name("remove_mappings")
-        )
-        (found,) = [
-            each
-            for each in of_type(assembly, "Custom::MirrorlessFoundMappings")
-            if each.properties["ServiceToken"] == {"Fn::GetAtt": [remover, "Arn"]}
-        ]
+        remover = assembly.only("AWS::Lambda::Function", FunctionName=flow.flow.resource_name("remove_mappings")).id
+        token = {"Fn::GetAtt": [remover, "Arn"]}
+        found = assembly.only("Custom::MirrorlessFoundMappings", stack=refresh.stack, ServiceToken=token)
         role = next(named(resources[remover]["Properties"]["Role"]))
         policies = {
             id_

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import SimpleNamespace
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import boto3
@@ -16,43 +12,17 @@ from botocore.exceptions import BotoCoreError
 from moto import mock_aws
 
 from infra import deploy
-from infra.deployed import DeployedStack, Lookups
+from infra.deployed import Lookups
 from infra.deployment import Location
 from infra.guard.verdict import ApplicationState, ChangeFinding
-from infra.synth import stacks_in
 from mirrorless.errors import Retriable
 from tests.support.assembly import EXAMPLES, Assembly
+from tests.support.deployed_account import CDK_CODE, Account, deployer, templates_of
 
 PLACE = Location(account="123456789012", region="eu-west-1")
 TEMPLATE = {"Resources": {"T": {"Type": "AWS::SNS::Topic"}}}
 
-Deploying = Callable[[Mapping[str, Mapping[str, Any]], str], int]
-
-
-@dataclass(frozen=True, slots=True)
-class There:
-    """What AWS has: templates, and each application in one state."""
-
-    templates: Mapping[str, Mapping[str, Any]]
-    state: str
-    left: Sequence[DeployedStack] = ()
-    destroyed: list[DeployedStack] = field(default_factory=list)
-
-    def template(self, stack: str, _: Location) -> Mapping[str, Any] | None:
-        """See `deploy.Deployed`."""
-        return self.templates.get(stack)
-
-    def application(self, name: str, place: Location) -> ApplicationState | None:
-        """See `deploy.Deployed`."""
-        return ApplicationState(id=f"00f-{name}", state=self.state, region=place.region)
-
-    def stacks(self, place: Location) -> list[DeployedStack]:
-        """See `deploy.Deployed`."""
-        return [each for each in self.left if each.place == place and each not in self.destroyed]
-
-    def destroy(self, stack: DeployedStack) -> None:
-        """See `deploy.Deployed`."""
-        self.destroyed.append(stack)
+Deploying = Callable[..., int]
 
 
 @pytest.mark.usefixtures("credentials")
@@ -77,42 +47,34 @@ def test_a_template_that_cannot_be_read_is_an_error_and_not_a_first_deployment(m
 
 
 @pytest.fixture
-def deploying(assembled: Callable[[str], Assembly], monkeypatch: pytest.MonkeyPatch) -> Deploying:
-    """`make deploy` of an example, with these templates deployed; 77 is the CDK's own exit code."""
-    built = assembled("cross-account")
-    monkeypatch.setattr(deploy, "synth", lambda *_: built.deployment)
-    monkeypatch.setattr("infra.deploy.cdk.install", lambda: None)
-    monkeypatch.setattr("infra.deploy.subprocess.run", lambda *_, **__: SimpleNamespace(returncode=77))
-    monkeypatch.setattr(sys, "argv", ["deploy", str(EXAMPLES["cross-account"]), "--out", str(built.folder)])
+def there(assembled: Callable[[str], Assembly]) -> dict[str, dict[str, Any]]:
+    """What is deployed: the templates of an example, for a test to change."""
+    return templates_of(assembled("cross-account"))
 
-    def run(there: Mapping[str, Mapping[str, Any]], state: str) -> int:
-        monkeypatch.setattr(deploy, "Lookups", lambda: There(there, state))
-        monkeypatch.setattr(deploy, "network_findings", lambda *_: iter(()))
-        return deploy.main()
+
+@pytest.fixture
+def deploying(assembled: Callable[[str], Assembly], monkeypatch: pytest.MonkeyPatch) -> Deploying:
+    """`make deploy` of that example, with these templates deployed, and applications in this state."""
+    built, of = assembled("cross-account"), deployer(monkeypatch)
+
+    def run(templates: Mapping[str, Mapping[str, Any]], state: str, *arguments: str) -> int:
+        account = Account(templates=templates, state=state)
+        return of(account, EXAMPLES["cross-account"], built.folder, *arguments, synthesized=built)
 
     return run
-
-
-def by_name(assembly: Assembly) -> dict[str, dict[str, Any]]:
-    stacks = stacks_in(assembly.folder, assembly.deployment)
-    return {each.name: json.loads(Path(each.template).read_text()) for each in stacks}
 
 
 def test_what_is_deployed_for_the_first_time_is_compared_with_nothing(
     deploying: Deploying, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert deploying({}, "STOPPED") == 77
+    assert deploying({}, "STOPPED") == CDK_CODE
     assert "nothing is deployed yet" in capsys.readouterr().out
 
 
 def test_what_the_guard_refuses_is_not_deployed(
-    deploying: Deploying,
-    assembled: Callable[[str], Assembly],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    deploying: Deploying, there: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    there = by_name(assembled("cross-account"))
-    assert deploying(there, "STOPPED") == 77
+    assert deploying(there, "STARTED") == CDK_CODE, "an application that runs and that nothing changes is left alone"
 
     resources = there["mirrorless-state-us-west-2"]["Resources"]
     (lanes,) = [id_ for id_, each in resources.items() if each["Properties"].get("TableName", "").count("-lanes-")]
@@ -120,45 +82,26 @@ def test_what_the_guard_refuses_is_not_deployed(
     assert deploying(there, "STOPPED") == 1
     assert "the guard refuses" in capsys.readouterr().err
 
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--accept", lanes])
-    assert deploying(there, "STOPPED") == 77
+    assert deploying(there, "STOPPED", "--accept", lanes) == CDK_CODE
 
 
-@pytest.mark.parametrize("state", ["STARTED", "STARTING", "STOPPING", "CREATING"])
-def test_an_application_that_is_changed_while_it_runs_is_refused_with_the_command_that_stops_it(
-    state: str, deploying: Deploying, assembled: Callable[[str], Assembly], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("state", ["STARTED", "STARTING", "STOPPING", "CREATING", "CREATED", "STOPPED"])
+def test_an_application_is_changed_only_while_it_stands_still_and_the_command_that_stops_it_is_said(
+    state: str, deploying: Deploying, there: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    there = by_name(assembled("cross-account"))
     (application,) = [
         each["Properties"]
         for each in there["mirrorless-spark-us-west-2"]["Resources"].values()
         if each["Type"] == "AWS::EMRServerless::Application"
     ]
     application["MaximumCapacity"]["Cpu"] = "8vCPU"
+    stands = state in {"CREATED", "STOPPED"}
 
-    assert deploying(there, state) == 1
+    assert deploying(there, state) == (CDK_CODE if stands else 1)
     shown = " ".join(capsys.readouterr().out.split())
     assert "MaximumCapacity" in shown
-    name = application["Name"]
-    assert f"`aws emr-serverless stop-application --region us-west-2 --application-id 00f-{name}`" in shown
-
-
-@pytest.mark.parametrize("state", ["CREATED", "STOPPED"])
-def test_an_application_that_stands_still_is_changed(
-    state: str, deploying: Deploying, assembled: Callable[[str], Assembly]
-) -> None:
-    there = by_name(assembled("cross-account"))
-    for each in there["mirrorless-spark-us-west-2"]["Resources"].values():
-        if each["Type"] == "AWS::EMRServerless::Application":
-            each["Properties"]["MaximumCapacity"]["Cpu"] = "8vCPU"
-
-    assert deploying(there, state) == 77
-
-
-def test_a_running_application_that_nothing_changes_is_left_alone(
-    deploying: Deploying, assembled: Callable[[str], Assembly]
-) -> None:
-    assert deploying(by_name(assembled("cross-account")), "STARTED") == 77
+    stop = f"stop-application --region us-west-2 --application-id 00f-{application['Name']}`"
+    assert (f"`aws emr-serverless {stop}" in shown) is not stands
 
 
 @pytest.mark.usefixtures("credentials")
@@ -182,10 +125,9 @@ def test_a_network_that_is_closed_is_refused_until_it_is_accepted(
 ) -> None:
     closed = ChangeFinding(refused=True, stack="network", id="sg-1", subject="pollers", what="no rule allows TCP 9096")
 
-    assert deploying({}, "STOPPED") == 77
+    assert deploying({}, "STOPPED") == CDK_CODE
     monkeypatch.setattr(deploy, "network_findings", lambda *_: iter([closed]))
-    assert deploy.main() == 1
+    assert deploying({}, "STOPPED") == 1
     assert "no rule allows TCP 9096" in capsys.readouterr().out
 
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--accept", "sg-1"])
-    assert deploy.main() == 77
+    assert deploying({}, "STOPPED", "--accept", "sg-1") == CDK_CODE

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
-from typing import Any
 
 import boto3
 import pytest
@@ -19,18 +16,16 @@ from aws_cdk import App
 from botocore.stub import Stubber
 from moto import mock_aws
 
-from infra import deploy
 from infra.app import build
 from infra.deployed import DEPLOY, DeployedStack, LeftStacks, Lookups, left_stacks
 from infra.deployment import PLACES_TAG, Deployment, Location, plan
-from infra.guard.verdict import ApplicationState
 from infra.packaging.assets import HOLLOW
 from infra.stacks import PlacedStack
-from infra.synth import stacks_in
 from mirrorless.config import load
 from mirrorless.errors import Retriable
 from tests.support.assembly import CONTEXT, Assembly, assemble
 from tests.support.changed_examples import written
+from tests.support.deployed_account import Account, deployer, templates_of
 
 Change = tuple[str, str]
 
@@ -56,35 +51,6 @@ def deployed(deployment: Deployment) -> list[DeployedStack]:
         for each in app.node.children
         if isinstance(each, PlacedStack)
     ]
-
-
-@dataclass
-class Account:
-    """What AWS has: stacks, their templates, and the places that let nobody look."""
-
-    there: list[DeployedStack]
-    templates: dict[str, dict[str, Any]] = field(default_factory=dict)
-    closed: frozenset[Location] = frozenset()
-    destroyed: list[str] = field(default_factory=list)
-
-    def stacks(self, place: Location) -> list[DeployedStack]:
-        """See `deploy.Deployed`."""
-        if place in self.closed:
-            raise Retriable("denied", where=str(place))
-        return [each for each in self.there if each.place == place]
-
-    def template(self, stack: str, _: Location) -> dict[str, Any] | None:
-        """See `deploy.Deployed`."""
-        return self.templates.get(stack)
-
-    def application(self, name: str, place: Location) -> ApplicationState | None:
-        """See `deploy.Deployed`."""
-        del name, place
-        return None
-
-    def destroy(self, stack: DeployedStack) -> None:
-        """See `deploy.Deployed`."""
-        self.destroyed.append(stack.name)
 
 
 @cache
@@ -217,32 +183,19 @@ def halved(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
 @pytest.fixture
 def deploying(
     assembled: Callable[[str], Assembly], halved: Assembly, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Deploying]:
+) -> Deploying:
     """`make deploy` of the shipped example with changes, where it is deployed as it was; 77 is the CDK's own code."""
     was = assembled("active-active")
-    templates = {each.name: json.loads(each.template.read_text()) for each in stacks_in(was.folder, was.deployment)}
-    calls: list[list[str]] = []
-
-    def run(argv: list[str], **_: object) -> SimpleNamespace:
-        calls.append(argv)
-        return SimpleNamespace(returncode=77)
+    deploy_ = deployer(monkeypatch)
 
     def of(*changes: Change, arguments: tuple[str, ...] = ()) -> tuple[int, Account]:
         config, out = written(tmp_path, "active-active", *changes), tmp_path / "out"
+        account, now = Account(variant()[1], templates_of(was)), halved if changes else was
         if len(changes) < len(BOTH_OFF):  # the CDK's command line refuses an app without stacks
-            now = halved if changes else was
-            out = now.folder
-            monkeypatch.setattr(deploy, "synth", lambda *_: now.deployment)
-        account = Account(variant()[1], templates)
-        monkeypatch.setattr(deploy, "Lookups", lambda: account)
-        monkeypatch.setattr(sys, "argv", ["deploy", str(config), "--out", str(out), *arguments])
-        return deploy.main(), account
+            return deploy_(account, config, now.folder, *arguments, synthesized=now), account
+        return deploy_(account, config, out, *arguments), account
 
-    monkeypatch.setattr("infra.deploy.cdk.install", lambda: None)
-    monkeypatch.setattr("infra.deploy.subprocess.run", run)
-    monkeypatch.setattr(deploy, "network_findings", lambda *_: iter(()))
-    yield of
-    assert all("--import-existing-resources" in argv for argv in calls)
+    return of
 
 
 def test_a_flow_that_is_disabled_ends_where_it_was_the_last_one_at_its_home(

@@ -602,9 +602,7 @@ def _alarms(assembly: Assembly) -> Iterator[Resource]:
 
 
 def _alarm(assembly: Assembly, id_: str) -> Resource:
-    name = f"mirrorless-{_flow(assembly).id}-{id_}"
-    (found,) = [each for each in _alarms(assembly) if each.properties["AlarmName"] == name]
-    return found
+    return assembly.only("AWS::CloudWatch::Alarm", AlarmName=f"mirrorless-{_flow(assembly).id}-{id_}")
 
 
 def _flow(assembly: Assembly) -> FlowDeployment:

@@ -147,8 +147,7 @@ def granted(assembly: Assembly, part: Part, flow: FlowDeployment) -> list[Statem
     name = flow.flow.resource_name(part)
     if part != "jobs":
         return statements_of(assembly, name)
-    role = next(each for each in assembly.resources("AWS::IAM::Role") if each.properties.get("RoleName") == name)
-    return role_statements(assembly, role)
+    return role_statements(assembly, assembly.only("AWS::IAM::Role", RoleName=name))
 
 
 def job_needs(assembly: Assembly, flow: FlowDeployment) -> Iterator[Need]:
@@ -229,10 +228,9 @@ def test_the_role_of_tables_in_another_account_has_what_the_functions_need_toget
     assembly = assembled("cross-account")
     (flow,) = assembly.deployment.flows
     name = flow.flow.resource_name("tables")
-    role = next(role for role in assembly.resources("AWS::IAM::Role") if role.properties.get("RoleName") == name)
     wanted = [need for part in functions() if flow.has(part) for need in table_needs(part, flow)]
 
-    statements = role_statements(assembly, role)
+    statements = role_statements(assembly, assembly.only("AWS::IAM::Role", RoleName=name))
 
     assert flow.flow.tables_role == flow.state.iam_arn(f"role/{name}")
     assert [need for need in wanted if not allowed(statements, *need)] == []

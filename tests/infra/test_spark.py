@@ -40,23 +40,17 @@ Assembled = Callable[[str], Assembly]
 APPLICATION = "AWS::EMRServerless::Application"
 
 
-def applications(assembly: Assembly) -> dict[str, Resource]:
-    return {found.properties["Name"]: found for found in assembly.resources(APPLICATION)}
+def application(assembly: Assembly, name: str) -> Resource:
+    return assembly.only(APPLICATION, Name=name)
 
 
-def roles(assembly: Assembly) -> dict[str, Resource]:
-    return {
-        found.properties["RoleName"]: found for found in assembly.resources("AWS::IAM::Role", stack="mirrorless-spark-")
-    }
+def role(assembly: Assembly, name: str) -> Resource:
+    return assembly.only("AWS::IAM::Role", RoleName=name)
 
 
 def submission(assembly: Assembly, flow: str) -> dict[str, Any]:
     """What the parameter of a flow says, with `application` for what the deployment makes."""
-    (found,) = (
-        each
-        for each in assembly.resources("AWS::SSM::Parameter")
-        if each.properties["Name"] == f"/mirrorless/{flow}/jobs"
-    )
+    found = assembly.only("AWS::SSM::Parameter", Name=f"/mirrorless/{flow}/jobs")
     parts = found.properties["Value"]["Fn::Join"][1]
     read: dict[str, Any] = json.loads("".join(part if isinstance(part, str) else "application" for part in parts))
     return read
@@ -69,8 +63,8 @@ WITH_JOBS = pytest.mark.parametrize("example", [name for name in EXAMPLES if nam
 def test_an_application_costs_nothing_while_idle_has_an_upper_bound_and_runs_no_task_twice(
     example: str, assembled: Assembled
 ) -> None:
-    for application in applications(assembled(example)).values():
-        found = application.properties
+    for each in assembled(example).resources(APPLICATION):
+        found = each.properties
         (configured,) = found["RuntimeConfiguration"]
 
         assert (found["ReleaseLabel"], found["Type"]) == ("emr-spark-8.1.0", "SPARK")
@@ -90,7 +84,7 @@ def test_nothing_is_made_where_jobs_are_not_wanted(assembled: Assembled) -> None
 
 def test_flows_towards_one_cluster_share_its_application_and_its_network(assembled: Assembled) -> None:
     assembly = assembled("hub-and-spoke")
-    found = applications(assembly)
+    found = {each.properties["Name"]: each for each in assembly.resources(APPLICATION)}
 
     assert sorted(found) == ["mirrorless-dublin", "mirrorless-hub", "mirrorless-paris"]
     assert found["mirrorless-hub"].stack == "mirrorless-spark-eu-central-1"
@@ -124,7 +118,7 @@ def test_logs_end_and_the_customers_key_encrypts_them(assembled: Assembled) -> N
     assembly = assembled("cross-account")
     key = assembly.deployment.settings.kms_key_arns[0]
     (group,) = assembly.resources("AWS::Logs::LogGroup", stack="mirrorless-spark-")
-    monitoring = applications(assembly)["mirrorless-vault"].properties["MonitoringConfiguration"]
+    monitoring = application(assembly, "mirrorless-vault").properties["MonitoringConfiguration"]
 
     assert group.properties["RetentionInDays"] == 30
     assert group.properties["KmsKeyId"] == key
@@ -134,33 +128,33 @@ def test_logs_end_and_the_customers_key_encrypts_them(assembled: Assembled) -> N
 
 def test_only_this_account_and_this_application_can_put_on_the_role(assembled: Assembled) -> None:
     assembly = assembled("cross-account")
-    application = {"Fn::GetAtt": [applications(assembly)["mirrorless-vault"].id, "Arn"]}
-    (statement,) = roles(assembly)["mirrorless-jobs-production_vault"].properties["AssumeRolePolicyDocument"][
+    arn = {"Fn::GetAtt": [application(assembly, "mirrorless-vault").id, "Arn"]}
+    (statement,) = role(assembly, "mirrorless-jobs-production_vault").properties["AssumeRolePolicyDocument"][
         "Statement"
     ]
 
     assert statement["Principal"] == {"Service": "emr-serverless.amazonaws.com"}
     assert statement["Condition"] == {
         "StringEquals": {"aws:SourceAccount": "444455556666"},
-        "ArnLike": {"aws:SourceArn": [application, {"Fn::Join": ["", [application, "/jobruns/*"]]}]},
+        "ArnLike": {"aws:SourceArn": [arn, {"Fn::Join": ["", [arn, "/jobruns/*"]]}]},
     }
 
 
 def test_a_flows_jobs_reach_no_object_of_another_flow(assembled: Assembled) -> None:
     assembly = assembled("hub-and-spoke")
-    role = roles(assembly)["mirrorless-jobs-paris_hub"]
+    ours = role(assembly, "mirrorless-jobs-paris_hub")
     objects = [
         resource
-        for statement in role_statements(assembly, role)
+        for statement in role_statements(assembly, ours)
         if any(action.startswith("s3:") and action != "s3:ListBucket" for action in many(statement["Action"]))
         for resource in many(statement["Resource"])
     ]
     bucket = "arn:aws:s3:::mirrorless-111122223333-eu-central-1/flows"
 
-    assert not any("*" in many(each["Resource"]) for each in role_statements(assembly, role))
+    assert not any("*" in many(each["Resource"]) for each in role_statements(assembly, ours))
     assert any(fnmatchcase(f"{bucket}/paris_hub/report.json", pattern) for pattern in objects)
     assert not any(fnmatchcase(f"{bucket}/dublin_hub/report.json", pattern) for pattern in objects)
-    (listing,) = (each for each in role_statements(assembly, role) if many(each["Action"]) == ["s3:ListBucket"])
+    (listing,) = (each for each in role_statements(assembly, ours) if many(each["Action"]) == ["s3:ListBucket"])
     assert listing["Condition"] == {"StringLike": {"s3:prefix": "flows/paris_hub/*"}}
 
 
@@ -169,8 +163,8 @@ def test_what_a_job_is_submitted_with_is_what_its_role_may_read(assembled: Assem
     said = submission(assembly, "production_vault")
     confs = said["confs"]
     uris = {confs["spark.submit.pyFiles"], confs["spark.archives"].removesuffix("#environment"), *said["jobs"].values()}
-    role = roles(assembly)["mirrorless-jobs-production_vault"]
-    readable = next(each["Resource"] for each in role_statements(assembly, role) if each["Action"] == "s3:GetObject")
+    ours = role(assembly, "mirrorless-jobs-production_vault")
+    readable = next(each["Resource"] for each in role_statements(assembly, ours) if each["Action"] == "s3:GetObject")
 
     assert {uri.replace("s3://", "arn:aws:s3:::") for uri in uris} == set(many(readable))
     assert said["application_id"] == "application"
@@ -235,7 +229,7 @@ def test_an_application_without_a_network_is_made_with_a_warning(tmp_path: Path)
     assembly = Assembly(tmp_path / "out", deployment)
     notes = (assembly.folder / "mirrorless-spark-eu-west-1.metadata.json").read_text()
 
-    assert "NetworkConfiguration" not in applications(assembly)["mirrorless-eu-west"].properties
+    assert "NetworkConfiguration" not in application(assembly, "mirrorless-eu-west").properties
     assert "write `vpc` under clusters.eu-west" in notes
 
 

@@ -48,6 +48,12 @@ class Assembly:
                 if name.startswith(stack) and type_ in {"", body["Type"]}:
                     yield Resource(name, id_, body)
 
+    def only(self, type_: str, *, stack: str = "", **properties: Any) -> Resource:
+        """The one resource of a type that has these properties."""
+        every = self.resources(type_, stack=stack)
+        (found,) = (each for each in every if properties.items() <= each.properties.items())
+        return found
+
 
 def assemble(config: Path, folder: Path, **context: Any) -> Assembly:
     """Synthesize a configuration into a folder, with the context of cdk.json and this.
