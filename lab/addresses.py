@@ -6,13 +6,13 @@ taken meanwhile is replaced.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import msgspec
 
 from lab.servers.kafka_broker import BrokerPlace, new_id
 from lab.servers.process import free_port, reserve
+from lab.waiting import wait_for
 from mirrorless.errors import ConfigurationError
 
 RELEASED_WITHIN_S = 5.0
@@ -93,12 +93,7 @@ def _taken_again(known: ClusterAddresses) -> ClusterAddresses:
 
 
 def _reserved(port: int) -> bool:
-    end = time.monotonic() + RELEASED_WITHIN_S
-    while not reserve(port):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.1)  # between two looks at a condition with a deadline
-    return True
+    return not wait_for(lambda: not reserve(port), seconds=RELEASED_WITHIN_S)
 
 
 def _port(address: str) -> int:

@@ -41,7 +41,7 @@ from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.flow.naming import FLOW_VARIABLE, FORWARD, FORWARD_HANDLER, PARTIAL_RESPONSES_VARIABLE, PULL
 from mirrorless.flow.settings import Tables, decode_settings
 from mirrorless.flow.tables import definitions
-from mirrorless.scheduled.functions import CONTROL, PULL_TIMEOUT_SECONDS, REFRESH_TOPICS
+from mirrorless.scheduled.functions import CONTROL, PULL_TIMEOUT_SECONDS, REFRESH_TOPICS, ScheduledFunction
 from mirrorless.scheduled.runner import MINUTE
 
 Say = Callable[[str], None]
@@ -262,19 +262,9 @@ class Lab:
         Raises:
             Retriable: a cluster or a store does not answer.
         """
-        name = control_name(flow, REFRESH_TOPICS.name)
-        if name not in self.functions:
-            variables = {**self._endpoints, **self.variables}
-            self.functions[name] = scheduled_function(flow, REFRESH_TOPICS, variables, self.folder)
         once = {"refresh_topics_seconds": 0.001, "window_seconds": 0.0}
         others = dict.fromkeys(("sync_topic_configs_seconds", "sync_topic_acls_seconds"))
-        settings = flow.control_settings("") | {"topics": list(topics)}
-        if self.control:
-            settings = json.loads(self.scheduled.timers[name].event)
-        outcome = self.functions[name].invoke(json.dumps(settings | once | others).encode())
-        error = outcome.status != "success" or json.loads(outcome.payload).get("topics", {"error": "no round"})["error"]
-        if error:
-            raise Retriable(f"{name} failed: {outcome.payload.decode(errors='replace')}", where=str(flow.name))
+        self._run_once(flow, REFRESH_TOPICS, "topics", topics, once | others)
 
     def check_lanes(self, flow: Flow, topics: Sequence[str]) -> None:
         """Run the lane check once more than its schedule does; without schedules, of these topics.
@@ -282,24 +272,32 @@ class Lab:
         Raises:
             Retriable: a cluster or a store does not answer, or another run of `control` is active.
         """
-        name = control_name(flow, CONTROL.name)
-        if name not in self.functions:
-            variables = {**self._endpoints, **self.variables}
-            self.functions[name] = scheduled_function(flow, CONTROL, variables, self.folder)
-        settings = flow.control_settings("") | {"topics": list(topics)}
-        if self.control:
-            settings = json.loads(self.scheduled.timers[name].event)
-        alone = dict.fromkeys(("heartbeats_seconds", "checkpoints_seconds")) | {"window_seconds": 0.0}
         report = {"flow": {"S": str(flow.name)}, "key": {"S": "task/lanes"}}
         try:
             self.dynamodb.client().delete_item(TableName=self.tables.control, Key=report)  # so it is due
         except (BotoCoreError, ClientError) as exc:
-            raise Retriable(str(exc), where=name) from exc
-        outcome = self.functions[name].invoke(json.dumps(settings | alone).encode())
-        found = json.loads(outcome.payload).get("lanes", {"error": "no round"}) if outcome.status == "success" else {}
-        waits = [each for each in found.get("troubles", ()) if each.startswith("logs wait")]
-        if found.get("error", "it failed") or waits:
-            raise Retriable(f"{name}: {outcome.payload.decode(errors='replace')}", where=str(flow.name))
+            raise Retriable(str(exc), where=str(flow.name)) from exc
+        alone = dict.fromkeys(("heartbeats_seconds", "checkpoints_seconds")) | {"window_seconds": 0.0}
+        found = self._run_once(flow, CONTROL, "lanes", topics, alone)
+        if any(each.startswith("logs wait") for each in found.get("troubles", ())):
+            raise Retriable(f"the lane check waits: {found}", where=str(flow.name))
+
+    def _run_once(
+        self, flow: Flow, scheduled: ScheduledFunction, task: str, topics: Sequence[str], changes: dict[str, Any]
+    ) -> Mapping[str, Any]:
+        """What a task of a scheduled function returns, run with other settings beside its schedule's."""
+        name = control_name(flow, scheduled.name)
+        if name not in self.functions:
+            variables = {**self._endpoints, **self.variables}
+            self.functions[name] = scheduled_function(flow, scheduled, variables, self.folder)
+        settings = flow.control_settings("") | {"topics": list(topics)}
+        if self.control:
+            settings = json.loads(self.scheduled.timers[name].event)
+        outcome = self.functions[name].invoke(json.dumps(settings | changes).encode())
+        found: Mapping[str, Any] = json.loads(outcome.payload).get(task, {}) if outcome.status == "success" else {}
+        if found.get("error", "no round"):
+            raise Retriable(f"{name} failed: {outcome.payload.decode(errors='replace')}", where=str(flow.name))
+        return found
 
     def map_topic(self, flow: Flow, topic: str, **options: Any) -> FlowMapping:
         """Create the mapping of one topic, with the options that the deployment would give it, or others."""

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
 from lab.cloud import Lab
+from lab.waiting import RepeatedLook
 from mirrorless.errors import ConfigurationError
 
 LOOK_EVERY_SECONDS = 0.2
@@ -36,8 +36,7 @@ class StateFile:
         self._lab = lab
         self._ready = self._ended = False
         self._written = ""
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="state file", daemon=True)
+        self._watch = RepeatedLook(self._write, every=LOOK_EVERY_SECONDS, name="state file")
 
     def start(self) -> None:
         """Write it, not ready yet, and keep watching.
@@ -54,7 +53,7 @@ class StateFile:
                 where=str(self.path),
                 hint="name a file in a folder that you may write to",
             ) from exc
-        self._thread.start()
+        self._watch.start()
 
     def ready(self) -> None:
         """Records flow from now on."""
@@ -66,15 +65,9 @@ class StateFile:
 
     def stop(self) -> None:
         """Write the last state, when everything is stopped."""
-        self._done.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._watch.stop()
         self._ended = True
         self._write()
-
-    def _watch(self) -> None:
-        while not self._done.wait(LOOK_EVERY_SECONDS):
-            self._write()
 
     def _write(self) -> None:
         text = json.dumps(describe(self._lab, ready=self._ready, ended=self._ended), indent=2) + "\n"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from lab.functions.function import FunctionError, LambdaFunction
 from lab.servers.process import Server
+from lab.waiting import RepeatedLook, wait_for
 
 LOOK_EVERY_SECONDS = 0.1
 PAUSE_AFTER_FAILURE_SECONDS = 2.0
@@ -31,18 +31,17 @@ class Supervisor:
         self._say = say
         self._held = Counter[Server]()
         self._deciding = threading.Lock()
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+        self._watch = RepeatedLook(self._look, every=LOOK_EVERY_SECONDS, name="supervisor")
 
     def start(self) -> None:
         """Begin to watch; the servers run."""
-        self._thread.start()
+        self._watch.start()
 
     def stop(self) -> None:
-        """Watch no more, so that servers can be stopped for good."""
-        self._done.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        """RepeatedLook no more, so that servers can be stopped for good."""
+        self._watch.stop()
+        if self._watch.error is not None:
+            self._say(f"servers were not watched any more: {self._watch.error!r}")
 
     def hold(self, *servers: Server) -> None:
         """Leave these servers dead when they die: an outage that lasts until each `hold` has had its `release`."""
@@ -60,23 +59,19 @@ class Supervisor:
         Raises:
             TimeoutError: it is not.
         """
-        deadline = time.monotonic() + seconds
-        while not server.alive:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{server.title} is not started again within {seconds:g} s")
-            time.sleep(LOOK_EVERY_SECONDS)  # between two looks at a condition with a deadline
+        if wait_for(lambda: not server.alive, seconds=seconds):
+            raise TimeoutError(f"{server.title} is not started again within {seconds:g} s")
 
-    def _watch(self) -> None:
-        while not self._done.wait(LOOK_EVERY_SECONDS):
-            for server in self._servers:
-                with self._deciding:
-                    if not server.alive and not self._held[server]:
-                        self._say(f"{server.title} died; starting it again")
-                        self.restarts += 1
-                        server.begin_start()
-            for name, function in list(self._functions.items()):
-                if not function.environments:
-                    self._initialise(name, function)
+    def _look(self) -> None:
+        for server in self._servers:
+            with self._deciding:
+                if not server.alive and not self._held[server]:
+                    self._say(f"{server.title} died; starting it again")
+                    self.restarts += 1
+                    server.begin_start()
+        for name, function in list(self._functions.items()):
+            if not function.environments:
+                self._initialise(name, function)
 
     def _initialise(self, name: str, function: LambdaFunction) -> None:
         self._say(f"{name} has no environment left; starting one")
@@ -85,4 +80,4 @@ class Supervisor:
         except FunctionError as exc:
             # The next event tries as well; its mapping reports what is wrong.
             self._say(str(exc))
-            self._done.wait(PAUSE_AFTER_FAILURE_SECONDS)
+            self._watch.over.wait(PAUSE_AFTER_FAILURE_SECONDS)

@@ -12,29 +12,39 @@ timestamp's type is not compared: the target never rewrites a timestamp, so ther
 The audit reads the clusters and the map, and nothing from the forwarder. It presumes that nothing was compacted or
 expired between the copy and the audit: that would look like a loss. What it expects of a remote topic that was deleted
 or truncated on purpose is in `lab.audit.log_changes`.
+
+After a failover and a failback, the source's records without its orphans and the remote topic's must be the same, in
+the same order. An orphan must be where its policy says: in the topic of orphans, or once more on the source, and so on
+the target.
 """
 
 from __future__ import annotations
 
-import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from confluent_kafka import KafkaException
 from rich.table import Table
 
 from lab.audit.log_changes import UNCHANGED, LogChanges, compare_lane
-from lab.audit.topic_reader import read_topic, stable_ends
+from lab.audit.topic_reader import read_topic, read_whole, stable_ends
 from lab.audit.translations import count_mistranslated
 from lab.cloud import FlowMapping, Lab, addresses
+from lab.waiting import wait_for
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.chain.lane import Lane
 from mirrorless.config.flow import Flow
+from mirrorless.errors import Retriable
+from mirrorless.jobs.request import Policy
 from mirrorless.ports.stores import Chains
+from mirrorless.reconcile.copy_tasks import ORPHANS_SUFFIX
+from mirrorless.verify.comparison import Comparison, RecordAt, compare
 
-FINDINGS = ("lost", "duplicated", "reordered", "different", "mistranslated")
-LOOK_EVERY_SECONDS = 0.1
+OF_RECORDS = ("lost", "duplicated", "reordered", "different")
+FINDINGS = (*OF_RECORDS, "mistranslated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +103,7 @@ def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0, changes: Log
     rows = []
     originals: dict[int, dict[int, int]] = {}
     for partition in sorted(written.keys() | arrived.keys()):
+        lane = Lane(flow.name, topic, partition)
         upstream, point = written.get(partition, []), changes.resets.get(partition)
         downstream = changes.arrived(partition, arrived.get(partition, []))
         lost, copied = changes.lost.get(partition, ()), changes.copied.get(partition, 0)
@@ -101,31 +112,79 @@ def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0, changes: Log
         originals[partition] = {target.offset: source.offset for source, target in found.pairs}
         mistranslated = count_mistranslated(
             chains,
-            Lane(flow.name, topic, partition),
+            lane,
             upstream=[each.offset for each in upstream if each.offset >= first],
             places={source.offset: target.offset for source, target in found.pairs},
             begin=first,
             end=source_ends.get(partition, 0),
             seed=seed + partition,
         )
-        rows.append(
-            PartitionAudit(
-                flow=str(flow.name),
-                topic=topic,
-                partition=partition,
-                source=len(upstream),
-                target=len(downstream),
-                lost=found.lost,
-                duplicated=found.duplicated,
-                reordered=found.reordered,
-                different=found.different,
-                mistranslated=mistranslated,
-            )
-        )
+        rows.append(_row(lane, (len(upstream), len(downstream)), [found], mistranslated=mistranslated))
     return TopicAudit(
         rows=rows,
         upstream={partition: [each.offset for each in records] for partition, records in written.items()},
         upstream_of=originals,
+    )
+
+
+def audit_failover(
+    flow: Flow, topic: str, policy: Policy, orphans: Mapping[int, Sequence[RecordAt]], chains: Chains
+) -> TopicAudit:
+    """Read a topic on both sides after a failover and a failback, and account for every record.
+
+    Its upstream offsets are those without the orphans, which a group meets elsewhere or not at all, by their policy.
+
+    Args:
+        flow: with clusters that answer.
+        topic: on the source.
+        policy: of its orphans.
+        orphans: as they were seen on the source before the reconcile, by partition.
+        chains: the store of the offset map.
+
+    Raises:
+        Retriable: a cluster fails, or an open transaction hides records.
+    """
+    source, target, remote = addresses(flow.source), addresses(flow.target), flow.remote_topic(topic)
+    ends = stable_ends(source, topic)
+    there = read_whole(target, remote)
+    aside = read_whole(target, remote + ORPHANS_SUFFIX) if policy == "quarantine" else {}
+    rows, kept, originals = list[PartitionAudit](), dict[int, list[int]](), dict[int, dict[int, int]]()
+    for partition, written in sorted(read_topic(source, topic, ends).items()):
+        lane = Lane(flow.name, topic, partition)
+        mine, arrived = orphans.get(partition, []), there.get(partition, [])
+        gone = {each.offset for each in mine}
+        rest = [each for each in written if each.offset not in gone]
+        found = [compare(rest, arrived), *([compare(mine, aside.get(partition, []))] if policy == "quarantine" else [])]
+        missing = Counter(each.content for each in mine) - Counter(each.content for each in rest)
+        kept[partition] = [each.offset for each in rest]
+        originals[partition] = {target.offset: source.offset for source, target in found[0].pairs}
+        mistranslated = count_mistranslated(
+            chains,
+            lane,
+            upstream=kept[partition],
+            places={source.offset: target.offset for source, target in found[0].pairs},
+            end=ends[partition],
+            seed=partition,
+        )
+        lost = missing.total() if policy == "replay" else 0
+        rows.append(_row(lane, (len(written), len(arrived)), found, mistranslated=mistranslated, lost=lost))
+    return TopicAudit(rows=rows, upstream=kept, upstream_of=originals)
+
+
+def _row(
+    lane: Lane, records: tuple[int, int], found: Iterable[Comparison], *, mistranslated: int, lost: int = 0
+) -> PartitionAudit:
+    sums = Counter(lost=lost)
+    for each in found:
+        sums.update({finding: getattr(each, finding) for finding in OF_RECORDS})
+    return PartitionAudit(
+        flow=str(lane.flow),
+        topic=lane.topic,
+        partition=lane.partition,
+        source=records[0],
+        target=records[1],
+        **{finding: sums[finding] for finding in OF_RECORDS},
+        mistranslated=mistranslated,
     )
 
 
@@ -140,12 +199,9 @@ def wait_until_replicated(lab: Lab, mappings: Iterable[FlowMapping], *, deadline
     Raises:
         TimeoutError: naming the mapping and its lag by partition, or what its cluster says.
     """
-    pause = threading.Event()
     for mapping in mappings:
-        while obstacle := _obstacle(lab, mapping):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{mapping.flow} {mapping.topic} is not replicated in time: {obstacle}")
-            pause.wait(LOOK_EVERY_SECONDS)
+        if obstacle := wait_for(partial(_obstacle, lab, mapping), seconds=deadline - time.monotonic()):
+            raise TimeoutError(f"{mapping.flow} {mapping.topic} is not replicated in time: {obstacle}")
 
 
 def _obstacle(lab: Lab, mapping: FlowMapping) -> str:
@@ -158,6 +214,51 @@ def _obstacle(lab: Lab, mapping: FlowMapping) -> str:
         return "its partitions are not known yet"
     left = {partition: offsets for partition, offsets in lag.items() if offsets}
     return f"offsets to go, by partition: {left}" if left else ""
+
+
+class TopicArrival:
+    """The records of one topic, whose producers are done, and how far their positions are, whoever replicates them."""
+
+    def __init__(self, lab: Lab, flow: Flow, topic: str) -> None:
+        """Args: flow: with clusters at addresses that nothing stands before."""
+        self._flow = flow
+        self._topic = topic
+        self._chains = DynamoDbChains(lab.dynamodb.client(), lab.tables.offset_map)
+        self._last: Mapping[int, int] | None = None
+        """The offset behind the last visible record of each partition."""
+
+    def wait(self, deadline: float) -> None:
+        """Wait until everything is replicated.
+
+        Args:
+            deadline: on the clock of `time.monotonic`.
+
+        Raises:
+            TimeoutError: with the offsets that are missing, or what a server says.
+        """
+        if obstacle := wait_for(self._obstacle, seconds=deadline - time.monotonic(), every=0.2):
+            raise TimeoutError(f"{self._flow.name} {self._topic} is not replicated in time: {obstacle}")
+
+    def _obstacle(self) -> str:
+        """Why the topic is not replicated; empty when it is."""
+        try:
+            if self._last is None:
+                self._last = self._visible()
+            lanes = {partition: Lane(self._flow.name, self._topic, partition) for partition in self._last}
+            heads = self._chains.heads(lanes.values())
+        except Retriable as exc:
+            return str(exc)  # a killed server is on its way back; the deadline decides
+        left = {
+            partition: f"{heads[lane].position} of {self._last[partition]}"
+            for partition, lane in lanes.items()
+            if heads[lane].position < self._last[partition]
+        }
+        return f"positions, by partition: {left}" if left else ""
+
+    def _visible(self) -> dict[int, int]:
+        source = addresses(self._flow.source)
+        records = read_topic(source, self._topic, stable_ends(source, self._topic))
+        return {partition: found[-1].offset + 1 for partition, found in records.items() if found}
 
 
 def totals(rows: Iterable[PartitionAudit]) -> dict[str, int]:

@@ -12,7 +12,6 @@ LOOK_EVERY_SECONDS while DynamoDB answers, so that a time may be too long by tha
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from botocore.config import Config
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from lab.cloud import Lab
+from lab.waiting import RepeatedLook
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import Retriable
@@ -109,21 +109,15 @@ class LaneWatch:
         self._written = written
         self._stable: dict[int, int] = {}
         self.times = StuckTimes()
-        self._error: Exception | None = None
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="lane watch", daemon=True)
+        self._watch = RepeatedLook(self.look, every=LOOK_EVERY_SECONDS, name="lane watch")
 
     def start(self) -> None:
         """Begin to look."""
-        self._thread.start()
+        self._watch.start()
 
     def finish(self) -> Sequence[StuckTime]:
         """Look once more, and no more. Raises what a look has raised."""
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        if self._error is not None:
-            raise self._error
+        self._watch.finish()
         self.look()
         self._source.close()
         return self.times.end(time.monotonic())
@@ -143,10 +137,3 @@ class LaneWatch:
             return  # DynamoDB is away: no position can move, and the next look sees that none has
         positions = {partition: heads[lane].position for partition, lane in lanes.items()}
         self.times.look(time.monotonic(), positions, shown)
-
-    def _watch(self) -> None:
-        try:
-            while not self._over.wait(LOOK_EVERY_SECONDS):
-                self.look()
-        except Exception as exc:  # noqa: BLE001 -- raised by finish(), in the thread that can report it
-            self._error = exc

@@ -6,7 +6,6 @@ last stable offset) is read first, and reading stops there: nothing is concluded
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from lab.waiting import wait_for
 from mirrorless.adapters.kafka.client import answer
 from mirrorless.errors import Retriable
 from mirrorless.verify.comparison import RecordAt, content
@@ -22,7 +22,6 @@ SETTLED_WITHIN_SECONDS = 60.0
 """Longer than any transaction of the lab may stay open, its coordinator's own interval included."""
 SILENT_FOR_SECONDS = 60.0
 ANSWER_SECONDS = 10.0
-LOOK_EVERY_SECONDS = 0.1
 
 
 def stable_ends(bootstrap: str, topic: str) -> dict[int, int]:
@@ -32,25 +31,26 @@ def stable_ends(bootstrap: str, topic: str) -> dict[int, int]:
         Retriable: a transaction stays open for longer than any should, or the cluster does not answer.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    deadline = time.monotonic() + SETTLED_WITHIN_SECONDS
-    pause = threading.Event()
+    stable: dict[int, int] = {}
+    high: dict[int, int] = {}
+
+    def hidden() -> bool:
+        stable.update(_ends(admin, topic, partitions, IsolationLevel.READ_COMMITTED))
+        high.update(_ends(admin, topic, partitions, IsolationLevel.READ_UNCOMMITTED))
+        return stable != high
+
     try:
         found = admin.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
         if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return {}
         partitions = sorted(found.partitions)
-        while True:
-            stable = _ends(admin, topic, partitions, IsolationLevel.READ_COMMITTED)
-            high = _ends(admin, topic, partitions, IsolationLevel.READ_UNCOMMITTED)
-            if stable == high or time.monotonic() > deadline:
-                break
-            pause.wait(LOOK_EVERY_SECONDS)
+        wait_for(hidden, seconds=SETTLED_WITHIN_SECONDS)
     except (KafkaException, TimeoutError) as exc:
         raise Retriable(f"the cluster did not return its ends: {exc}", where=f"{bootstrap} {topic}") from exc
     if stable != high:
-        hidden = {p: (stable[p], high[p]) for p in partitions if stable[p] != high[p]}
+        apart = {p: (stable[p], high[p]) for p in partitions if stable[p] != high[p]}
         raise Retriable(
-            f"an open transaction hides records: (last stable offset, end) by partition {hidden}",
+            f"an open transaction hides records: (last stable offset, end) by partition {apart}",
             where=f"{bootstrap} {topic}",
             hint="find the producer that neither commits nor dies (kafka-transactions.sh find-hanging)",
         )
@@ -108,6 +108,11 @@ def read_topic(bootstrap: str, topic: str, ends: Mapping[int, int]) -> dict[int,
     finally:
         consumer.close()
     return seen
+
+
+def read_whole(bootstrap: str, topic: str) -> dict[int, list[RecordAt]]:
+    """Every visible record of a topic, by partition."""
+    return read_topic(bootstrap, topic, stable_ends(bootstrap, topic))
 
 
 def _take(record: Message, ends: Mapping[int, int], seen: dict[int, list[RecordAt]], unfinished: set[int]) -> None:

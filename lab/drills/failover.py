@@ -18,33 +18,26 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import RenderableType
 
-from lab.audit.audit import wait_until_replicated
-from lab.audit.failover import FINDINGS, TopicFindings, audit_failover, read_whole
-from lab.audit.topic_reader import stable_ends
-from lab.cloud import Lab, function_name
-from lab.drills.application import Application
-from lab.drills.group_move import ClusterSide, MovingGroup, judge
+from lab.audit.audit import FINDINGS, audit_failover, totals
+from lab.audit.topic_reader import read_whole, stable_ends
+from lab.cloud import function_name
+from lab.drills.drill import GROUP, REPOSITORY, Drill, add_options, perform
+from lab.drills.group_move import ClusterSide, MovingGroup
 from lab.drills.workload import SHAPES, Workload
-from lab.servers.artifacts import DEFAULT_KAFKA
 from lab.state import StateFile
-from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.config.flow import Flow
-from mirrorless.config.loading import load
 from mirrorless.errors import MirrorlessError
 from mirrorless.flow.naming import SPARK_MASTER_VARIABLE
 from mirrorless.jobs.request import Policy
@@ -57,21 +50,43 @@ POLICIES: Mapping[str, Policy] = {"orders": "replay", "payments": "quarantine"}
 LIVE_SECONDS, AWAY_SECONDS, BACK_SECONDS = 10.0, 10.0, 5.0
 QUICKER = 3
 """By which the parts are shorter in a quick drill."""
-GROUP = "shop"
+RECORDS = 20_000
+"""While everything is well; fewer in the other parts."""
 TIMEOUT_SECONDS = 240.0
 
 
-@dataclass(slots=True)
-class Drill:
-    """The drill itself, on a lab that is not started yet."""
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register `python -m lab failover`."""
+    parser = subparsers.add_parser("failover", help="lose a region, fail over, fail back, account for all")
+    parser.add_argument("--records", type=int, default=RECORDS, help="written while everything is well")
+    add_options(parser, "failover-report.json")
+    parser.add_argument("--page", type=Path, default=REPOSITORY / "failover-report.html", metavar="FILE")
+    parser.add_argument(
+        "--quick", action="store_true", help="work shorter, replace warm functions: not a minute's wait"
+    )
+    parser.set_defaults(run=run)
 
-    lab: Lab
-    records: int
-    seed: int
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the drill; 0 if everything is accounted for."""
+    given = {name: getattr(arguments, name) for name in ("records", "seed", "quick", "page")}
+    return perform(
+        "failover",
+        lambda lab, console: FailoverDrill(lab=lab, console=console, **given),
+        REPOSITORY / "lab" / "failover.yaml",
+        kafka_version=arguments.kafka,
+        written=[arguments.report, arguments.page],
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class FailoverDrill(Drill):
+    """The drill itself."""
+
+    page: Path
+    """Where the page of the newest command is copied to."""
     quick: bool = False
     """Whether to work for a fraction of the time, and to throw warm functions away instead of waiting for them."""
-    page: Path | None = None
-    _over: threading.Event = field(init=False, default_factory=threading.Event)
 
     @property
     def flow(self) -> Flow:
@@ -79,19 +94,19 @@ class Drill:
         return self.lab.flows[0]
 
     def run(self) -> dict[str, Any]:
-        """Do everything; the report for machines."""
-        lab, group = self.lab, None
+        """Rehearsal, outage, failover, failback."""
+        lab = self.lab
         lab.start_servers()
         self._workload("source", 1, 1.0).create_topics()
         lab.start_flows()
-        group = self._group()
+        group = self.group(self.flow, POLICIES)
 
         state = StateFile(lab, lab.folder / "state.json")
         state.ready()
         state.start()
         try:
             self._together(self._workload("source", self.records, self._seconds(LIVE_SECONDS)), group, "source", 0.7)
-            self._replicated()
+            self.await_replicated(POLICIES, TIMEOUT_SECONDS)
             self._operate("failover", "--drill")
             orphans = self._lose_the_source()
             self._operate("failover", "--source-lost")
@@ -104,7 +119,7 @@ class Drill:
         finally:
             state.stop()
         self._together(self._workload("source", self.records // 5, self._seconds(BACK_SECONDS)), group, "source", 0.0)
-        self._replicated()
+        self.await_replicated(POLICIES, TIMEOUT_SECONDS)
         lab.say("replicated; reading both clusters whole")
         return self._account(group, orphans, found)
 
@@ -139,7 +154,7 @@ class Drill:
         lab.say(f"[bold]mirrorless {' '.join(words)}[/]")
         answer = operate(words, state=lab.folder / "state.json", say=lab.say, folder=lab.folder / "operator")
         (found,) = answer["flows"]
-        self.page = lab.folder / "operator" / found["page"]
+        shutil.copyfile(lab.folder / "operator" / found["page"], self.page)
         totals = found["totals"]
         lab.say(f"{totals['mode']}: {totals['seconds']:.1f} s, recovery point {totals['recovery_point_seconds']} s")
         report: dict[str, Any] = json.loads((lab.folder / "operator" / found["report"]).read_text())
@@ -161,7 +176,7 @@ class Drill:
         """The source is back, with all that it had acknowledged."""
         if time.monotonic() < seen_at:
             self.lab.say("waiting until the minute is over in which a warm function may not have read the fence")
-            self._over.wait(seen_at - time.monotonic())
+            self.over.wait(seen_at - time.monotonic())
         # What the poller had read before the outage is delivered now, and finds its flow fenced.
         for mapping in self.lab.flow_mappings:
             self.lab.mappings.release(mapping.uuid)
@@ -182,34 +197,46 @@ class Drill:
     def _account(
         self, group: MovingGroup, orphans: Mapping[str, Mapping[int, Sequence[RecordAt]]], found: dict[str, Any]
     ) -> dict[str, Any]:
-        chains = self._chains()
-        audits: list[TopicFindings] = [
-            audit_failover(self.flow, topic, policy, orphans[topic], chains) for topic, policy in POLICIES.items()
-        ]
-        reads = group.application.reads
-        source = reads.get(self.flow.source.bootstrap[0], Counter())
-        target = reads.get(self.flow.target.bootstrap[0], Counter())
-        names = {self.flow.remote_topic(topic): topic for topic in POLICIES}
-        read = judge(
-            {each.topic: each.audit for each in audits},
-            source,
-            {((names[topic], partition), offset): count for ((topic, partition), offset), count in target.items()},
-        )
-        sums = {name: sum(getattr(each, name) for each in audits) for name in ("records", *FINDINGS)}
+        audits = {
+            topic: audit_failover(self.flow, topic, policy, orphans[topic], self.chains)
+            for topic, policy in POLICIES.items()
+        }
+        made = {topic: sum(map(len, of_topic.values())) for topic, of_topic in orphans.items()}
+        read = group.findings(audits)
         return {
             "totals": {
-                **sums,
-                "reread": read["reread"],
-                "skipped": read["skipped"],
+                **totals(row for audit in audits.values() for row in audit.rows),
+                "reread": read.reread,
+                "skipped": read.skipped,
                 "orphans": found["totals"]["orphans"],
-                "orphans_made": sum(each.orphans for each in audits),
+                "orphans_made": sum(made.values()),
                 "copied_back": found["totals"]["copied_back"],
                 "copied_back_ratio": found["totals"]["copied_back_ratio"],
                 "reconciled": found["clean"],
             },
-            "topics": [{name: value for name, value in asdict(each).items() if name != "audit"} for each in audits],
+            "topics": [
+                {"topic": topic, "policy": POLICIES[topic], **totals(audit.rows), "orphans": made[topic]}
+                for topic, audit in audits.items()
+            ],
             "reconcile": {name: found[name] for name in ("totals", "lanes", "groups", "troubles")},
         }
+
+    def is_clean(self, report: Mapping[str, Any]) -> bool:
+        """Whether every record is accounted for, and was read once."""
+        found = report["totals"]
+        wrong = any(found[name] for name in (*FINDINGS, "reread", "skipped"))
+        return not wrong and found["orphans"] == found["orphans_made"] and found["reconciled"]
+
+    def told(self, report: Mapping[str, Any]) -> Iterable[RenderableType]:
+        """What became of the records, of those that never left the source, and of the group."""
+        found, mark = report["totals"], "[bold]" if self.is_clean(report) else "[bold red]"
+        faults = ", ".join(f"{found[name]:,} {name}" for name in FINDINGS)
+        yield f"{found['records']:,} records on the source: {mark}{faults}[/]"
+        lost, seen = found["orphans_made"], found["orphans"]
+        yield f"{lost:,} had not been replicated when it was lost: {mark}{seen:,} found[/]"
+        yield f"{found['copied_back']:,} came back from the target: {found['copied_back_ratio']:.1%} of its bytes"
+        read = f"{found['reread']:,} read twice, {found['skipped']:,} never read"
+        yield f"group {GROUP}, moved there and back: {mark}{read}[/]"
 
     # Who works
 
@@ -220,8 +247,9 @@ class Drill:
         self.seed += 1
         cluster = self.flow.source if side == "source" else self.flow.target
         name: Callable[[str], str] = str if side == "source" else self.flow.remote_topic
+        shapes = {topic: SHAPES[topic] for topic in POLICIES}
         return Workload(
-            cluster.bootstrap[0], records=records, seed=self.seed, seconds=seconds, topics=list(POLICIES), name=name
+            cluster.bootstrap[0], records=records, seed=self.seed, seconds=seconds, shapes=shapes, name=name
         )
 
     def _together(self, workload: Workload, group: MovingGroup, side: ClusterSide, part: float) -> None:
@@ -233,28 +261,13 @@ class Drill:
                     group.read(side, at_least=1, until=lambda: workload.progress >= part, seconds=TIMEOUT_SECONDS)
                 else:
                     producing.result()
-                    self._replicated()  # what was written again belongs to what the group reads to its end
+                    # What was written again belongs to what the group reads to its end.
+                    self.await_replicated(POLICIES, TIMEOUT_SECONDS)
                     group.read_to_end(produced=producing.done, seconds=TIMEOUT_SECONDS)
             except BaseException:
                 workload.stop()
                 raise
             producing.result()
-
-    def _replicated(self) -> None:
-        mappings = [each for each in self.lab.flow_mappings if each.topic in POLICIES]
-        wait_until_replicated(self.lab, mappings, deadline=time.monotonic() + TIMEOUT_SECONDS)
-
-    def _group(self) -> MovingGroup:
-        return MovingGroup(
-            flow=self.flow,
-            partitions={topic: SHAPES[topic].partitions for topic in POLICIES},
-            chains=self._chains(),
-            application=Application(GROUP),
-            over=self._over,
-        )
-
-    def _chains(self) -> DynamoDbChains:
-        return DynamoDbChains(self.lab.dynamodb.client(), self.lab.tables.offset_map)
 
 
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -311,85 +324,3 @@ def operate(words: Sequence[str], *, state: Path, say: Callable[[str], None], fo
         raise CommandFailed(f"`mirrorless {' '.join(words)}` ended with {process.returncode}: {answer}{''.join(lines)}")
     found: dict[str, Any] = json.loads(answer)
     return found
-
-
-REPOSITORY = Path(__file__).parents[2]
-RECORDS = 20_000
-"""While everything is well; fewer in the other parts."""
-CONTROL = {
-    "checkpoints_seconds": 1,
-    "sync_group_offsets_seconds": 1,
-    "refresh_topics_seconds": 5,
-    "window_seconds": 18,
-    "group_grace_seconds": 2,
-}
-SCHEDULE_SECONDS = 20.0
-
-
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `python -m lab failover`."""
-    parser = subparsers.add_parser("failover", help="lose a region, fail over, fail back, account for all")
-    parser.add_argument("--records", type=int, default=RECORDS, help="written while everything is well")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kafka", default=os.environ.get("KAFKA") or DEFAULT_KAFKA, metavar="VERSION")
-    parser.add_argument("--report", type=Path, default=REPOSITORY / "failover-report.json", metavar="FILE")
-    parser.add_argument("--page", type=Path, default=REPOSITORY / "failover-report.html", metavar="FILE")
-    parser.add_argument(
-        "--quick", action="store_true", help="work shorter, replace warm functions: not a minute's wait"
-    )
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the drill; 0 if everything is accounted for."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    began = time.monotonic()
-    folder = REPOSITORY / ".lab" / f"failover-{os.getpid()}"
-    lab = Lab(
-        configuration=load(REPOSITORY / "lab" / "failover.yaml"),
-        folder=folder,
-        kafka_version=arguments.kafka,
-        control_overrides=CONTROL,
-        schedule_seconds=SCHEDULE_SECONDS,
-        say=lambda text: console.print(f"[dim]{time.monotonic() - began:5.1f} s[/]  {text}", highlight=False),
-    )
-    clean = False
-    try:
-        drill = Drill(lab, records=arguments.records, seed=arguments.seed, quick=arguments.quick)
-        try:
-            report = drill.run()
-        finally:
-            if drill.page is not None and drill.page.exists():
-                shutil.copyfile(drill.page, arguments.page)
-        report["seconds"] = round(time.monotonic() - began, 1)
-        arguments.report.write_text(json.dumps(report, indent=2) + "\n")
-        totals = report["totals"]
-        clean = is_clean(totals)
-        console.print(_told(totals))
-        console.print(f"{report['seconds']} s; {arguments.report}; {arguments.page}")
-    finally:
-        lab.stop()
-        if clean:
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            console.print(f"logs are kept in {folder}")
-    return 0 if clean else 1
-
-
-def is_clean(totals: Mapping[str, Any]) -> bool:
-    """Whether every record is accounted for, and was read once."""
-    wrong = any(totals[name] for name in (*FINDINGS, "reread", "skipped"))
-    return not wrong and totals["orphans"] == totals["orphans_made"] and totals["reconciled"]
-
-
-def _told(totals: Mapping[str, Any]) -> str:
-    mark = "[bold]" if is_clean(totals) else "[bold red]"
-    faults = ", ".join(f"{totals[name]:,} {name}" for name in FINDINGS)
-    return (
-        f"{totals['records']:,} records on the source: {mark}{faults}[/]\n"
-        f"{totals['orphans_made']:,} had not been replicated when it was lost: {mark}{totals['orphans']:,} found[/]\n"
-        f"{totals['copied_back']:,} came back from the target: {totals['copied_back_ratio']:.1%} of its bytes\n"
-        f"group {GROUP}, moved there and back: {mark}{totals['reread']:,} read twice, "
-        f"{totals['skipped']:,} never read[/]"
-    )

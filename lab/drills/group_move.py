@@ -3,6 +3,10 @@
 It reads a flow's topics on the source, leaves, waits until its offsets are on the target, goes on there on the remote
 topics, leaves, waits until its offsets are on the source, and goes on there to the end. Where its offsets ought to be
 says the offset map; whether that was right says the audit, which pairs the records of both sides without the map.
+
+Its only member has read what the group has committed: records are read committed, and committed batch by batch. Where a
+commit fails, as when a broker is killed, the cluster is read for the outcome, and only that counts: so whatever is read
+twice, or never, is not the application's own doing.
 """
 
 from __future__ import annotations
@@ -10,15 +14,20 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from lab.audit.audit import TopicAudit
 from lab.audit.topic_reader import stable_ends
-from lab.drills.application import Application, PartitionKey
+from lab.waiting import wait_for
 from mirrorless.chain.lane import Lane
 from mirrorless.config.flow import Flow
+from mirrorless.errors import Retriable
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap
 
@@ -28,7 +37,153 @@ SIDES: tuple[ClusterSide, ...] = ("source", "target")
 KNOWN = {"exact", "next_record"}
 """States of a translation that says where the group goes on, wherever replication stands."""
 
-LOOK_EVERY_S = 0.2
+
+PartitionKey = tuple[str, int]
+"""A topic and a partition, by the names of the cluster that is read."""
+
+BATCH = 500
+WAIT_S = 0.2
+ANSWER_S = 10.0
+TIMEOUT_S = 90.0
+"""For a cluster that is on its way back."""
+
+
+class Application:
+    """A consumer group's only member, on one cluster at a time."""
+
+    def __init__(self, group: str) -> None:
+        """Args: group: its consumer group, by the same name on every cluster."""
+        self.group = group
+        self.reads: dict[str, Counter[tuple[PartitionKey, int]]] = {}
+        """How often each record (place, offset) was read, by the cluster's address."""
+
+    def read_count(self, bootstrap: str) -> int:
+        """Records read on a cluster so far."""
+        return self.reads[bootstrap].total() if bootstrap in self.reads else 0
+
+    def read(
+        self, bootstrap: str, topics: Sequence[str], *, until: Callable[[Mapping[PartitionKey, int]], bool]
+    ) -> None:
+        """Join, read and commit; leave the group when `until` says so.
+
+        Args:
+            bootstrap: the cluster.
+            topics: their names there.
+            until: called before each batch, with the end of each partition that has been read to it.
+
+        Raises:
+            Retriable: the cluster stays away for longer than one that is being restarted.
+        """
+        counts = self.reads.setdefault(bootstrap, Counter())
+        done = False
+        while not done:
+            ends: dict[PartitionKey, int] = {}
+            batch: dict[PartitionKey, list[int]] = {}
+            consumer = self._consumer(bootstrap)
+            try:
+                consumer.subscribe(list(topics), on_assign=partial(self._begin, bootstrap))
+                while not (done := until(ends)):
+                    batch = _taken(consumer.consume(BATCH, WAIT_S), ends)
+                    if not _committed(consumer, batch):
+                        break  # join anew: the membership is uncertain
+                    _count(counts, batch)
+            finally:
+                consumer.close()
+            if not done:
+                known = self.committed(bootstrap, batch)
+                _count(counts, {p: [o for o in offsets if o < known.get(p, 0)] for p, offsets in batch.items()})
+
+    def committed(self, bootstrap: str, places: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """What the group has committed there; places without an offset are absent.
+
+        Raises:
+            Retriable: the cluster does not answer, for longer than one that is being restarted.
+        """
+        consumer = self._consumer(bootstrap)
+        try:
+            return self._ask(consumer, bootstrap, places)
+        finally:
+            consumer.close()
+
+    def _begin(self, bootstrap: str, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        """Begin where the group has committed.
+
+        librdkafka 2.16 asks for that by itself, too, but once only where a coordinator that is just being moved refuses
+        it (`NOT_COORDINATOR`, `COORDINATOR_NOT_AVAILABLE`): it stays in the group, and never reads.
+        """
+        places = [(each.topic, each.partition) for each in partitions]
+        known = self._ask(consumer, bootstrap, places)
+        consumer.assign([TopicPartition(*place, known.get(place, OFFSET_BEGINNING)) for place in places])
+
+    def _ask(self, consumer: Consumer, bootstrap: str, places: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `committed`."""
+        wanted = [TopicPartition(*place) for place in places]
+        answer: list[TopicPartition] = []
+
+        def obstacle() -> KafkaException | None:
+            try:
+                answer.extend(consumer.committed(wanted, timeout=ANSWER_S) if wanted else ())
+            except KafkaException as exc:
+                return exc
+            return None
+
+        if problem := wait_for(obstacle, seconds=TIMEOUT_S, every=WAIT_S):
+            said = f"the cluster did not return what group {self.group} committed: {problem}"
+            raise Retriable(said, where=bootstrap) from problem
+        return {(each.topic, each.partition): each.offset for each in answer if each.offset >= 0}
+
+    def topics(self, bootstrap: str) -> set[str]:
+        """Every topic that the group has an offset of, on a cluster that answers."""
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        there = admin.list_topics(timeout=ANSWER_S).topics.items()
+        places = [(name, partition) for name, topic in there for partition in topic.partitions]
+        return {topic for topic, _ in self.committed(bootstrap, places)}
+
+    def _consumer(self, bootstrap: str) -> Consumer:
+        return Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": self.group,
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                # As for a group whose offsets did not arrive: it reads everything again, and the count shows it.
+                "auto.offset.reset": "earliest",
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,  # brokers are killed on purpose; what matters is raised
+            }
+        )
+
+
+def _taken(messages: Sequence[Message], ends: dict[PartitionKey, int]) -> dict[PartitionKey, list[int]]:
+    """The offsets of the records, by place; notes the ends that were reached."""
+    batch: dict[PartitionKey, list[int]] = {}
+    for message in messages:
+        topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
+        if topic is None or partition is None or offset is None:
+            continue  # about the client's connections: it mends them itself
+        if error is None:
+            ends.pop((topic, partition), None)
+            batch.setdefault((topic, partition), []).append(offset)
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- the constant's name
+            ends[topic, partition] = offset
+    return batch
+
+
+def _committed(consumer: Consumer, batch: Mapping[PartitionKey, Sequence[int]]) -> bool:
+    """Commit a batch; False when its outcome is uncertain."""
+    if not batch:
+        return True
+    offsets = [TopicPartition(*place, offsets[-1] + 1) for place, offsets in batch.items()]
+    try:
+        committed = consumer.commit(offsets=offsets, asynchronous=False)
+    except KafkaException:
+        return False  # `committed` reads the outcome from the cluster
+    return not any(each.error for each in committed or ())
+
+
+def _count(counts: Counter[tuple[PartitionKey, int]], batch: Mapping[PartitionKey, Sequence[int]]) -> None:
+    counts.update((place, offset) for place, offsets in batch.items() for offset in offsets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +215,14 @@ class MovingGroup:
     partitions: Mapping[str, int]
     """Of each topic that it reads, by its name on the source."""
     chains: Chains
-    application: Application
+    group: str
     over: threading.Event = field(default_factory=threading.Event)
     """Set to let everything end early."""
+    application: Application = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make its member."""
+        self.application = Application(self.group)
 
     @property
     def topics(self) -> Sequence[str]:
@@ -111,7 +271,7 @@ class MovingGroup:
                 return True
             if time.monotonic() > deadline:
                 counts = {address: counts.total() for address, counts in self.application.reads.items()}
-                raise TimeoutError(f"group {self.application.group} did not read enough in {seconds:.0f} s: {counts}")
+                raise TimeoutError(f"group {self.group} did not read enough in {seconds:.0f} s: {counts}")
             return False
 
         return until
@@ -127,11 +287,9 @@ class MovingGroup:
         """
         began = time.monotonic()
         there = self.application.committed(self._address(_other(side)), self._places(_other(side)))
-        while behind := self._behind(side, there):
-            if self.over.wait(LOOK_EVERY_S):
-                break
-            if time.monotonic() > began + seconds:
-                raise TimeoutError(f"group {self.application.group} is not ready on the {side} in time: {behind}")
+        behind = wait_for(lambda: self._behind(side, there), seconds=seconds, every=WAIT_S, over=self.over)
+        if behind and not self.over.is_set():
+            raise TimeoutError(f"group {self.group} is not ready on the {side} in time: {behind}")
         return time.monotonic() - began
 
     def findings(self, audits: Mapping[str, TopicAudit]) -> GroupFindings:

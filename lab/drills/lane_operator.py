@@ -35,6 +35,7 @@ from lab.esm.mapping_api import ResourceInUseError
 from lab.faults.schedule import DESTRUCTIVE, OF_SOURCE, PlannedFault
 from lab.faults.topic_changes import INTERRUPTIONS, ChangedTopic, insist
 from lab.state import describe
+from lab.waiting import RepeatedLook, wait_for
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.kafka.groups import KafkaGroups
@@ -96,14 +97,15 @@ class LaneOperator:
     _unnamed: dict[int, float] = field(default_factory=dict)
     """Since when a lane is stopped without the place at which its source has lost its end."""
     _busy: threading.Lock = field(default_factory=threading.Lock)
-    _over: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
-    _error: BaseException | None = None
+    _watch: RepeatedLook = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make its thread."""
+        self._watch = RepeatedLook(self._look_after, every=LOOK_EVERY_SECONDS, name="operator")
 
     def start(self) -> None:
         """Begin to look after the lanes."""
-        self._thread = threading.Thread(target=self._watch, name="operator", daemon=True)
-        self._thread.start()
+        self._watch.start()
 
     def finish(self) -> None:
         """Look no more.
@@ -112,11 +114,7 @@ class LaneOperator:
             UndocumentedStop: a lane stopped for another reason.
             MirrorlessError: a step could not be carried out in time.
         """
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
-        if self._error is not None:
-            raise self._error
+        self._watch.finish()
 
     @property
     def changes(self) -> LogChanges:
@@ -165,24 +163,25 @@ class LaneOperator:
         Raises:
             UnnoticedLoss: one was not.
         """
-        deadline, left = time.monotonic() + STOPPED_WITHIN_SECONDS, set(lanes)
-        while self._error is None and (left := left - self.resets.keys() - self._stopped().keys()):
-            if time.monotonic() > deadline:
-                raise UnnoticedLoss(f"partitions {sorted(left)} go on", where=f"{self.flow.name} {self.topic}")
-            self.attend()
+        left = set(lanes)
+
+        def going() -> bool:
+            left.difference_update(self.resets, self._stopped())
+            if left and self._watch.error is None:
+                self.attend()
+            return bool(left) and self._watch.error is None
+
+        if wait_for(going, seconds=STOPPED_WITHIN_SECONDS):
+            raise UnnoticedLoss(f"partitions {sorted(left)} go on", where=f"{self.flow.name} {self.topic}")
 
     def _insist(self, step: Callable[[], T]) -> T:
         return insist(
             step, interruptions=(*INTERRUPTIONS, ResourceInUseError, GroupIsActive), seconds=SETTLED_WITHIN_SECONDS
         )
 
-    def _watch(self) -> None:
-        try:
-            while not self._over.wait(LOOK_EVERY_SECONDS):
-                if self._stopped():
-                    self._attend()
-        except Exception as exc:  # noqa: BLE001 -- raised by finish(), in the thread that can report it
-            self._error = exc
+    def _look_after(self) -> None:
+        if self._stopped():
+            self._attend()
 
     def _reset_stopped(self) -> bool:
         stopped = self._stopped()
@@ -240,11 +239,9 @@ class LaneOperator:
 
     def _switch(self, mapping: FlowMapping, *, enabled: bool) -> None:
         self.lab.mappings.update(mapping.uuid, Enabled=enabled)
-        wanted, deadline = "Enabled" if enabled else "Disabled", time.monotonic() + SETTLED_WITHIN_SECONDS
-        while self.lab.mappings.get(mapping.uuid)["State"] != wanted:
-            if time.monotonic() > deadline:
-                raise Retriable(f"the mapping does not become {wanted}", where=mapping.uuid)
-            time.sleep(LOOK_EVERY_SECONDS)  # between two looks at a condition with a deadline
+        wanted = "Enabled" if enabled else "Disabled"
+        if wait_for(lambda: self.lab.mappings.get(mapping.uuid)["State"] != wanted, seconds=SETTLED_WITHIN_SECONDS):
+            raise Retriable(f"the mapping does not become {wanted}", where=mapping.uuid)
 
     def _reset(self, partition: int, stop: Stop) -> None:
         if self.of_source:

@@ -1,4 +1,4 @@
-"""One topic of a soak run: its records, its faults, who replicates it, and its audit."""
+"""One topic of a soak run: its records, its faults, who replicates it, the operator's part, and its audit."""
 
 from __future__ import annotations
 
@@ -6,29 +6,40 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lab.audit.arrival import TopicArrival
-from lab.audit.audit import audit_topic, totals, wait_until_replicated
+from lab.audit.audit import TopicArrival, audit_topic, totals, wait_until_replicated
 from lab.audit.log_changes import UNCHANGED, LogChanges
 from lab.audit.stuck_lanes import LaneWatch, longest_by_fault
+from lab.audit.topic_reader import ends, stable_ends
 from lab.cloud import FlowMapping, Lab, addresses
-from lab.drills.topic_drill import TopicDrill
-from lab.drills.workload import RecordStream
+from lab.drills.lane_operator import LaneOperator
+from lab.drills.workload import Workload, soak_shape
 from lab.faults.injector import Injector
-from lab.faults.schedule import Schedule
-from lab.faults.topic_changes import insist
+from lab.faults.schedule import DESTRUCTIVE, OF_SOURCE, PlannedFault, Schedule
+from lab.faults.topic_changes import ChangedTopic, cut_ends, insist
+from lab.waiting import wait_for
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.chain.lane import Lane
 from mirrorless.config.flow import Flow
 from mirrorless.errors import Retriable
 from mirrorless.flow.triggers import MAPPING, SCHEDULE, Trigger
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
+from mirrorless.verify.comparison import RecordAt
 
-LOOK_EVERY_SECONDS = 0.2
+RECORDS_PER_SECOND = 800
 CHANGED_WITHIN_SECONDS = 20.0
 """For which a fault waits for a change of the trigger; the run as a whole waits to its end."""
+REPLICATED_WITHIN_SECONDS = 10.0
+"""How long a change waits for the remote topic's first record."""
+COPIED_WITHIN_SECONDS = 60.0
+"""The same for a lane's first position, where nothing is written meanwhile; other faults hold it up."""
+WRITTEN_AT_ONCE = 100
+"""Records between two looks whether a log has outgrown what it lost."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,16 +62,30 @@ class SoakTopic:
     """See `lab.audit.stuck_lanes`."""
     changes: LogChanges = UNCHANGED
     mapping: FlowMapping | None = None
-    _stream: RecordStream = field(init=False)
+    """None where no mapping of this topic stays."""
+    operator: LaneOperator | None = None
+    _workload: Workload = field(init=False)
     _changed: int = 0
-    _alone: threading.Lock = field(default_factory=threading.Lock)
+    _configuring: threading.Lock = field(default_factory=threading.Lock)
+    _foreign: set[bytes] = field(default_factory=set)
+    _lost: dict[int, list[RecordAt]] = field(default_factory=dict)
+    _kept: dict[int, int] = field(default_factory=dict)
+    """Up to which upstream offset what was lost had been copied, by partition."""
+    _changing: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         """Name it."""
-        self.name = f"soak-{self.schedule.seed}-{self.schedule.trigger}-{int(time.time())}"
-        self.trigger = SCHEDULE if self.schedule.trigger == "schedule" else MAPPING
-        beside = self.lab.beside(self.flow)
-        self._stream = RecordStream(addresses(beside.source), self.name, self.schedule)
+        schedule = self.schedule
+        self.name = f"soak-{schedule.seed}-{schedule.trigger}-{int(time.time())}"
+        self.trigger = SCHEDULE if schedule.trigger == "schedule" else MAPPING
+        self._workload = Workload(
+            addresses(self.lab.beside(self.flow).source),
+            records=schedule.records,
+            seed=schedule.seed,
+            seconds=schedule.records / RECORDS_PER_SECOND * schedule.pace,
+            shapes={self.name: soak_shape(schedule.partitions)},
+            transaction_timeout_ms=5_000,
+        )
 
     @property
     def options(self) -> dict[str, Any]:
@@ -75,7 +100,7 @@ class SoakTopic:
 
     def open(self) -> None:
         """Create the source topic."""
-        self._stream.create_topic()
+        self._workload.create_topics()
 
     def await_reader(self, deadline: float) -> None:
         """Wait until the topic is read by its trigger; without schedules, map it.
@@ -86,7 +111,7 @@ class SoakTopic:
         lab = self.lab
         if not lab.control:
             self.mapping = lab.map_topic(self.flow, self.name, **self.options)
-        self._await(lambda: self._read_by(self.trigger), deadline)
+        self._await_trigger(deadline)
         mappings = [each for each in lab.flow_mappings if each.topic == self.name]
         for mapping in mappings:
             lab.mappings.wait_enabled(mapping.uuid)
@@ -100,16 +125,7 @@ class SoakTopic:
             TimeoutError: it is not in time.
             UndocumentedStop: a lane stopped for a reason that no fault of the schedule explains.
         """
-        stream, lab = self._stream, self.lab
-        drill = TopicDrill(
-            lab=lab,
-            flow=self.flow,
-            topic=self.name,
-            mapping=self.mapping,
-            stream=stream,
-            folder=self.folder,
-            change_trigger=self._change_trigger,
-        )
+        workload, lab = self._workload, self.lab
         injector = Injector(
             lab=lab,
             flow=self.flow,
@@ -117,27 +133,29 @@ class SoakTopic:
             trigger=self.schedule.trigger,
             mapping=self.mapping,
             faults=self.schedule.faults,
-            progress=stream.progress,
-            change_topic=drill.change,
+            progress=lambda: workload.progress,
+            change_topic=self._change,
         )
-        watch = LaneWatch(lab, self.flow.name, self.name, lambda: stream.written)
+        watch = LaneWatch(lab, self.flow.name, self.name, lambda: workload.written(self.name))
         watch.start()
         injector.start()
-        stream.produce()
+        workload.produce()
         arrival = TopicArrival(lab, lab.beside(self.flow), self.name)
         try:
             if self.schedule.trigger != "mapping":
                 arrival.wait(deadline)  # a run of `pull` may begin after the last record: faults wait for its steps
             injector.finish()
             self._await_replicated(arrival, deadline)
-            while drill.attend():
+            while self.operator is not None and self.operator.attend():
                 self._await_replicated(arrival, deadline)
         finally:
-            self.changes = drill.finish()  # its error is the reason of lanes that stand still
-        self._await(lambda: self._read_by(self.trigger), deadline)
-        stuck = longest_by_fault(watch.finish(), injector.carried_out)
+            if self.operator is not None:
+                self.operator.finish()  # its error is the reason of lanes that stand still
+                self.changes = self.operator.changes
+            self.changes = replace(self.changes, foreign=frozenset(self._foreign), lost=self._lost, copied=self._kept)
+        self._await_trigger(deadline)
         self.faults = dict(Counter(span.kind for span in injector.carried_out))
-        self.stuck_seconds = stuck
+        self.stuck_seconds = longest_by_fault(watch.finish(), injector.carried_out)
 
     def audited(self, deadline: float) -> dict[str, int]:
         """The audit's totals; a server that was killed last may still be on its way back."""
@@ -153,17 +171,17 @@ class SoakTopic:
             wait_until_replicated(self.lab, [self.mapping], deadline=deadline)
         arrival.wait(deadline)
 
+    # Who reads it
+
     def _change_trigger(self) -> None:
         """Give the topic its other trigger; returns once that one reads it, or it changes once more."""
-        with self._alone:
+        with self._configuring:
             self.trigger = MAPPING if self.trigger == SCHEDULE else SCHEDULE
             trigger = self.trigger
             self._changed += 1
             number = self._changed
             self.configure()
-        pause, ends = threading.Event(), time.monotonic() + CHANGED_WITHIN_SECONDS
-        while number == self._changed and time.monotonic() < ends and not self._read_by(trigger):
-            pause.wait(LOOK_EVERY_SECONDS)
+        _holds(lambda: number != self._changed or self._read_by(trigger), CHANGED_WITHIN_SECONDS)
 
     def _read_by(self, trigger: Trigger) -> bool:
         """Whether the topic is read by this trigger, and by no other."""
@@ -178,9 +196,134 @@ class SoakTopic:
         except Retriable:
             return {self.name: 0} if self.trigger == MAPPING else {}  # DynamoDB is down just now: not yet
 
-    def _await(self, claim: Callable[[], bool], deadline: float) -> None:
-        pause = threading.Event()
-        while not claim():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.flow.name} {self.name} is not read by its {self.trigger}")
-            pause.wait(LOOK_EVERY_SECONDS)
+    def _await_trigger(self, deadline: float) -> None:
+        if not _holds(lambda: self._read_by(self.trigger), deadline - time.monotonic()):
+            raise TimeoutError(f"{self.flow.name} {self.name} is not read by its {self.trigger}")
+
+    # Its faults
+
+    def _change(self, fault: PlannedFault) -> bool:
+        """Carry out one fault; False where nothing was replicated yet."""
+        clusters, name = self.lab.clusters, self.flow.name
+        remote = ChangedTopic(bootstrap=clusters[name.target].direct, topic=self.flow.remote_topic(self.name))
+        if fault.kind == "change trigger":
+            self._change_trigger()
+            return True
+        with self._changing:
+            if fault.kind in OF_SOURCE:
+                return self._lose_end(remote, fault)
+            if fault.kind == "add source partition":
+                source = ChangedTopic(bootstrap=clusters[name.source].direct, topic=self.name)
+                self._workload.spread(self.name, source.add_partition())
+                return True
+            if not _holds(
+                lambda: any(insist(lambda: ends(remote.bootstrap, remote.topic)).values()), REPLICATED_WITHIN_SECONDS
+            ):
+                return False
+            if fault.kind == "add remote partition":
+                remote.add_partition()
+            if fault.kind == "foreign producer":
+                remote.foreign = self._foreign
+                remote.write_beside(fault.part)
+            if fault.kind in DESTRUCTIVE:
+                self._destroy(remote, fault)
+        return True
+
+    def _operator(self, remote: ChangedTopic, fault: PlannedFault) -> LaneOperator:
+        return LaneOperator(
+            lab=self.lab,
+            flow=self.flow,
+            topic=self.name,
+            mapping=self.mapping,
+            fault=fault,
+            remote_topic=remote,
+            folder=self.folder,
+        )
+
+    def _lose_end(self, remote: ChangedTopic, fault: PlannedFault) -> bool:
+        """Cut the source's logs behind records that were copied; False where nothing would be written on.
+
+        Raises:
+            UnnoticedLoss: lanes do not stop.
+        """
+        operator, source = self._operator(remote, fault), self.lab.clusters[self.flow.name.source]
+        workload, outgrows = self._workload, fault.kind == "source outgrows its loss"
+        with ExitStack() as held:
+            if not held.enter_context(workload.held()):
+                return False
+            before = self._copied()
+            if not before:
+                return False
+            operator.look()  # it stores ids, ends and epochs, as it has done once a minute
+            silent = outgrows and self.mapping is not None
+            if silent:
+                # A poller that reads meanwhile is told by the source that its place is gone.
+                held.enter_context(operator.disabled(self.mapping))
+            stable = insist(lambda: stable_ends(source.direct, self.name))
+            highest = {
+                partition: min(round(before.get(partition, end) * (1 - fault.part)), before.get(partition, end + 1) - 1)
+                for partition, end in stable.items()
+            }
+            cut = cut_ends(source, self.lab.supervisor, self.name, highest, copied=before)
+            workload.lose(self.name, cut.ends)
+            self._lost, self._kept = cut.gone, before
+            copied = {
+                partition: position
+                for partition, position in before.items()
+                if any(each.offset < position for each in cut.gone[partition])
+            }
+            self.operator = operator
+            if outgrows:
+                while any(
+                    end <= stable[partition]
+                    for partition, end in insist(lambda: ends(source.direct, self.name)).items()
+                ):
+                    workload.write_on(self.name, WRITTEN_AT_ONCE)
+            else:
+                few = min(before[each] - cut.ends[each] for each in copied) // 2 if copied else 1
+                workload.write_on(self.name, max(1, few))
+                operator.start()
+                operator.await_stopped(copied)
+        if silent:
+            _holds(
+                lambda: any(self._copied().get(each, 0) > stable[each] for each in copied), REPLICATED_WITHIN_SECONDS
+            )
+        if outgrows:
+            operator.start()
+            operator.await_stopped(copied)
+        return True
+
+    def _copied(self) -> dict[int, int]:
+        """The position of each lane once there is one above 0; none where there is none in time."""
+        chains = DynamoDbChains(self.lab.dynamodb.client(), self.lab.tables.offset_map)
+        partitions = range(self._workload.partitions(self.name))
+        lanes = [Lane(self.flow.name, self.name, partition) for partition in partitions]
+        found: dict[int, int] = {}
+
+        def copied() -> bool:
+            heads = insist(lambda: chains.heads(lanes))
+            found.update({lane.partition: head.position for lane, head in heads.items() if head.position})
+            return bool(found)
+
+        _holds(copied, COPIED_WITHIN_SECONDS)
+        return found
+
+    def _destroy(self, remote: ChangedTopic, fault: PlannedFault) -> None:
+        operator = self._operator(remote, fault)
+        operator.refresh()  # it stores the remote topic's id, as it has done once a minute
+        match fault.kind:
+            case "delete remote topic":
+                remote.delete()
+            case "re-create remote topic":
+                remote.create_again()
+            case "truncate remote topic":
+                remote.truncate(fault.part)
+        self.operator = operator
+        operator.start()
+        threading.Event().wait(fault.seconds)  # the forwarder has this long to see it, before the refresh comes by
+        operator.attend()
+
+
+def _holds(claim: Callable[[], bool], seconds: float) -> bool:
+    """Whether something comes to be in time."""
+    return not wait_for(lambda: not claim(), seconds=seconds)

@@ -26,6 +26,7 @@ from lab.esm.mapping_api import (
     settings_of_create,
     settings_of_update,
 )
+from lab.waiting import wait_for
 
 if TYPE_CHECKING:
     import collections.abc
@@ -203,12 +204,9 @@ class EventSourceMappings:
             TimeoutError: with what is missing.
         """
         mapping = self._mapping(uuid)
-        deadline = time.monotonic() + timeout_s
-        while not mapping.polls_everything():
-            if time.monotonic() > deadline:
-                found = f"state {mapping.state}, {mapping.journal.last_result}, see {mapping.journal.path}"
-                raise TimeoutError(f"mapping {uuid} does not poll all partitions after {timeout_s} s: {found}")
-            time.sleep(_LOOK_EVERY_S)  # between two looks at a condition with a deadline
+        if wait_for(lambda: not mapping.polls_everything(), seconds=timeout_s, every=_LOOK_EVERY_S):
+            found = f"state {mapping.state}, {mapping.journal.last_result}, see {mapping.journal.path}"
+            raise TimeoutError(f"mapping {uuid} does not poll all partitions after {timeout_s} s: {found}")
 
     def lag(self, uuid: str) -> dict[int, int]:
         """Offsets between what is committed and the end of each partition; 0 means that nothing is left to do.

@@ -13,9 +13,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from botocore.config import Config
@@ -39,6 +40,7 @@ from lab.servers.kafka import KafkaCluster
 from lab.servers.kafka_broker import REPLICAS, KafkaBroker
 from lab.servers.proxy import NetworkLink
 from lab.supervisor import Supervisor
+from lab.waiting import wait_for
 from mirrorless.chain.lane import FlowName
 from mirrorless.config.flow import Flow
 from mirrorless.flow.naming import PULL, pull_schedule
@@ -141,52 +143,39 @@ class Degradations:
 
     def carry_out(self, fault: PlannedFault) -> None:
         """Begin one, wait for its seconds, end it."""
-        with self._under_way(fault):
-            threading.Event().wait(fault.seconds)  # the time in which it lasts
-
-    @contextmanager
-    def _under_way(self, fault: PlannedFault) -> Iterator[None]:
+        alone: AbstractContextManager[object] = nullcontext()
+        begin: Callable[[], None]
+        undo: Callable[[], None]
         if (kind := MISBEHAVIOURS.get(fault.kind)) is not None:
-            with self._misbehaving(kind, fault.part):
-                yield
-            return
-        end = "source" if fault.kind.endswith("source") else "target"
-        link = self.lab.clusters[self.flow.source if end == "source" else self.flow.target].link
-        begin, undo = _measures(link, fault)
-        with self._alone[end]:
+            proxy = self.lab.dynamodb.proxy
+            misbehaviour = Misbehaviour(kind=kind, share=0.2 + 0.7 * fault.part, seconds=LATEST_SECONDS * fault.part)
+            begin, undo = partial(proxy.begin, misbehaviour), partial(proxy.end, misbehaviour)
+        else:
+            end = "source" if fault.kind.endswith("source") else "target"
+            link = self.lab.clusters[self.flow.source if end == "source" else self.flow.target].link
+            begin, undo = _measures(link, fault)
+            alone = self._alone[end]
+        with alone:
             begin()
             try:
-                yield
+                threading.Event().wait(fault.seconds)  # the time in which it lasts
             finally:
                 undo()
-
-    @contextmanager
-    def _misbehaving(self, kind: MisbehaviourKind, part: float) -> Iterator[None]:
-        misbehaviour = Misbehaviour(kind=kind, share=0.2 + 0.7 * part, seconds=LATEST_SECONDS * part)
-        self.lab.dynamodb.proxy.begin(misbehaviour)
-        try:
-            yield
-        finally:
-            self.lab.dynamodb.proxy.end(misbehaviour)
 
 
 def _measures(link: NetworkLink, fault: PlannedFault) -> tuple[Callable[[], None], Callable[[], None]]:
     """What begins a fault of a link, and what ends it."""
 
-    def distance(round_trip_ms: float) -> None:
+    def degrade(bytes_per_second: float | None, round_trip_ms: float) -> None:
+        link.bytes_per_second = bytes_per_second
         link.round_trip_ms, link.jitter_ms = round_trip_ms, JITTER * round_trip_ms
 
-    def width(bytes_per_second: float | None) -> None:
-        link.bytes_per_second = bytes_per_second
-
     if fault.kind.startswith("cut"):
-        return lambda: link.cut(silently=fault.part < SILENT_BELOW), link.restore
-    if fault.kind.startswith("narrow"):
-        return lambda: width(NARROWEST * 10**fault.part), lambda: width(None)
-    return lambda: distance(FARTHEST_MS * fault.part), lambda: distance(0.0)
+        return partial(link.cut, silently=fault.part < SILENT_BELOW), link.restore
+    narrow = NARROWEST * 10**fault.part if fault.kind.startswith("narrow") else None
+    return partial(degrade, narrow, 0.0 if narrow else FARTHEST_MS * fault.part), partial(degrade, None, 0.0)
 
 
-RUN_LOOK_EVERY_SECONDS = 0.2
 TAKEN_WITHIN_SECONDS = 25.0
 """For which a stopped run stands still at most: its lease, and the time until the schedule starts another run."""
 ONE_TRY = Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 1})
@@ -207,13 +196,8 @@ class PullFaults:
 
     def await_taken(self) -> bool:
         """Wait until another run has the shard than now; False where none takes it in time."""
-        holder, deadline = self._holder(), time.monotonic() + TAKEN_WITHIN_SECONDS
-        pause = threading.Event()
-        while time.monotonic() < deadline:
-            pause.wait(RUN_LOOK_EVERY_SECONDS)
-            if (now := self._holder()) is not None and now != holder:
-                return True
-        return False
+        holders = {self._holder(), None}
+        return not wait_for(lambda: self._holder() in holders, seconds=TAKEN_WITHIN_SECONDS, every=0.2)
 
     def take_lease_away(self) -> bool:
         """Take the lease from its holder, which goes on; False where there is none, or DynamoDB does not answer."""

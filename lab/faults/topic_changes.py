@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from lab.audit.topic_reader import ends, read_topic, stable_ends
 from lab.servers.kafka import KafkaCluster
 from lab.supervisor import Supervisor
+from lab.waiting import wait_for
 from mirrorless.errors import Retriable
 from mirrorless.verify.comparison import RecordAt, content
 
@@ -127,11 +128,8 @@ class ChangedTopic:
         self._await(lambda: self.partitions() >= count)
 
     def _await(self, shown: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + SHOWN_WITHIN_SECONDS
-        while not shown():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.bootstrap} does not show the change of {self.topic}")
-            time.sleep(LOOK_EVERY_SECONDS)  # between two looks at a condition with a deadline
+        if wait_for(lambda: not shown(), seconds=SHOWN_WITHIN_SECONDS, every=LOOK_EVERY_SECONDS):
+            raise TimeoutError(f"{self.bootstrap} does not show the change of {self.topic}")
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})

@@ -12,11 +12,11 @@ import itertools
 import os
 import signal
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from lab.waiting import wait_for
 from mirrorless.flow.naming import FORWARD
 
 if TYPE_CHECKING:
@@ -90,13 +90,12 @@ class FaultOrders:
         Raises:
             TimeoutError: no environment reached that step in time.
         """
-        deadline, over = time.monotonic() + seconds, over or threading.Event()
-        while not (self._folder / "claimed" / name).exists():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no environment carried out {name} within {seconds:g} s")
-            if over.wait(_POLL_SECONDS):
-                return False
-        return True
+        claimed = self._folder / "claimed" / name
+        if not wait_for(lambda: not claimed.exists(), seconds=seconds, every=_POLL_SECONDS, over=over):
+            return True
+        if over is not None and over.is_set():
+            return False
+        raise TimeoutError(f"no environment carried out {name} within {seconds:g} s")
 
     def stopped(self) -> list[int]:
         """The pids of the environments that stopped themselves and wait to be resumed."""

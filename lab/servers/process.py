@@ -15,13 +15,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+from lab.waiting import wait_for
 from mirrorless.errors import MirrorlessError
 
 LAUNCHER = """
@@ -275,17 +275,15 @@ class Server(ABC):
         Raises:
             ServerFailed: it died, or is not ready after `timeout` seconds. It is left as it is, for a look.
         """
-        deadline = time.monotonic() + timeout
-        obstacle = self._probe()
-        while True:
+        ask = self._probe()
+
+        def obstacle() -> str:
             if not self.alive:
                 raise self._failed("it died before it was ready")
-            reason = obstacle()
-            if not reason:
-                return
-            if time.monotonic() > deadline:
-                raise self._failed(f"it is not ready after {timeout:.0f} s: {reason}")
-            time.sleep(0.05)  # between two looks at a condition with a deadline
+            return ask()
+
+        if reason := wait_for(obstacle, seconds=timeout, every=0.05):
+            raise self._failed(f"it is not ready after {timeout:.0f} s: {reason}")
 
     def kill(self) -> None:
         """SIGKILL, as when the host is lost. What it acknowledged is in the page cache and survives."""

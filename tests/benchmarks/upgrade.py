@@ -13,8 +13,8 @@ from pathlib import Path
 
 from lab.audit.audit import audit_topic, totals, wait_until_replicated
 from lab.cloud import Lab
-from lab.drills.workload import Workload
-from lab.kafka_upgrade import features, raise_features, roll
+from lab.drills.workload import SHAPES, Workload
+from tests.support.kafka_upgrade import features, raise_features, roll
 from mirrorless.config.loading import load
 from tests.benchmarks.harness import Outcome
 from tests.support.commands import replication_yaml
@@ -46,7 +46,8 @@ def _run(lab: Lab, records: int) -> dict[str, int]:
     lab.start_servers()
     source, target = lab.clusters["us-east"], lab.clusters["eu-west"]
     # Slower than the upgrade, so that it never meets a flow at rest; it is cut off when the upgrade is over.
-    workload = Workload(source.bootstrap, records=records, seed=1, seconds=records / 200, topics=TOPICS)
+    shapes = {topic: SHAPES[topic] for topic in TOPICS}
+    workload = Workload(source.bootstrap, records=records, seed=1, seconds=records / 200, shapes=shapes)
     workload.create_topics()
     lab.start_flows()
     failures: list[BaseException] = []

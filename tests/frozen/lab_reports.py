@@ -20,13 +20,11 @@ import lab.drills.failover
 from infra.guard import diff_guard
 from lab.__main__ import main
 from lab.audit.audit import PartitionAudit, TopicAudit
-from lab.audit.failover import TopicFindings
 from lab.cloud import Lab
-from lab.drills.demo import Demonstration
-from lab.drills.failover import Drill
+from lab.drills.demo import Demonstration, reported
+from lab.drills.failover import FailoverDrill
 from lab.drills.group_move import GroupFindings
-from lab.drills.soak import Soak
-from lab.drills.soak_results import RunResult
+from lab.drills.soak import RunResult, Soak
 from lab.state import describe
 from mirrorless.flow.settings import Tables
 from tests.benchmarks.beside_mm2.ratios import conclude
@@ -51,29 +49,29 @@ def texts() -> dict[str, str]:
     return {f"reports/{name}.txt": text for name, text in found.items()}
 
 
-def _demo() -> Any:
-    row = PartitionAudit(flow=FLOW, topic="orders", partition=0, source=1, target=1, **NONE)
-    group = GroupFindings(records=1, reread=0, skipped=0, strays=0, read_on={"us-east": 1, "eu-west": 0})
+ROW = PartitionAudit(flow=FLOW, topic="orders", partition=0, source=1, target=1, **NONE)
+GROUP = GroupFindings(records=1, reread=0, skipped=0, strays=0, read_on={"us-east": 1, "eu-west": 0})
 
+
+def _demo() -> Any:
     def replace(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(Demonstration, "run", lambda _: ([row], group))
+        patch.setattr(Demonstration, "run", lambda _: reported([ROW], GROUP))
 
     return _written(replace, "demo", "--report")
 
 
 def _failover() -> Any:
-    audit = TopicAudit(rows=[], upstream={}, upstream_of={})
-    topic = TopicFindings(topic="orders", policy="replay", records=1, orphans=0, audit=audit, **NONE)
-    group: Any = SimpleNamespace(application=SimpleNamespace(reads={}))
+    group: Any = SimpleNamespace(findings=lambda _: GROUP)
     found = reconciled()
 
-    def account(drill: Drill) -> dict[str, Any]:
+    def account(drill: FailoverDrill) -> dict[str, Any]:
         return drill._account(group, {"orders": {}, "payments": {}}, found)
 
     def replace(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(lab.drills.failover, "audit_failover", lambda *_: topic)
-        patch.setattr(Drill, "_chains", lambda _: None)
-        patch.setattr(Drill, "run", account)
+        audit = TopicAudit(rows=[ROW], upstream={}, upstream_of={})
+        patch.setattr(lab.drills.failover, "audit_failover", lambda *_: audit)
+        patch.setattr(FailoverDrill, "chains", None)
+        patch.setattr(FailoverDrill, "run", account)
 
     return _written(replace, "failover", "--page", "page.html", "--report")
 

@@ -13,8 +13,8 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
 from lab.cloud import create_topics
-from lab.drills.application import Application, PartitionKey
-from lab.drills.workload import Workload
+from lab.drills.group_move import Application, PartitionKey
+from lab.drills.workload import SHAPES, Workload
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.flow.settings import ClusterSettings
@@ -102,9 +102,8 @@ def test_an_application_whose_producer_is_fenced_goes_on_with_another(
 ) -> None:
     """As a cluster does with a transaction that stood still for longer than its timeout, on a machine under load."""
     bootstrap = clusters[0].bootstrap
-    workload = Workload(
-        bootstrap, records=2_000, seed=1, seconds=4, topics=["payments"], name=lambda name: f"{topic}-{name}"
-    )
+    shapes = {"payments": SHAPES["payments"]}
+    workload = Workload(bootstrap, records=2_000, seed=1, seconds=4, shapes=shapes, name=lambda name: f"{topic}-{name}")
     workload.create_topics()
     with ThreadPoolExecutor() as pool:
         producing = pool.submit(workload.produce)

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from lab.kafka_upgrade import features, raise_features, roll
+from tests.support.kafka_upgrade import features, raise_features, roll
 from lab.servers.artifacts import DEFAULT_KAFKA
 from tests.support.flow_stage import Stage
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from lab.drills.application import Application
+from lab.drills.group_move import Application
 from tests.support.mock_broker import MockBroker
 
 OFFSET_FETCH = 9

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.drills.soak_results import RunResult, report
+from lab.drills.soak import RunResult, report
 
 CLEAN = {"lost": 0, "duplicated": 0, "reordered": 0, "different": 0, "mistranslated": 0}
 
