@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from lab.servers.kafka_broker import BrokerPlace, new_id
+from lab.servers.kafka import BrokerPlace, new_id
 from lab.servers.process import free_port, reserve
 from lab.waiting import wait_for
 from mirrorless.errors import ConfigurationError

@@ -30,8 +30,7 @@ from lab.functions.fault_orders import FAULTY_HANDLER, LAYER, FaultOrders
 from lab.functions.function import LambdaFunction
 from lab.servers.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars
 from lab.servers.dynamodb import DynamoDbLocal
-from lab.servers.kafka import KafkaCluster
-from lab.servers.kafka_broker import REPLICAS
+from lab.servers.kafka import REPLICAS, KafkaCluster
 from lab.servers.process import Server
 from lab.supervisor import Supervisor
 from mirrorless.config.cluster import Cluster

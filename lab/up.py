@@ -161,10 +161,6 @@ def _locked(folder: Path, state: Path) -> Iterator[None]:
 
 def _clear(folder: Path, *, fresh: bool) -> list[str]:
     """Remove what an earlier lab has left behind, and return the clusters whose data stay."""
-    for old in folder.parent.glob("up-*"):  # a folder of its own for each start, of a version before this one
-        if not Path(f"/proc/{old.name.removeprefix('up-')}").exists():
-            say(f"removing {old}, which a lab that was killed has left behind")
-            shutil.rmtree(old, ignore_errors=True)
     clusters = sorted(path.name for path in folder.iterdir() if _holds_a_cluster(path))
     for path in folder.iterdir():
         if path.is_dir() and (fresh or (path.name not in DATA and path.name not in clusters)):

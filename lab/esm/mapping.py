@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -29,51 +31,40 @@ _POLLER_END_S = 10.0
 _NOT_SHOWN = ("FunctionName", "Enabled", "Tags", "KMSKeyArn")
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Mapping:
-    """One mapping. `begin` and `end` return at once and work behind, as the API does.
+    """One mapping. `begin` and `end` return at once and work behind, as the API does."""
 
-    Attributes:
-        uuid: its id.
-        settings: its validated settings.
-        access: makes the client's settings of authentication, of secrets as they are now.
-        function: the function's name, as the mapping names it, and invoker.
-        state: Creating, Enabling, Enabled, Updating, Disabling, Disabled or Deleting.
-    """
+    uuid: str
+    settings: Settings
+    """Validated."""
+    bootstrap: str
+    access: Callable[[], dict[str, Any]]
+    """Makes the client's settings of authentication, of secrets as they are now."""
+    group_id: str
+    function: tuple[FunctionName, Invoker]
+    """Its name, as the mapping names it, and its invoker."""
+    folder: Path
+    behaviour: LabBehaviour
+    allows: Callable[[str], bool]
+    """Whether the function's role allows an action."""
+    state: str = "Creating"
+    """Creating, Enabling, Enabled, Updating, Disabling, Disabled or Deleting."""
+    faults: PendingFaults = field(default_factory=PendingFaults)
+    journal: Journal = field(init=False)
+    _modified: dt.datetime = field(default_factory=partial(dt.datetime.now, dt.UTC))
+    _pollers: list[Poller] = field(default_factory=list)
+    _reason: str = "USER_INITIATED"
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _work: threading.Thread | None = None
+    _scaling: threading.Thread | None = None
+    _scaled: threading.Event = field(default_factory=threading.Event)
+    _observing: Consumer | None = None
+    _opening: threading.Lock = field(default_factory=threading.Lock)
 
-    def __init__(
-        self,
-        *,
-        uuid: str,
-        settings: Settings,
-        bootstrap: str,
-        access: Callable[[], dict[str, Any]],
-        group_id: str,
-        function: tuple[FunctionName, Invoker],
-        folder: Path,
-        behaviour: LabBehaviour,
-        allows: Callable[[str], bool],
-    ) -> None:
-        """Args: allows: whether the function's role allows an action."""
-        self.uuid = uuid
-        self.settings = settings
-        self.bootstrap = bootstrap
-        self.access = access
-        self.group_id = group_id
-        self.function = function
-        self.state = "Creating"
-        self.faults = PendingFaults()
-        self.journal = Journal(folder / f"{uuid}.jsonl", uuid=uuid)
-        self._behaviour = behaviour
-        self._modified = dt.datetime.now(dt.UTC)
-        self._pollers: list[Poller] = []
-        self._allows = allows
-        self._reason = "USER_INITIATED"
-        self._stopping = threading.Event()
-        self._work: threading.Thread | None = None
-        self._scaling: threading.Thread | None = None
-        self._scaled = threading.Event()
-        self._observing: Consumer | None = None
-        self._opening = threading.Lock()
+    def __post_init__(self) -> None:
+        """Begin its journal."""
+        self.journal = Journal(self.folder / f"{self.uuid}.jsonl", uuid=self.uuid)
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -193,7 +184,7 @@ class Mapping:
         for poller in self._pollers:
             poller.start()
         self._turn_to("Enabled")
-        if self._behaviour.scaling_interval_s:
+        if self.behaviour.scaling_interval_s:
             self._scaled.clear()
             self._scaling = threading.Thread(
                 target=self._scale, args=(wiring,), name=f"scaling-{self.uuid}", daemon=True
@@ -202,7 +193,7 @@ class Mapping:
 
     def _refused(self) -> tuple[str, str] | None:
         """Why it cannot poll: the reason of the API's documentation, and a sentence; None where it can."""
-        missing = sorted(action for action in required_actions(self.settings) if not self._allows(action))
+        missing = sorted(action for action in required_actions(self.settings) if not self.allows(action))
         if missing:
             return "EVENT_SOURCE_AUTHZ_ERROR", f"PROBLEM: The function's role lacks {', '.join(missing)}"
         try:
@@ -214,7 +205,7 @@ class Mapping:
     def _scale(self, wiring: MappingParts) -> None:
         """Add and remove pollers by the lag, until they are stopped."""
         before = 0
-        while not self._scaled.wait(self._behaviour.scaling_interval_s):
+        while not self._scaled.wait(self.behaviour.scaling_interval_s):
             try:
                 lag = sum(self.lag().values())
             except KafkaException as exc:
@@ -235,7 +226,7 @@ class Mapping:
 
     def _wiring(self) -> MappingParts:
         _, invoker = self.function
-        options = PollingOptions.of(self.settings, group_id=self.group_id, behaviour=self._behaviour)
+        options = PollingOptions.of(self.settings, group_id=self.group_id, behaviour=self.behaviour)
         return MappingParts(
             uuid=self.uuid,
             bootstrap=self.bootstrap,
@@ -245,7 +236,7 @@ class Mapping:
                 topic=options.topic, bootstrap_servers=self.bootstrap, arn=self.settings.get("EventSourceArn")
             ),
             function=invoker,
-            behaviour=self._behaviour,
+            behaviour=self.behaviour,
             journal=self.journal,
             faults=self.faults,
         )
@@ -264,7 +255,7 @@ class Mapping:
     def _end_poller(self, poller: Poller) -> None:
         poller.begin_stop()
         # A client whose cluster is gone may be slow to close: it is left behind, with a line in the log.
-        poller.join(self._behaviour.stop_grace_s + _POLLER_END_S)
+        poller.join(self.behaviour.stop_grace_s + _POLLER_END_S)
         if poller.is_alive():
             self.journal.problem("PROBLEM: A poller did not stop in time", poller=poller.name)
 
@@ -274,7 +265,7 @@ class Mapping:
         with self._opening:
             if self._observing is None:
                 names = {"group.id": self.group_id, "client.id": f"{self.uuid}-observer"}
-                isolation = {"isolation.level": self._behaviour.isolation_level, "enable.metrics.push": False}
+                isolation = {"isolation.level": self.behaviour.isolation_level, "enable.metrics.push": False}
                 settings = {**self.access(), "bootstrap.servers": self.bootstrap, **names, **isolation}
                 self._observing = Consumer(settings, logger=self.journal.client_log)
             return self._observing

@@ -36,8 +36,7 @@ from lab.faults.topic_changes import ANSWER_SECONDS, insist
 from lab.functions.control import control_name
 from lab.functions.fault_orders import Action, FaultOrders
 from lab.servers.dynamodb import Misbehaviour, MisbehaviourKind
-from lab.servers.kafka import KafkaCluster
-from lab.servers.kafka_broker import REPLICAS, KafkaBroker
+from lab.servers.kafka import REPLICAS, KafkaBroker, KafkaCluster
 from lab.servers.proxy import NetworkLink
 from lab.supervisor import Supervisor
 from lab.waiting import wait_for

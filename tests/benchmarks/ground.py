@@ -15,8 +15,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from lab.servers.dynamodb import DynamoDbLocal
-from lab.servers.kafka import KafkaCluster
-from lab.servers.kafka_broker import KafkaBroker
+from lab.servers.kafka import KafkaBroker, KafkaCluster
 from mirrorless.flow.naming import SPARK_MASTER_VARIABLE
 from mirrorless.flow.settings import ClusterSettings, FlowSettings, Tables
 from mirrorless.flow.tables import definitions

@@ -14,10 +14,10 @@ from pathlib import Path
 from lab.audit.audit import audit_topic, totals, wait_until_replicated
 from lab.cloud import Lab
 from lab.drills.workload import SHAPES, Workload
-from tests.support.kafka_upgrade import features, raise_features, roll
 from mirrorless.config.loading import load
 from tests.benchmarks.harness import Outcome
 from tests.support.commands import replication_yaml
+from tests.support.kafka_upgrade import features, raise_features, roll
 
 OLD, NEW, RELEASE = "3.9.1", "4.1.1", "4.1"
 TOPICS = ("orders", "payments", "customers")

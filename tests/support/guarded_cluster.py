@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lab.servers.kafka import KafkaCluster
-from lab.servers.kafka_broker import KafkaBroker
+from lab.servers.kafka import KafkaBroker, KafkaCluster
 from lab.servers.process import free_port
 
 AUTHORIZER = {

@@ -8,8 +8,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from lab.servers.kafka import KafkaCluster
-from lab.servers.kafka_broker import KafkaBroker
+from lab.servers.kafka import KafkaBroker, KafkaCluster
 from lab.servers.process import free_port
 from tests.support.certificates import Authority
 from tests.support.token_server import AUDIENCE, TokenServer

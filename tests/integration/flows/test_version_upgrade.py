@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
-from tests.support.kafka_upgrade import features, raise_features, roll
 from lab.servers.artifacts import DEFAULT_KAFKA
 from tests.support.flow_stage import Stage
+from tests.support.kafka_upgrade import features, raise_features, roll
 
 pytestmark = pytest.mark.integration
 

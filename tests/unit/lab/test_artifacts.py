@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.servers import kafka_broker
+from lab.servers import kafka
 from lab.servers.artifacts import (
     ArtifactsUnavailable,
     MissingTool,
@@ -105,9 +105,9 @@ def test_a_version_that_the_lab_cannot_run_is_refused(version: str) -> None:
 def test_the_client_that_warms_a_broker_up_writes_nothing_between_the_lines_of_the_lab(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(kafka_broker, "ARCHIVED_WITHIN_S", 1.0)
+    monkeypatch.setattr(kafka, "ARCHIVED_WITHIN_S", 1.0)
 
     with pytest.raises(TimeoutError):
-        kafka_broker._use("127.0.0.1:1")
+        kafka._use("127.0.0.1:1")
 
     assert capfd.readouterr().err == ""
