@@ -68,20 +68,24 @@ class ControlPlane:
             ConfigurationError: an override is none of the settings.
         """
         for flow in flows:
-            event = self._control_event(flow, forwarder)
             for scheduled in SCHEDULED:
-                name = control_name(flow, scheduled.name)
-                self.functions[name] = scheduled_function(flow, scheduled, variables, self.folder)
-                self._schedule(name, self.functions[name], event, self.schedule_seconds)
+                self.functions[control_name(flow, scheduled.name)] = scheduled_function(
+                    flow, scheduled, variables, self.folder
+                )
             if flow.standby:
-                name = control_name(flow, STANDBY)
-                self.functions[name] = scheduled_function(flow, CONTROL, variables, self.folder, part=STANDBY)
-                self._schedule(name, self.functions[name], self._standby_event(flow), self.schedule_seconds)
+                standby = scheduled_function(flow, CONTROL, variables, self.folder, part=STANDBY)
+                self.functions[control_name(flow, STANDBY)] = standby
             if flow.has_pull:
-                reader = self.functions[control_name(flow, PULL)] = self._reader(flow, variables)
-                for name, each in self._pull_events(flow).items():
-                    seconds = self.schedule_seconds if each["continuous"] else each["interval_seconds"]
-                    self._schedule(name, reader, each, seconds)
+                self.functions[control_name(flow, PULL)] = self._reader(flow, variables)
+            for name, event in self._events(flow, forwarder).items():
+                paced = "interval_seconds" in event and not event["continuous"]
+                self.timers[name] = Timer(
+                    name=name,
+                    function=self.functions.get(name) or self.functions[control_name(flow, PULL)],
+                    event=event,
+                    interval_s=event["interval_seconds"] if paced else self.schedule_seconds,
+                    log=self.folder / "schedule" / f"{name}.jsonl",
+                )
         return self.functions
 
     def change(self, flow: Flow, *, forwarder: Callable[[Flow], str]) -> None:
@@ -90,12 +94,7 @@ class ControlPlane:
         Raises:
             ConfigurationError: the flow has scheduled topics now and had none before.
         """
-        event = self._control_event(flow, forwarder)
-        events = {control_name(flow, scheduled.name): event for scheduled in SCHEDULED}
-        if flow.standby:
-            events[control_name(flow, STANDBY)] = self._standby_event(flow)
-        if flow.has_pull:
-            events |= self._pull_events(flow)
+        events = self._events(flow, forwarder)
         if unknown := sorted(events.keys() - self.timers.keys()):
             raise ConfigurationError(
                 f"the lab was started without {', '.join(unknown)}",
@@ -105,16 +104,21 @@ class ControlPlane:
         for name, each in events.items():
             self.timers[name].change(each)
 
-    def _control_event(self, flow: Flow, forwarder: Callable[[Flow], str]) -> dict[str, Any]:
-        """The input of the scheduled functions as the schedule keeps it: text, read anew by each run."""
-        event: dict[str, Any] = json.loads(json.dumps(flow.control_settings(forwarder(flow)) | dict(self.overrides)))
-        control_settings(event)  # what the functions would refuse is refused here
-        return event
-
-    def _standby_event(self, flow: Flow) -> dict[str, Any]:
-        event: dict[str, Any] = json.loads(json.dumps(flow.standby_settings() | dict(self.overrides)))
-        control_settings(event)
-        return event
+    def _events(self, flow: Flow, forwarder: Callable[[Flow], str]) -> dict[str, dict[str, Any]]:
+        """The input of each schedule of a flow, by its name; what the functions would refuse is refused here."""
+        control = _kept(flow.control_settings(forwarder(flow)) | dict(self.overrides))
+        control_settings(control)
+        events = {control_name(flow, scheduled.name): control for scheduled in SCHEDULED}
+        if flow.standby:
+            standby = events[control_name(flow, STANDBY)] = _kept(flow.standby_settings() | dict(self.overrides))
+            control_settings(standby)
+        for shard in range(flow.settings.schedule.shards if flow.has_pull else 0):
+            event = events[pull_schedule(flow.name, shard)] = _kept(
+                flow.pull_settings(shard) | dict(self.pull_overrides)
+            )
+            event["control"] |= self.overrides
+            pull_settings(event)
+        return events
 
     def _reader(self, flow: Flow, variables: Mapping[str, str]) -> LambdaFunction:
         """The reader of a flow's scheduled topics, with its bundle; nothing runs yet."""
@@ -132,20 +136,6 @@ class ControlPlane:
             zombies=self.zombies,
             folder=self.folder / "functions",
         )
-
-    def _pull_events(self, flow: Flow) -> dict[str, dict[str, Any]]:
-        """The input of each shard, by the name of its schedule."""
-        found = {}
-        for shard in range(flow.settings.schedule.shards):
-            event = json.loads(json.dumps(flow.pull_settings(shard) | dict(self.pull_overrides)))
-            event["control"] |= self.overrides
-            pull_settings(event)
-            found[pull_schedule(flow.name, shard)] = event
-        return found
-
-    def _schedule(self, name: str, function: Invoker, event: Mapping[str, Any], seconds: float) -> None:
-        log = self.folder / "schedule" / f"{name}.jsonl"
-        self.timers[name] = Timer(name=name, function=function, event=event, interval_s=seconds, log=log)
 
     def start(self) -> None:
         """Start every schedule: each function runs now, and by its interval."""
@@ -175,6 +165,12 @@ def scheduled_function(
         memory_mb=scheduled.memory_mb,
         folder=folder / "functions",
     )
+
+
+def _kept(event: dict[str, Any]) -> dict[str, Any]:
+    """An input as a schedule keeps it: text, read anew by each run."""
+    read: dict[str, Any] = json.loads(json.dumps(event))
+    return read
 
 
 def control_name(flow: Flow, file: str) -> str:
