@@ -244,51 +244,46 @@ class LaneOperator:
             raise Retriable(f"the mapping does not become {wanted}", where=mapping.uuid)
 
     def _reset(self, partition: int, stop: Stop) -> None:
-        if self.of_source:
-            self._follow(partition, stop)
-            return
-        plan = self._command(partition, "earliest")
-        if self.fault.kind == "truncate remote topic":
-            to = stop.upstream_offset  # the run in doubt, whose witness was removed
-        else:
-            # From the first record, or from a later one: what an operator can do without, or restores otherwise.
-            to = round(plan["position"] * max(0.0, 2 * self.fault.part - 1))
-        if self.mapping is not None:
-            self._set_offset(self.mapping, partition, to)
-        downstream = ends(self.remote_topic.bootstrap, self.remote_topic.topic).get(partition, 0)
-        self._command(partition, str(to), "--execute")
-        kept = self.fault.kind == "truncate remote topic"
-        self.resets[partition] = ResetPoint(upstream=to, downstream=downstream, kept=kept)
-        self.stops.append(stop)
-
-    def _follow(self, partition: int, stop: Stop) -> None:
-        """Execute the first command that is printed for a lane, as it is."""
-        answer = self._run("lanes", "stopped", str(self.flow.name), codes=(0, 1))
-        if "stopped" not in answer:
-            raise Retriable(f"mirrorless lanes stopped: {answer}", where=self.topic)  # a store is down just now
-        lanes = answer["stopped"]
-        shown = {"reason": "", "what_to_do": ""}
-        shown = next((each for each in lanes if (each["topic"], each["partition"]) == (self.topic, partition)), shown)
-        if shown["reason"] != stop.reason:
-            return  # another one since it was looked at, which the next look attends to
-        advice = shown["what_to_do"]
-        commands = [shlex.split(each)[1:] for each in re.findall(r"`(mirrorless lanes reset [^`]*)`", advice)]
-        if not commands:
-            raise UndocumentedStop(f"its advice has no command: {advice}", where=f"{self.topic}-{partition}")
-        words = commands[0]
+        words = self._advised(partition, stop) if self.of_source else self._chosen(partition, stop)
+        if not words:
+            return  # it is stopped for another reason since it was looked at, which the next look attends to
         to = int(words[words.index("--to") + 1])
         if self.mapping is not None:
             self._set_offset(self.mapping, partition, to)
         downstream = ends(self.remote_topic.bootstrap, self.remote_topic.topic).get(partition, 0)
         self._run(*words)
-        before = self.resets.get(partition)
+        before = self.resets.get(partition) if self.of_source else None
         self.resets[partition] = ResetPoint(
             upstream=to,
             downstream=downstream,
-            kept=True,
+            kept=self.of_source or self.fault.kind == "truncate remote topic",
             earlier=() if before is None else (*before.earlier, before.downstream),
         )
         self.stops.append(stop)
+
+    def _chosen(self, partition: int, stop: Stop) -> list[str]:
+        """The command that an operator chooses by the plan that the earliest reset shows."""
+        words = ["lanes", "reset", str(self.flow.name), self.topic, str(partition), "--reason", self.fault.kind, "--to"]
+        plan = self._run(*words, "earliest")
+        # From the first record, or from a later one: what an operator can do without, or restores otherwise.
+        to = round(plan["position"] * max(0.0, 2 * self.fault.part - 1))
+        if self.fault.kind == "truncate remote topic":
+            to = stop.upstream_offset  # the run in doubt, whose witness was removed
+        return [*words, str(to), "--execute"]
+
+    def _advised(self, partition: int, stop: Stop) -> list[str]:
+        """The first command that is printed for a lane, as it is; none where its stop is another one by now."""
+        answer = self._run("lanes", "stopped", str(self.flow.name), codes=(0, 1))
+        if "stopped" not in answer:
+            raise Retriable(f"mirrorless lanes stopped: {answer}", where=self.topic)  # a store is down just now
+        shown = [each for each in answer["stopped"] if (each["topic"], each["partition"]) == (self.topic, partition)]
+        if not shown or shown[0]["reason"] != stop.reason:
+            return []
+        advice = shown[0]["what_to_do"]
+        commands = [shlex.split(each)[1:] for each in re.findall(r"`(mirrorless lanes reset [^`]*)`", advice)]
+        if not commands:
+            raise UndocumentedStop(f"its advice has no command: {advice}", where=f"{self.topic}-{partition}")
+        return commands[0]
 
     def _set_offset(self, mapping: FlowMapping, partition: int, to: int) -> None:
         name = self.flow.name
@@ -298,16 +293,12 @@ class LaneOperator:
             mapping.group_id, {(self.topic, partition): OffsetAndMetadata(to)}, lambda: until - time.monotonic()
         )
 
-    def _command(self, partition: int, to: str, *more: str) -> dict[str, Any]:
-        """`mirrorless lanes reset`, and its answer.
+    def _run(self, *words: str, codes: Collection[int] = (0,)) -> dict[str, Any]:
+        """A command's answer.
 
         Raises:
             Retriable: it could not be carried out now.
         """
-        words = ["lanes", "reset", str(self.flow.name), self.topic, str(partition), "--to", to]
-        return self._run(*words, "--reason", self.fault.kind, *more)
-
-    def _run(self, *words: str, codes: Collection[int] = (0,)) -> dict[str, Any]:
         state = self.folder / f"state-{self.topic}.json"
         state.write_text(json.dumps(describe(self.lab, ready=True)))
         said = StringIO()

@@ -62,20 +62,21 @@ def test_a_scheduled_lane_is_reset_without_a_mapping_or_its_group(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     stop = Stop(reason="broken", upstream_offset=4, detail="why", at=1)
-    commands: list[tuple[int, str, tuple[str, ...]]] = []
+    commands: list[str] = []
 
-    def command(_: LaneOperator, partition: int, to: str, *more: str) -> dict[str, Any]:
-        commands.append((partition, to, more))
+    def run(_: LaneOperator, *words: str) -> dict[str, Any]:
+        commands.append(shlex.join(words))
         return {"position": 10}
 
     monkeypatch.setattr(LaneOperator, "_stopped", lambda _: {2: stop})
-    monkeypatch.setattr(LaneOperator, "_command", command)
+    monkeypatch.setattr(LaneOperator, "_run", run)
     monkeypatch.setattr("lab.drills.lane_operator.ends", lambda *_: {2: 7})
     scheduled = operator(tmp_path, mapping=None)
 
     assert scheduled.attend()
 
-    assert commands == [(2, "earliest", ()), (2, "0", ("--execute",))]
+    order = "lanes reset 'source->target' orders 2 --reason 're-create remote topic' --to"
+    assert commands == [f"{order} earliest", f"{order} 0 --execute"]
     assert scheduled.resets == {2: ResetPoint(upstream=0, downstream=7, kept=False)}
 
 
