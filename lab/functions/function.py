@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import uuid
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,65 +37,49 @@ class FunctionError(MirrorlessError):
     """The function cannot be started. `where` names it; its log's tail is in the text."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class LambdaFunction:
     """One deployed function; `lab.functions.invocation.Invoker`. All methods may be called from any thread.
 
-    Attributes:
-        name: the function's.
-        arn: its made-up ARN.
-        cold_starts: environments started so far.
+    Nothing starts before the first event or `initialise()`.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        bundle: Path,
-        handler: str,
-        variables: Mapping[str, str],
-        timeout_seconds: float,
-        folder: Path,
-        memory_mb: int = 1024,
-        concurrency: int = 10,
-        zombies: bool = False,
-        layers: Sequence[Path] = (),
-        python: str = str(Path(sys.base_prefix, "bin", f"python{wheels.running_python()}")),
-    ) -> None:
-        """Describe it; nothing starts before the first event or `initialise()`.
+    name: str
+    bundle: Path
+    """The folder that is deployed (`infra.packaging.bundle.build`): its task root and working directory."""
+    handler: str
+    """`module.function`."""
+    variables: Mapping[str, str]
+    """Its own, of environments that start from now on."""
+    timeout_seconds: float
+    """An invocation's deadline."""
+    folder: Path
+    """Where its environments write their logs, one file each."""
+    memory_mb: int = 1024
+    """Beyond it an environment is killed; see `lab.functions.environment.Environment`."""
+    concurrency: int = 10
+    """Invocations at the same time; one more is throttled."""
+    zombies: bool = False
+    """Whether a timed-out invocation runs on in the background instead of being killed."""
+    layers: Sequence[Path] = ()
+    """Folders on the path behind the bundle."""
+    python: str = str(Path(sys.base_prefix, "bin", f"python{wheels.running_python()}"))
+    """The interpreter, without any virtual environment."""
+    arn: str = field(init=False)
+    """Made up."""
+    cold_starts: int = 0
+    """Environments started so far."""
+    _path: Sequence[Path] = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _environments: list[Environment] = field(default_factory=list)
+    _in_flight: int = 0
+    _stopped: bool = False
 
-        Args:
-            name: the function's name.
-            bundle: the folder that is deployed (`infra.packaging.bundle.build`): its task root and working directory.
-            handler: `module.function`.
-            variables: the function's own environment variables.
-            timeout_seconds: an invocation's deadline.
-            folder: where its environments write their logs, one file each.
-            memory_mb: beyond it an environment is killed; see `lab.functions.environment.Environment`.
-            concurrency: invocations at the same time; one more is throttled.
-            zombies: a timed-out invocation runs on in the background instead of being killed.
-            layers: folders on the path behind the bundle.
-            python: the interpreter, without any virtual environment.
-
-        Raises:
-            ValueError: a variable is one that Lambda reserves.
-        """
-        self.name = name
-        self.arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}"
-        self.cold_starts = 0
-        self._bundle = bundle
-        self._handler = handler
-        self._timeout_seconds = timeout_seconds
-        self._folder = folder
-        self._memory_mb = memory_mb
-        self._concurrency = concurrency
-        self._zombies = zombies
-        self._path = [bundle, *layers, runtime_folder()]
-        self._python = python
-        self._lock = threading.Lock()
-        self._environments: list[Environment] = []
-        self._in_flight = 0
-        self._stopped = False
-        self.set_variables(variables)
+    def __post_init__(self) -> None:
+        """Refuse the variables that Lambda reserves, by a ValueError."""
+        self.arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{self.name}"
+        self._path = [self.bundle, *self.layers, runtime_folder()]
+        self.set_variables(self.variables)
 
     @property
     def environments(self) -> list[Environment]:
@@ -110,7 +95,7 @@ class LambdaFunction:
         """
         if reserved := sorted(set(variables) & set(self._reserved())):
             raise ValueError(f"{self.name}: Lambda sets {', '.join(reserved)} itself; take it out of the variables")
-        self._variables = dict(variables)
+        self.variables = dict(variables)
 
     def initialise(self) -> None:
         """Start one environment ahead of its first event, as Lambda's proactive initialization does, and wait for it.
@@ -122,7 +107,7 @@ class LambdaFunction:
             if self._stopped:
                 raise FunctionError("it was stopped", where=self.name, hint="describe it anew")
             environment = self._start()
-        if failure := environment.await_ready(INIT_SECONDS + self._timeout_seconds):
+        if failure := environment.await_ready(INIT_SECONDS + self.timeout_seconds):
             said = f"{failure.payload.decode(errors='replace')}\n{environment.log_tail()}"
             raise FunctionError(f"it does not start: {said}", where=self.name, hint=f"read {environment.log}")
         environment.release()
@@ -141,7 +126,7 @@ class LambdaFunction:
         began = time.monotonic()
         request_id = str(uuid.uuid4())
         with self._lock:
-            free = not self._stopped and self._in_flight < self._concurrency
+            free = not self._stopped and self._in_flight < self.concurrency
             self._in_flight += free
             environment = self._warm_or_cold() if free else None
         if environment is None:
@@ -150,11 +135,11 @@ class LambdaFunction:
                 status="throttled", payload=json.dumps(refusal).encode(), request_id=request_id, duration_ms=0.0
             )
         try:
-            outcome = environment.await_ready(INIT_SECONDS + self._timeout_seconds)
+            outcome = environment.await_ready(INIT_SECONDS + self.timeout_seconds)
             if outcome is None:
-                deadline_ms = int((time.time() + self._timeout_seconds) * 1000)
+                deadline_ms = int((time.time() + self.timeout_seconds) * 1000)
                 given = Event(request_id=request_id, body=event, deadline_ms=deadline_ms, arn=self.arn)
-                outcome = environment.run(given, self._timeout_seconds, zombies=self._zombies)
+                outcome = environment.run(given, self.timeout_seconds, zombies=self.zombies)
         finally:
             with self._lock:
                 self._in_flight -= 1
@@ -189,11 +174,11 @@ class LambdaFunction:
         self.cold_starts += 1
         stream = f"{datetime.now(UTC):%Y/%m/%d}/[$LATEST]{uuid.uuid4().hex}"
         environment = Environment(
-            [self._python, "-S", "-s", "-m", "awslambdaric", self._handler],
-            variables={**self._reserved(), **self._variables, "AWS_LAMBDA_LOG_STREAM_NAME": stream},
-            folder=self._bundle,
-            log=self._folder / f"{self.name}-{self.cold_starts:03}.log",
-            memory_mb=self._memory_mb,
+            [self.python, "-S", "-s", "-m", "awslambdaric", self.handler],
+            variables={**self._reserved(), **self.variables, "AWS_LAMBDA_LOG_STREAM_NAME": stream},
+            folder=self.bundle,
+            log=self.folder / f"{self.name}-{self.cold_starts:03}.log",
+            memory_mb=self.memory_mb,
             on_death=self._forget,
         )
         self._environments.append(environment)
@@ -207,11 +192,11 @@ class LambdaFunction:
     def _reserved(self) -> dict[str, str]:
         """What Lambda puts into every environment, with made-up credentials."""
         return {
-            "_HANDLER": self._handler,
+            "_HANDLER": self.handler,
             "AWS_ACCESS_KEY_ID": "lab",
             "AWS_DEFAULT_REGION": REGION,
             "AWS_EXECUTION_ENV": f"AWS_Lambda_python{wheels.running_python()}",
-            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(self._memory_mb),
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(self.memory_mb),
             "AWS_LAMBDA_FUNCTION_NAME": self.name,
             "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
             "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
@@ -220,7 +205,7 @@ class LambdaFunction:
             "AWS_SECRET_ACCESS_KEY": "lab",
             "AWS_SESSION_TOKEN": "lab",
             "LAMBDA_RUNTIME_DIR": str(self._path[-1]),
-            "LAMBDA_TASK_ROOT": str(self._bundle),
+            "LAMBDA_TASK_ROOT": str(self.bundle),
             "LANG": "C.UTF-8",
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             # The task root cannot be written to in Lambda.
