@@ -31,7 +31,8 @@ from mirrorless.flow.triggers import MAPPING, SCHEDULE, Trigger
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
 from mirrorless.verify.comparison import RecordAt
 
-RECORDS_PER_SECOND = 800
+RECORDS_PER_SECOND = 500
+"""At most: changes of the topic wait for one another, and the last of them is to come before the last records."""
 CHANGED_WITHIN_SECONDS = 20.0
 """For which a fault waits for a change of the trigger; the run as a whole waits to its end."""
 REPLICATED_WITHIN_SECONDS = 10.0
