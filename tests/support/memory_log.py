@@ -11,7 +11,7 @@ from itertools import accumulate
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.lanes.gaps import GapRange, Look
-from mirrorless.ports.kafka import TopicPartition
+from mirrorless.ports.kafka import RangesRead, TopicPartition
 from mirrorless.ports.log import NOTHING_MORE, Arrivals
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import BatchUnreadable
@@ -149,6 +149,14 @@ class MemoryLog:
         """See `Log.close`."""
         self.leave(list(self.at))
         self.closed = True
+
+
+def read_at(
+    wanted: Sequence[GapRange], records: Iterable[Record], end: int, *, damage: BatchUnreadable | None = None
+) -> RangesRead:
+    """What is read of ranges of a partition whose log ends there, and has these records."""
+    found = [each for each in records if any(first <= each.offset < following for first, following in wanted)]
+    return RangesRead(until=min(end, wanted[-1][1]), records=found, damage=damage)
 
 
 def look_at(wanted: Sequence[GapRange], visible: Iterable[int], end: int, *, size: int = 1) -> Look:

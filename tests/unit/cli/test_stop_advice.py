@@ -43,6 +43,7 @@ from mirrorless.topics.topic_state import (
 from tests.frozen.small_flow import FLOW, LaneStates, small_flow
 from tests.support.clusters import Entry, stable_offset
 from tests.support.documents import MemoryDocuments
+from tests.support.memory_log import read_at
 from tests.support.protocol_world import REMOTE, TOPIC, T, World, lane, records, replicate
 
 Case = Callable[[World], None]
@@ -102,13 +103,7 @@ def _show(there: World, patch: pytest.MonkeyPatch) -> None:
     def committed(
         _: object, wanted: Mapping[tuple[str, int], Any], *__: object, **___: object
     ) -> dict[Any, RangesRead]:
-        return {
-            place: RangesRead(
-                until=min(log(place)[-1].offset + 1, some[-1][1]),
-                records=[each for each in log(place) if any(first <= each.offset < end for first, end in some)],
-            )
-            for place, some in wanted.items()
-        }
+        return {place: read_at(some, log(place), log(place)[-1].offset + 1) for place, some in wanted.items()}
 
     patch.setattr(KafkaCommittedLog, "read", committed)
     patch.setattr(KafkaRecordRanges, "ranges", ranges)

@@ -28,7 +28,7 @@ from mirrorless.scheduled.runner import RoundReport
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
 from tests.support.clusters import Entry, MemoryCluster, MemoryTarget, stable_offset
 from tests.support.documents import MemoryDocuments
-from tests.support.memory_log import look_at
+from tests.support.memory_log import look_at, read_at
 
 REMOTE = "us-east.orders"
 WRITER = "mirrorless.us-east.eu-west.test"
@@ -108,9 +108,10 @@ class SourceLogs:
         if len(ranges) == 1:
             self.while_reading()
         return {
-            place: RangesRead(
-                until=wanted[-1][1],
-                records=[self.records[o] for first, after in wanted for o in range(first, after) if o in self.records],
+            place: read_at(
+                wanted,
+                self.records.values(),
+                wanted[-1][1],
                 damage=BatchUnreadable("damaged", offset=9) if place in self.damaged else None,
             )
             for place, wanted in ranges.items()

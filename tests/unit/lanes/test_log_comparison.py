@@ -18,6 +18,7 @@ from mirrorless.ports.kafka import RangesRead, TopicPartition
 from mirrorless.protocol.log_parting import parted_stop
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.records.record import Record
+from tests.support.memory_log import read_at
 from tests.support.protocol_world import NEW, T, World, lane, others, records, replicate
 from tests.support.pulled import MemoryEpochs
 from tests.support.tries import tries
@@ -54,10 +55,7 @@ class Mapped:
             if self.silent or number >= self.at_once:
                 found[place] = RangesRead(until=-1)
                 continue
-            found[place] = RangesRead(
-                until=min(end, wanted[-1][1]),
-                records=[each for each in stored if any(first <= each.offset < after for first, after in wanted)],
-            )
+            found[place] = read_at(wanted, stored, end)
         return found
 
     def deliver(self, *sizes: int) -> None:
