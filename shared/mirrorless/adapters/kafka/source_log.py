@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Final
 
-from mirrorless.adapters.kafka.admin import LASTING, Call, WarmAdmin, first_cause, offsets_call
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS
 from mirrorless.adapters.kafka.log import GAPS, KafkaLog, uncommitted
 from mirrorless.adapters.kafka.log_ranges import RangePart, read_ranges
+from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.clock import Deadline
-from mirrorless.errors import Retriable
 from mirrorless.flow.naming import GAPS_GROUP
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.lanes.gaps import Cleanup, GapRange, Look, cleanup_of, event_bytes
 from mirrorless.ports.kafka import TopicPartition
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
 
 NEAR: Final = 500
 """Upstream offsets between two gaps that are read through: a new range costs a round trip."""
@@ -35,11 +30,6 @@ LOOK_SECONDS: Final = 2.0
 LOOK_RECORDS: Final = 100_000
 LOOK_BYTES: Final = 32 * 1024 * 1024
 
-KEYS: Final = 1_000
-"""Partitions or topics of one call."""
-
-_K = TypeVar("_K", bound=Hashable)
-
 
 class KafkaSourceLog:
     """Implements `mirrorless.lanes.gaps.SourceLog`."""
@@ -47,42 +37,17 @@ class KafkaSourceLog:
     def __init__(self, cluster: ClusterSettings, *, flow: str, group: str = GAPS_GROUP) -> None:
         """Args: group: in whose name it reads; nothing is committed."""
         self._group = group
-        self._cluster = cluster
-        self._flow = flow
-        self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
-        self._admin = WarmAdmin(cluster, f"{flow}|gaps-admin")
+        self._cluster, self._flow = cluster, flow
+        self._topics = KafkaTopics(cluster, flow=flow, role="gaps-admin")
 
     def starts(self, places: Sequence[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `SourceLog.starts`."""
-        from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415 -- kept out of every cold start
-
-        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # theirs
-
-        found = self._each("list where its logs begin", places, offsets_call(earliest), deadline)
-        return {place: each.offset for place, each in found}
+        return self._topics.starts(places, _one_question(deadline))
 
     def cleanup(self, topics: Sequence[str], deadline: Deadline) -> dict[str, Cleanup]:
         """See `SourceLog.cleanup`."""
-        from confluent_kafka.admin import ConfigResource, ResourceType  # noqa: PLC0415 -- same
-
-        def call(admin: AdminClient, some: list[str], seconds: float) -> dict[str, Future[Any]]:
-            resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in some]
-            futures = admin.describe_configs(resources, request_timeout=seconds)
-            return {resource.name: future for resource, future in futures.items()}
-
-        described = self._each("describe its topics", topics, call, deadline)
-        return {topic: cleanup_of({name: it.value for name, it in configs.items()}) for topic, configs in described}
-
-    def _each(self, what: str, keys: Iterable[_K], call: Call[_K], deadline: Deadline) -> Iterable[tuple[_K, Any]]:
-        """What the source answers; of what it has not, or does not show, nothing."""
-        end = time.monotonic() + CALL_SECONDS
-        answers, failures = self._admin.call_each(
-            keys, call, lambda: min(deadline(), end - time.monotonic()), chunk=KEYS
-        )
-        passing = [error for error in failures.values() if error.code() not in LASTING]
-        if passing and not answers:
-            raise Retriable(f"the source did not {what}: {first_cause(passing)}", where=self._where)
-        return answers.items()
+        described, _ = self._topics.configs(topics, _one_question(deadline))
+        return {topic: cleanup_of({each.name: each.value for each in found}) for topic, found in described.items()}
 
     def look(
         self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
@@ -100,6 +65,11 @@ class KafkaSourceLog:
         return {
             place: Look(until=each.until, visible=each.visible, trouble=each.trouble) for place, each in seen.items()
         }
+
+
+def _one_question(deadline: Deadline) -> Deadline:
+    end = time.monotonic() + CALL_SECONDS
+    return lambda: min(deadline(), end - time.monotonic())
 
 
 @dataclass(slots=True)
