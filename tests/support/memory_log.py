@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.lanes.gaps import GapRange, Look
 from mirrorless.ports.kafka import RangesRead, TopicPartition
 from mirrorless.ports.log import NOTHING_MORE, Arrivals
+from mirrorless.protocol.outgoing import first_offset, following_offset
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import BatchUnreadable
 
@@ -26,8 +28,8 @@ def plain(offset: int) -> Record:
 class MemoryPartition:
     """The log of one partition."""
 
-    records: dict[int, Record] = field(default_factory=dict)
-    """Those that readers see, growing."""
+    content: list[Any] = field(default_factory=list)
+    """Records that readers see, or whole batches of them, growing."""
     start: int = 0
     end: int = 0
     """The stable one."""
@@ -36,7 +38,8 @@ class MemoryPartition:
     silent: bool = False
     damaged: BatchUnreadable | None = None
     refused: bool = False
-    epoch: int = 0
+    epoch_at: Callable[[int], int] = lambda _: 0
+    """Of the leader that appended what stands at an offset."""
 
 
 @dataclass(slots=True)
@@ -59,29 +62,39 @@ class MemoryLog:
     ) -> MemoryPartition:
         """Make a partition with records at these offsets."""
         end = max(offsets, default=-1) + 1 if end is None else end
-        made = MemoryPartition({offset: plain(offset) for offset in offsets}, start, max(end, start))
+        made = MemoryPartition([plain(offset) for offset in offsets], start, max(end, start))
         self.partitions[place] = made
         return made
 
     def append(self, place: TopicPartition, *offsets: int, seen: bool = True, marker: bool = False) -> None:
         """Write records; they are of a transaction that ended where a marker follows, and aborted if not `seen`."""
         own = self.partitions[place]
-        own.records |= {offset: plain(offset) for offset in offsets if seen}
+        own.content += [plain(offset) for offset in offsets if seen]
         own.end = offsets[-1] + 1 + marker
 
     def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `Log.stable_ends`."""
-        assert deadline() > 0
         return {place: own.end for place, own in self._asked(places)}
 
     def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `Log.starts`."""
-        assert deadline() > 0
         return {place: own.start for place, own in self._asked(places)}
 
     def _asked(self, places: Iterable[TopicPartition]) -> list[tuple[TopicPartition, MemoryPartition]]:
-        there = [(place, self.partitions[place]) for place in places if place in self.partitions]
-        return [(place, own) for place, own in there if not own.silent]
+        there = [(place, self.own(place)) for place in places]
+        return [(place, own) for place, own in there if own is not None and not own.silent]
+
+    def own(self, place: TopicPartition) -> MemoryPartition | None:
+        """The log of a partition."""
+        return self.partitions.get(place)
+
+    def due(self) -> Iterable[TopicPartition]:
+        """Of which partitions something comes."""
+        return list(self.at)
+
+    def portion(self) -> int:
+        """How many records, or batches, come of one."""
+        return self.few
 
     def follow(self, offsets: Mapping[TopicPartition, int], below: Mapping[TopicPartition, int] = NOTHING_MORE) -> None:
         """See `Log.follow`."""
@@ -99,18 +112,18 @@ class MemoryLog:
 
     def arrivals(self, seconds: float, *, records: int, size: int) -> Arrivals:
         """See `Log.arrivals`; time is passed by nobody."""
-        assert seconds > 0
+        assert seconds >= 0
         assert min(records, size) > 0
         found = Arrivals()
-        for place in [each for each in self.at if each not in self.over]:
-            taken = self._take(place, min(records, self.few), size - found.bytes, found)
-            records -= taken
+        for place in [each for each in self.due() if each not in self.over]:
+            records -= self._take(place, min(records, self.portion()), size - found.bytes, found)
             if min(records, size - found.bytes) <= 0:
                 break
         return found
 
     def _take(self, place: TopicPartition, most: int, size: int, found: Arrivals) -> int:
-        own, at = self.partitions[place], self.at[place]
+        own, at = self.own(place), self.at[place]
+        assert own is not None
         end = own.end if own.shown is None else own.shown
         if own.refused:
             found.refused[place] = Retriable(f"the cluster does not show {place}")
@@ -119,27 +132,29 @@ class MemoryLog:
         elif own.damaged is not None and at >= own.damaged.offset:
             found.unreadable[place] = own.damaged
         else:
-            return self._records(place, most, size, found, end if own.damaged is None else own.damaged.offset)
+            return self._content(place, own, most, size, found)
         self.over.add(place)
         return 0
 
-    def _records(self, place: TopicPartition, most: int, size: int, found: Arrivals, end: int) -> int:
-        own, at = self.partitions[place], self.at[place]
-        below = min(end, self.below.get(place, end))
-        some = [own.records[offset] for offset in own.records if at <= offset < below]
-        sizes = list(accumulate(len(each.value or b"") for each in some))
-        some = some[: max(1, min(most, bisect_right(sizes, size)))]  # a record, however large
-        behind = any(some[-1].offset < offset < below for offset in own.records) if some else False
-        if some:
-            found.records[place], found.epochs[place] = some, own.epoch
-            found.bytes += sizes[len(some) - 1]
-        covered = some[-1].offset + 1 if some and behind else max(at, below)
+    def _content(self, place: TopicPartition, own: MemoryPartition, most: int, size: int, found: Arrivals) -> int:
+        at, end = self.at[place], own.end if own.shown is None else own.shown
+        sound = end if own.damaged is None else min(end, own.damaged.offset)
+        below = min(sound, self.below.get(place, sound))
+        some = [each for each in own.content if first_offset([each]) < below and following_offset([each]) > at]
+        sizes = list(accumulate(map(_size, some)))
+        taken = some[: max(1, min(most, bisect_right(sizes, size)))]  # one, however large
+        covered = max(at, below)
+        if taken:
+            last = following_offset(taken)
+            found.records[place], found.epochs[place] = taken, own.epoch_at(last - 1)
+            found.bytes += sizes[len(taken) - 1]
+            covered = last if len(taken) < len(some) else max(last, covered)
         if covered > at:
             found.covered[place] = self.at[place] = covered
-        if covered == end == (own.end if own.shown is None else own.shown) and self.told.get(place) != end:
+        if covered == end and self.told.get(place) != end:
             found.ended[place] = self.told[place] = end
             own.shown = None
-        return len(some)
+        return len(taken)
 
     def reading_on(self) -> AbstractContextManager[None]:
         """See `Log.reading_on`."""
@@ -149,6 +164,10 @@ class MemoryLog:
         """See `Log.close`."""
         self.leave(list(self.at))
         self.closed = True
+
+
+def _size(each: Any) -> int:
+    return len(each.value or b"") if isinstance(each, Record) else int(each.size)
 
 
 def read_at(

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from itertools import accumulate
+from typing import Any
 
+from mirrorless.adapters.kafka.log_ranges import MANY
 from mirrorless.clock import Deadline
 from mirrorless.flow.rate_limit import ByteRateLimit
 from mirrorless.flow.triggers import WINDOW_SECONDS
 from mirrorless.ports.kafka import EpochEnd, OffsetAndMetadata, TopicPartition
-from mirrorless.ports.log import NOTHING_MORE, Arrivals
+from mirrorless.ports.log import Arrivals
 from mirrorless.protocol.event import Batch
+from mirrorless.protocol.outgoing import following_offset
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.pull.followed_lanes import PullReport
 from mirrorless.pull.readings import Readings
@@ -23,6 +23,7 @@ from mirrorless.pull.shards import ShardLease
 from mirrorless.records.record import Record
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
+from tests.support.memory_log import MemoryLog, MemoryPartition
 from tests.support.protocol_world import World
 from tests.support.schedule import watched
 
@@ -31,89 +32,39 @@ RUN_SECONDS = 300
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
-@dataclass(slots=True)
-class MemoryLog:
-    """Implements `Log` over the source of a world, of which a growing part has been written."""
+@dataclass(slots=True, kw_only=True)
+class WorldLog(MemoryLog):
+    """The source of a world, of which a growing part has been written; how much comes is left to chance."""
 
     there: World
     chance: random.Random
-    followed: dict[TopicPartition, int] = field(default_factory=dict)
-    reported: dict[TopicPartition, int] = field(default_factory=dict)
-    """Ends, each of which is returned once."""
     raw: bool = False
     """Whether it is read by whole batches."""
 
-    def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
-        """See `Log.stable_ends`."""
-        return {place: self._end(place) for place in places}
+    def own(self, place: TopicPartition) -> MemoryPartition:
+        """See `MemoryLog.own`."""
+        there, (_, partition), end = self.there, place, self._end(place)
+        content: list[Any] = [*(there.batches[partition] if self.raw else there.source[partition])]
+        return MemoryPartition(
+            content=[each for each in content if following_offset([each]) <= end],
+            end=end,
+            damaged=there.damage(partition, self.at.get(place, end), end),
+            epoch_at=lambda offset: max(epoch for epoch, first in there.epochs_of(partition) if first <= offset),
+        )
 
-    def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
-        """See `Log.starts`."""
-        return dict.fromkeys(places, 0)
+    def due(self) -> Iterable[TopicPartition]:
+        """See `MemoryLog.due`."""
+        return self.chance.sample(sorted(self.at), self.chance.randint(0, len(self.at)))
 
-    def follow(self, offsets: Mapping[TopicPartition, int], below: Mapping[TopicPartition, int] = NOTHING_MORE) -> None:
-        """See `Log.follow`."""
-        self.followed |= offsets
-        self.reported = {place: end for place, end in self.reported.items() if place not in offsets}
-
-    def leave(self, places: Iterable[TopicPartition]) -> None:
-        """See `Log.leave`."""
-        for place in places:
-            del self.followed[place]
+    def portion(self) -> int:
+        """See `MemoryLog.portion`."""
+        return self.chance.randint(1, 4 if self.raw else 8)
 
     def arrivals(self, seconds: float, *, records: int, size: int) -> Arrivals:
-        """See `Log.arrivals`."""
-        found = Arrivals()
-        self.there.now += int(seconds * 1000) + 1
-        for place in self.chance.sample(sorted(self.followed), self.chance.randint(0, len(self.followed))):
-            at, end = self.followed[place], self._end(place)
-            if at > end:
-                found.out_of_range.add(place)
-                continue
-            damage = self.there.damage(place[1], at, end)
-            if damage is not None and damage.offset <= at:
-                found.unreadable[place] = damage
-                continue
-            if self.raw:
-                self._take_batches(found, place)
-                continue
-            end = end if damage is None else damage.offset
-            some = [each for each in self.there.source[place[1]] if at <= each.offset < end]
-            taken = some[: min(records, self.chance.randint(1, 8))]
-            sizes = list(accumulate(len(each.value or b"") for each in taken))
-            taken = taken[: max(1, bisect_right(sizes, size - found.bytes))]  # a record, however large
-            if taken:
-                found.bytes += sizes[len(taken) - 1]
-                found.records[place] = taken
-                found.epochs[place] = self._epoch(place, taken[-1].offset)
-                found.covered[place] = self.followed[place] = taken[-1].offset + 1
-            if len(taken) == len(some) and self.reported.get(place) != end:
-                found.ended[place] = self.followed[place] = self.reported[place] = end
+        """See `Log.arrivals`. Of whole batches bytes alone limit what is returned."""
+        found = MemoryLog.arrivals(self, seconds, records=MANY if self.raw else records, size=size)
+        self.there.now += 1 if found else int(seconds * 1000) + 1
         return found
-
-    def _take_batches(self, found: Arrivals, place: TopicPartition) -> None:
-        at, end = self.followed[place], self._end(place)
-        damage = self.there.damage(place[1], at, end)
-        end = end if damage is None else damage.offset
-        some = [each for each in self.there.batches[place[1]] if at < each.next <= end]
-        taken = some[: self.chance.randint(1, 4)]
-        if taken:
-            found.records[place] = taken
-            found.epochs[place] = self._epoch(place, taken[-1].last_offset)
-            found.covered[place] = self.followed[place] = taken[-1].next
-        if len(taken) == len(some) and self.reported.get(place) != end:
-            found.ended[place] = self.followed[place] = self.reported[place] = end
-
-    def reading_on(self) -> AbstractContextManager[None]:
-        """See `Log.reading_on`."""
-        return nullcontext()
-
-    def close(self) -> None:
-        """See `Log.close`."""
-        self.followed.clear()
-
-    def _epoch(self, place: TopicPartition, offset: int) -> int:
-        return max(epoch for epoch, first in self.there.epochs_of(place[1]) if first <= offset)
 
     def _end(self, place: TopicPartition) -> int:
         stored = self.there.source[place[1]] if self.there.lane(place[1]).topic == place[0] else []
@@ -229,7 +180,7 @@ class PullFunction:
         )
         run = PullRun(
             replicator=self.replicator,
-            log=MemoryLog(there, self.chance, raw=self.raw),
+            log=WorldLog(there=there, chance=self.chance, raw=self.raw),
             groups=NoGroups(),  # type: ignore[arg-type]  # what a run asks for
             epochs=self.epochs,
             lease=lease,

@@ -31,7 +31,7 @@ from tests.support.clusters import MemoryTarget, MemoryWriter
 from tests.support.documents import MemoryDocuments
 from tests.support.protocol_world import World, lane, records, replicate
 from tests.support.protocol_world import records as some
-from tests.support.pulled import MemoryLog, NoGroups, PullFunction
+from tests.support.pulled import NoGroups, PullFunction, WorldLog
 
 
 def function(there: World, *, continuous: bool = False) -> PullFunction:
@@ -302,16 +302,16 @@ def by_batches(*batches: RecordBatch) -> PullFunction:
 
 def arrive_with(monkeypatch: pytest.MonkeyPatch, **news: object) -> None:
     """Let each arrival of batches come with this, once its lane is followed."""
-    arrivals = MemoryLog.arrivals
+    arrivals = WorldLog.arrivals
 
-    def more(log: MemoryLog, seconds: float, *, records: int, size: int) -> Arrivals:
+    def more(log: WorldLog, seconds: float, *, records: int, size: int) -> Arrivals:
         found = arrivals(log, seconds, records=records, size=size)
-        if ("orders", 0) in log.followed:
+        if ("orders", 0) in log.at:
             for name, value in news.items():
                 setattr(found, name, {("orders", 0): value})
         return found
 
-    monkeypatch.setattr(MemoryLog, "arrivals", more)
+    monkeypatch.setattr(WorldLog, "arrivals", more)
 
 
 def test_a_lane_whose_log_was_cut_off_while_it_was_read_is_read_anew_and_holds_up_no_other(
@@ -417,16 +417,16 @@ def test_a_continuous_run_lists_silent_lanes_each_few_seconds_and_finds_what_com
 ) -> None:
     there = world([], [], [])
     listed: list[tuple[int, int]] = []
-    stable_ends = MemoryLog.stable_ends
+    stable_ends = WorldLog.stable_ends
 
-    def noted(log: MemoryLog, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+    def noted(log: WorldLog, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         wanted = list(places)
         listed.append((there.now, len(wanted)))
         if len(listed) == 20:
             there.source[0] += records(0)
         return stable_ends(log, wanted, deadline)
 
-    monkeypatch.setattr(MemoryLog, "stable_ends", noted)
+    monkeypatch.setattr(WorldLog, "stable_ends", noted)
 
     report = function(there, continuous=True).run()
 
@@ -444,19 +444,19 @@ def test_a_lane_of_which_records_wait_for_their_window_is_read_on(monkeypatch: p
     pulling.window_seconds = 5.0
     monkeypatch.setattr("mirrorless.pull.followed_lanes.LOOK_SECONDS", 3.0)  # when they have come
     followed: list[TopicPartition] = []
-    arrivals, follow = MemoryLog.arrivals, MemoryLog.follow
+    arrivals, follow = WorldLog.arrivals, WorldLog.follow
 
-    def more(log: MemoryLog, seconds: float, *, records: int, size: int) -> Arrivals:
+    def more(log: WorldLog, seconds: float, *, records: int, size: int) -> Arrivals:
         if there.cluster.topics and there.visible(0) == [0] and len(there.source[0]) == 1:
             there.source[0] += some(2)
         return arrivals(log, min(seconds, 0.05), records=records, size=size)
 
-    def noted(log: MemoryLog, offsets: Mapping[TopicPartition, int]) -> None:
+    def noted(log: WorldLog, offsets: Mapping[TopicPartition, int]) -> None:
         followed.extend(offsets)
         follow(log, offsets)
 
-    monkeypatch.setattr(MemoryLog, "arrivals", more)
-    monkeypatch.setattr(MemoryLog, "follow", noted)
+    monkeypatch.setattr(WorldLog, "arrivals", more)
+    monkeypatch.setattr(WorldLog, "follow", noted)
 
     report = pulling.run()
 
@@ -468,9 +468,9 @@ def test_a_run_with_a_successor_writes_what_waits_before_it_goes(monkeypatch: py
     there = world([0], [0])
     pulling = function(there, continuous=True)
     pulling.window_seconds = 15.0
-    arrivals = MemoryLog.arrivals
+    arrivals = WorldLog.arrivals
 
-    def more(log: MemoryLog, seconds: float, *, records: int, size: int) -> Arrivals:
+    def more(log: WorldLog, seconds: float, *, records: int, size: int) -> Arrivals:
         found = arrivals(log, min(seconds, 0.1), records=records, size=size)
         if there.cluster.topics and there.visible(0) == [0]:
             if len(there.source[0]) == 1:
@@ -479,7 +479,7 @@ def test_a_run_with_a_successor_writes_what_waits_before_it_goes(monkeypatch: py
                 monkeypatch.setattr(ShardLease, "has_successor", lambda _: True)
         return found
 
-    monkeypatch.setattr(MemoryLog, "arrivals", more)
+    monkeypatch.setattr(WorldLog, "arrivals", more)
 
     report = pulling.run()
 
