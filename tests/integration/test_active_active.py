@@ -23,7 +23,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from msgspec.structs import replace
 
 from cli.deployment import DeployedFlows
-from cli.failover_wiring import effects_of
+from cli.failover import effects_of
 from cli.lab_state import read_lab_state
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster

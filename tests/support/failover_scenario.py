@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from pyspark.sql import SparkSession
 
 from cli.deployment import DeployedFlows
-from cli.failover_wiring import effects_of
+from cli.failover import effects_of
 from lab.servers.kafka import KafkaCluster
 from lab.servers.proxy import NetworkLink
 from mirrorless.adapters.aws.job_files import open_job_files

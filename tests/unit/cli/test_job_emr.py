@@ -16,7 +16,7 @@ from moto.emrserverless.models import emrserverless_backends
 
 from cli.args import BadInput
 from cli.deployment import DeployedFlows
-from cli.failover_wiring import FailbackJobs
+from cli.failover import FailbackJobs
 from cli.jobs.emr import JOB_RUN_FILE, EmrRuns, state_of
 from cli.jobs.request import new_run_id
 from mirrorless.adapters.aws.emr_serverless import EmrServerless, JobRunThere
