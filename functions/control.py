@@ -29,7 +29,6 @@ from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.adapters.kafka.topics import KafkaTopics
-from mirrorless.adapters.replicator import copying_replicator
 from mirrorless.clock import Deadline, now_ms
 from mirrorless.flow.naming import LOOK_GROUP
 from mirrorless.flow.triggers import MAPPING
@@ -40,13 +39,12 @@ from mirrorless.lanes.foreign import ForeignCheck
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.lane_check import LaneCheck
 from mirrorless.lanes.log_comparison import LogComparison
-from mirrorless.lanes.log_ends import LogEndCopy, LogEndMemory
+from mirrorless.lanes.log_ends import LogEndCheck
 from mirrorless.mm2.heartbeats import Heartbeats
 from mirrorless.mm2.internal_records import EnsuredTopics
 from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.ports.stores import StateStore
 from mirrorless.protocol.map_reads import MapReads, StopMemory
-from mirrorless.protocol.replicate import Replicator
 from mirrorless.scheduled.functions import CONTROL, IDLE_SECONDS, overdue_tasks, task_intervals
 from mirrorless.scheduled.runner import HeldLease, LeasedDocuments, Task, TaskRunner
 from mirrorless.scheduled.scope import FlowScope
@@ -74,8 +72,7 @@ class ControlWiring:
     states: DynamoDbLaneStates = field(init=False)
     ledger: DynamoDbLossLedger = field(init=False)
     ensured: EnsuredTopics = field(default_factory=EnsuredTopics)
-    log_ends: LogEndMemory = field(default_factory=LogEndMemory)
-    copier: Replicator | None = field(default=None, init=False)
+    log_ends: LogEndCheck | None = field(default=None, init=False)
     groups_left: set[tuple[Direction, str]] = field(default_factory=set)
     """See `GroupSync.left`."""
 
@@ -102,8 +99,8 @@ class ControlWiring:
             self.counterpart = DynamoDbChains(dynamodb_client(flow.source.region), table)
             self.target_log = KafkaSourceLog(flow.target, flow=flow.flow)
         self.topics = KafkaTopics(flow.target, flow=flow.flow, role="remote-topics")
-        if flow.oversize == "copy":
-            self.copier = copying_replicator(flow, dynamodb, environment=f"oversize.{uuid4().hex}")
+        if flow.oversize == "stop":
+            self.log_ends = self._log_ends()
 
     def partitions(self, deadline: Deadline) -> dict[str, int]:
         """Partition counts of the target's remote topics of this flow, by source topic."""
@@ -139,7 +136,6 @@ class ControlWiring:
             ("checkpoints", partial(self._checkpoints, checkpoints)),
             ("offset-syncs", partial(self._offset_syncs, documents)),
             ("lanes", partial(self._lanes, documents)),
-            ("oversize", self._oversize),
         ]
         return [
             Task(
@@ -198,6 +194,7 @@ class ControlWiring:
             target=KafkaTarget(flow, environment=f"lanes.{uuid4().hex}"),
             documents=documents,
             foreign=self.foreign() if flow.delivery == "exactly_once" else None,
+            log_ends=self.log_ends,
             clock=now_ms,
             transaction_timeout_ms=flow.transaction_timeout_ms,
             map_retention_days=flow.map_retention_days,
@@ -222,20 +219,20 @@ class ControlWiring:
             alone=alone,
         )
 
-    def _oversize(self) -> LogEndCopy:
-        copier = self.copier
-        if copier is None or copier.gap_log is None:
-            raise RuntimeError("the task is switched on by what makes the replicator")
-        return LogEndCopy(
+    def _log_ends(self) -> LogEndCheck:
+        flow = self.settings.flow
+        return LogEndCheck(
             flow=self.settings.name,
             topics=self.mapped_partitions,
             consumer_group=self.settings.consumer_group,
+            history_first=flow.begins_with_history,
+            from_log_start=flow.from_earliest,
             ends=self.source.topics,
             groups=self.source.groups,
-            log=copier.gap_log,
-            replicator=copier,
+            log=KafkaCommittedLog(flow.source, flow=flow.flow),
+            chains=self.chains,
+            states=self.states,
             clock=now_ms,
-            memory=self.log_ends,
         )
 
     def _offset_syncs(self, documents: StateStore) -> OffsetSyncs:

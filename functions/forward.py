@@ -19,7 +19,7 @@ from uuid import uuid4
 from mirrorless.adapters.aws.metrics import BatchMetrics
 from mirrorless.adapters.aws.runtime import fetch_events_directly, hand_events_over_undecoded, keep_memory
 from mirrorless.adapters.dynamodb.client import dynamodb_client
-from mirrorless.adapters.replicator import copying_replicator, flow_replicator
+from mirrorless.adapters.replicator import flow_replicator
 from mirrorless.clock import now_ms
 from mirrorless.flow.naming import (
     FLOW_VARIABLE,
@@ -44,8 +44,14 @@ LEFT_OVER_OBJECTS = 10_000
 def wire(settings: FlowSettings) -> Replicator:
     """Return the replicator of a flow, with its adapters."""
     dynamodb = dynamodb_client(settings.target.region, settings.tables_role, direct=True)
-    replicator_of = copying_replicator if settings.oversize == "copy" else flow_replicator
-    return replicator_of(settings, dynamodb, environment=uuid4().hex)
+    replicator = flow_replicator(settings, dynamodb, environment=uuid4().hex)
+    if settings.oversize == "stop":
+        from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog  # noqa: PLC0415  kept out of cold starts
+        from mirrorless.protocol.undelivered import UndeliveredRecords  # noqa: PLC0415  the same
+
+        log = KafkaCommittedLog(settings.source, flow=settings.flow)
+        replicator.undelivered = UndeliveredRecords(log=log, from_log_start=settings.from_earliest)
+    return replicator
 
 
 keep_memory()

@@ -178,10 +178,9 @@ def _control(flow: Flow) -> Uses:
         _use("Producer", "init_transactions", ids=_ids(flow)),
         _look(there),
     ]
-    if flow.copies_oversize:
+    if flow.stops_at_oversize:
         where = ("describe_consumer_groups", "list_consumer_group_offsets")
         on_source += [*_gaps(flow, topics), _use(*where, topics=topics, groups=_mapping_groups(flow))]
-        on_target += [_writer(flow, there), _use("create_topics", "create_partitions", topics=there)]
     if settings.emit_heartbeats_enabled:
         on_target.append(_internal(HEARTBEATS_TOPIC))
         if settings.emit_heartbeats_source_enabled:
@@ -265,9 +264,9 @@ def _writer(flow: Flow, topics: tuple[str, ...]) -> Use:
 
 
 def _gaps(flow: Flow, topics: tuple[str, ...]) -> list[Use]:
-    """Read gaps for records that no event can carry."""
+    """Look in gaps for records that no event can carry."""
     calls = ("Consumer", "poll", "offsets_for_times")
-    return [_use(*calls, topics=topics, groups=(GAPS_GROUP,))] if flow.copies_oversize else []
+    return [_use(*calls, topics=topics, groups=(GAPS_GROUP,))] if flow.stops_at_oversize else []
 
 
 def _look(topics: tuple[str, ...]) -> Use:
@@ -312,7 +311,7 @@ _DOCUMENTS: Final = ("Query", "PartiQLInsert", "PartiQLUpdate", "BatchWriteItem"
 _LEASE: Final = ("UpdateItem",)
 """A lease is taken, renewed and released on a condition."""
 
-JOURNALS: Final = ("Query", "BatchGetItem", "PutItem", "UpdateItem")
+_JOURNALS: Final = ("Query", "BatchGetItem", "PutItem", "UpdateItem")
 """An entry is put on a condition, and settled by an update."""
 
 _CONTROL: Final = PartCalls(
@@ -328,12 +327,12 @@ _CONTROL: Final = PartCalls(
 
 PARTS: Final[Mapping[Part, PartCalls]] = {
     "forward": PartCalls(
-        tables={"offset_map": JOURNALS, "lanes": ("BatchGetItem", "UpdateItem"), "loss_ledger": ("PutItem",)},
+        tables={"offset_map": _JOURNALS, "lanes": ("BatchGetItem", "UpdateItem"), "loss_ledger": ("PutItem",)},
         clusters=_forward,
     ),
     "pull": PartCalls(
         tables={
-            "offset_map": JOURNALS,
+            "offset_map": _JOURNALS,
             "lanes": ("BatchGetItem", "UpdateItem"),
             "loss_ledger": ("PutItem",),
             "control": ("Query", "BatchWriteItem", "UpdateItem"),
@@ -359,7 +358,7 @@ PARTS: Final[Mapping[Part, PartCalls]] = {
     ),
     "jobs": PartCalls(
         tables={
-            "offset_map": JOURNALS,
+            "offset_map": _JOURNALS,
             "lanes": ("BatchGetItem", "UpdateItem"),
             "loss_ledger": ("Query", "PutItem"),
             "checkpoints": ("BatchWriteItem",),

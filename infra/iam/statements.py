@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from infra.deployment import ALIAS, Location
 from infra.iam import Part, Right
-from infra.iam.calls import JOURNALS, KIND, NEEDS, NOT_ON_SERVERLESS, PARTS, ResourceKind, Use
+from infra.iam.calls import KIND, NEEDS, NOT_ON_SERVERLESS, PARTS, ResourceKind, Use
 from infra.iam.kafka_names import distinct
 from mirrorless.config.authentication_rules import is_serverless
 from mirrorless.config.cluster import Iam, Scram, WithSecret, secrets_of
@@ -37,13 +37,7 @@ def table_rights(part: Part, flow: FlowDeployment) -> list[Right]:
     if role := flow.tables_role_of(part):
         return [Right(actions=("sts:AssumeRole",), resources=(role,))]
     carries_groups = part in {"control", "standby"}
-    return [*in_tables(flow, _tables(part, flow)), *(counterpart_rights(flow) if carries_groups else [])]
-
-
-def _tables(part: Part, flow: FlowDeployment) -> Mapping[str, tuple[str, ...]]:
-    """The actions of a part by table: `control` adds entries where it copies what no event can carry."""
-    copies = part == "control" and flow.flow.copies_oversize
-    return {**PARTS[part].tables, "offset_map": JOURNALS} if copies else PARTS[part].tables
+    return [*in_tables(flow, PARTS[part].tables), *(counterpart_rights(flow) if carries_groups else [])]
 
 
 def counterpart_rights(flow: FlowDeployment) -> list[Right]:
@@ -62,7 +56,7 @@ def tables_role_rights(flow: FlowDeployment) -> list[Right]:
     union: dict[str, tuple[str, ...]] = {}
     for part in PARTS:
         if flow.has(part) and flow.tables_role_of(part):
-            for table, actions in _tables(part, flow).items():
+            for table, actions in PARTS[part].tables.items():
                 union[table] = tuple(dict.fromkeys((*union.get(table, ()), *actions)))
     return in_tables(flow, union)
 

@@ -16,7 +16,7 @@ from infra.iam.statements import rights
 from infra.monitoring.flow_monitoring import FlowMonitoring, OnCallTopic
 from infra.stacks import PlacedStack
 from mirrorless.flow.naming import FORWARD
-from mirrorless.scheduled.functions import CONTROL, COPY_MB, SCHEDULED
+from mirrorless.scheduled.functions import SCHEDULED
 
 if TYPE_CHECKING:
     from infra.deployment import Deployment, FlowDeployment, Location
@@ -72,7 +72,7 @@ class FlowControl(Construct):
                 part=each.name,
                 rights=rights(each.name, flow),
                 description=f"{flow.id}: {each.description}",
-                memory_mb=COPY_MB if each is CONTROL and flow.flow.copies_oversize else each.memory_mb,
+                memory_mb=each.memory_mb,
                 timeout_seconds=each.timeout_seconds,
                 variables={},
             )

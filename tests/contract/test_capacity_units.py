@@ -159,6 +159,7 @@ class Region:
             states=states,
             target=MemoryTarget(MemoryCluster(), "lanes"),
             documents=DynamoDbDocuments(self.client, self.tables.control),
+            log_ends=None,
             foreign=ForeignCheck(
                 remote_topic=lambda topic: f"us-east.{topic}",
                 target=cast("Any", None),

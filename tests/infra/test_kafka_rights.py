@@ -136,7 +136,8 @@ def imported(module: Path) -> frozenset[Path]:
 
 UNREACHED: dict[Part, set[str]] = {
     "forward": {"WriteDataIdempotently", "AlterTopicDynamicConfiguration"},  # transactions; it only reads an entry
-    "control": {"AlterTopicDynamicConfiguration", "DeleteGroup"},  # it only reads an entry; drills delete groups
+    # It adds no partitions, and only reads an entry; drills delete groups.
+    "control": {"AlterTopic", "AlterTopicDynamicConfiguration", "DeleteGroup"},
     "refresh_topics": {"DeleteGroup"},
     "pull": {"WriteDataIdempotently", "AlterTopicDynamicConfiguration", "DeleteGroup"},  # as the forwarder
 }
@@ -145,7 +146,7 @@ UNREACHED: dict[Part, set[str]] = {
 
 @pytest.mark.parametrize("part", UNREACHED)
 def test_a_role_may_what_its_function_calls_and_nothing_else(part: Part, flowing: Flowing) -> None:
-    everything = flowing(**{"emit.offset-syncs.enabled": True}, start="latest", oversize="copy")
+    everything = flowing(**{"emit.offset-syncs.enabled": True}, start="latest", oversize="stop")
     modules = imported(REPOSITORY / "functions" / f"{part}.py")
     calls = {call for module in modules for call in used(module)} | ({POLLERS} if part == "forward" else set())
     needed = {action for call in calls for action in NEEDS[call]}
@@ -183,7 +184,7 @@ def test_what_an_action_requires_is_granted_on_the_same_cluster(part: Part, clus
     granted = {
         action.removeprefix("kafka-cluster:")
         for right in kafka_rights(
-            part, flowing(start="latest", trigger_overrides={"payments": "schedule"}, oversize="copy")
+            part, flowing(start="latest", trigger_overrides={"payments": "schedule"}, oversize="stop")
         )
         if any(cluster in arn for arn in right.resources)
         for action in right.actions
@@ -265,15 +266,14 @@ Keyed = tuple[Part, dict[str, Any]]
 JOBS: Keyed = ("jobs", {})
 MOVING: Keyed = ("control", {"groups": ["shop", "billing-.*"]})
 STILL: Keyed = ("control", {"sync_group_offsets_reverse_enabled": False, "sync_group_offsets_enabled": False})
-COPYING, LEAVING = ({"groups": ["shop"], "oversize": value} for value in ("copy", "ledger"))
+STOPPING, LEAVING = ({"groups": ["shop"], "oversize": value} for value in ("stop", "ledger"))
 OTHER = "mirrorless.us-east.hub.1"
 BOTH_WAYS = {f"mirrorless.{flow}.1" for flow in ("us-east.us-west", "us-west.us-east")}
 Granted = tuple[Part, dict[str, Any], str, set[str]]
 VAULT = "arn:aws:kafka:us-west-2:999988887777"
 GRANTED: list[Granted] = [
-    ("forward", COPYING, "AlterGroup", source("group", "mirrorless-gaps")),
-    ("control", COPYING, "WriteData", target("topic", "us-east.orders")),
-    ("control", COPYING, "DescribeGroup", source("group", f"{PREFIX}orders")),
+    ("forward", STOPPING, "AlterGroup", source("group", "mirrorless-gaps")),
+    ("control", STOPPING, "DescribeGroup", source("group", f"{PREFIX}orders")),
     (*MOVING, "AlterGroup", target("group", "shop") | source("group", "billing-eu")),
     ("refresh_topics", {}, "AlterTopicDynamicConfiguration", target("topic", "us-east.payments")),
     # What an earlier deployment left is settled without transactions too.
@@ -293,9 +293,9 @@ GRANTED: list[Granted] = [
 ]
 DENIED: list[Granted] = [
     ("forward", LEAVING, "AlterGroup", source("group", "mirrorless-gaps")),
-    ("control", LEAVING, "WriteData", target("topic", "us-east.orders")),
+    ("control", STOPPING, "WriteData", target("topic", "us-east.orders")),
     ("control", LEAVING, "DescribeGroup", source("group", f"{PREFIX}orders")),
-    ("control", COPYING, "AlterGroup", source("group", f"{PREFIX}orders")),
+    ("control", STOPPING, "AlterGroup", source("group", f"{PREFIX}orders")),
     ("control", LEAVING, "AlterGroup", source("group", f"{PREFIX}orders")),
     (*STILL, "AlterGroup", target("group", "shop")),
     (*MOVING, "AlterGroup", target("group", "shopping")),
@@ -330,7 +330,7 @@ def test_the_forwarder_reads_the_flows_topics_by_the_groups_of_its_mappings(flow
 
 
 def test_nothing_more_may_be_read_where_every_topic_is_scheduled(flowing: Flowing) -> None:
-    scheduled = flowing(trigger="schedule", oversize="copy")
+    scheduled = flowing(trigger="schedule", oversize="stop")
 
     assert kafka_rights("forward", scheduled) == kafka_rights("forward", flowing(trigger="schedule"))
     assert "oversize" not in scheduled.flow.function_settings()

@@ -108,8 +108,7 @@ def secrets_of(flow: FlowDeployment, place: Location) -> Iterator[Need]:
 def table_needs(part: Part, flow: FlowDeployment) -> Iterator[Need]:
     arns = flow.table_arns()
     for action, table in recorded()[file_of(part)]:
-        copies = (file_of(part), action, table) == ("control", "dynamodb:PutItem", "offset_map")
-        if action.startswith("dynamodb:") and (not copies or (part == "control" and flow.flow.copies_oversize)):
+        if action.startswith("dynamodb:"):
             yield action, arns[table], {}
     if flow.tables_key:
         yield "kms:Decrypt", flow.tables_key, {"kms:ViaService": f"dynamodb.{flow.state.region}.amazonaws.com"}

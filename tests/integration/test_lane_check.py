@@ -75,6 +75,7 @@ class Checks:
             target=KafkaTarget(settings, environment=uuid4().hex),
             documents=self.wiring.documents,
             foreign=self.wiring.foreign(),
+            log_ends=None,
             clock=self._now,
             transaction_timeout_ms=settings.transaction_timeout_ms,
             map_retention_days=settings.map_retention_days,

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from random import Random
 from threading import Event, Lock, Thread
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, cast
 from uuid import uuid4
 
 import msgspec
@@ -51,11 +52,13 @@ from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseLost, MirrorlessError
 from mirrorless.flow.naming import FLOW_VARIABLE
 from mirrorless.flow.settings import FlowSettings
+from mirrorless.lanes.log_ends import STANDING_MS
+from mirrorless.lanes.operator_actions import advice
 from mirrorless.ports.topics import ConfigEntry as SourceConfig
 from mirrorless.ports.topics import SourceTopics
 from mirrorless.protocol.refusal_causes import REMEDIES
 from mirrorless.scheduled.runner import RoundReport, Task
-from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.scheduled.settings import ControlSettings, PullSettings
 from mirrorless.topics.mapping_plan import mapping_request
 from mirrorless.topics.pause import order_pause, order_resume, read_pause
 from mirrorless.topics.refresh import RemoteTopicSync
@@ -163,11 +166,11 @@ class RefreshStage:
         self.source.delete_topics([topic])[topic].result(20)
         eventually(lambda: topic not in self.source.list_topics(timeout=5).topics)
 
-    def write(self, name: str, count: int, *, partition: int = 0, timestamp: int = 0) -> None:
-        """Write records to a source topic."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, **ORDERED})
-        for _ in range(count):
-            producer.produce(self.topic(name), b"v", b"k", partition, timestamp=timestamp)
+    def write(self, name: str, *values: int | bytes, partition: int = 0, timestamp: int = 0) -> None:
+        """Write records to a source topic: so many, or these."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "message.max.bytes": 30_000_000, **ORDERED})
+        for value in (some for each in values for some in ([each] if isinstance(each, bytes) else [b"v"] * each)):
+            producer.produce(self.topic(name), value, b"k", partition, timestamp=timestamp)
         assert producer.flush(20) == 0
 
     def partitions(self, name: str) -> int:
@@ -606,6 +609,60 @@ def test_no_record_is_lost_doubled_or_reordered_while_the_source_gets_other_addr
     everything = list(range(written[0]))
     eventually(lambda: seen("a") == seen("b") == [everything] * partitions)
     assert written[0] > 100
+
+
+@pytest.mark.parametrize("oversize", ["pass", "stand"])
+def test_lanes_that_stopped_before_large_records_go_on_with_the_schedule_as_their_stop_advises(
+    stage: RefreshStage, monkeypatch: pytest.MonkeyPatch, oversize: Literal["pass", "stand"]
+) -> None:
+    """In the middle of a log, and as its last record; the mapping passes them, or stands before them."""
+    monkeypatch.setattr(stage.mappings, "_behaviour", LabBehaviour(oversize=oversize, stop_grace_s=1.0))
+    flow = replace(stage.settings.flow, oversize="stop", from_earliest=True, transaction_timeout_ms=10_000)
+    stage.settings = replace(stage.settings, flow=flow)
+    stage.functions["forward"] = Forwarder(flow, monkeypatch)
+    stage.create("orders", 3, max_message_bytes="30000000")
+    large = [Random(size).randbytes(size * 1_000_000) for size in (8, 20)]
+    written = [[b"0", b"1", large[0], b"3", large[1], b"5"], [b"0", large[0]], [b"0", b"1", b"2"]]
+    for partition, values in enumerate(written):
+        stage.write("orders", *values, partition=partition)
+    stage.refresh()
+    check = importlib.import_module("control").wire(stage.settings).log_ends
+    check.clock = lambda: now_ms() + STANDING_MS
+
+    def stops() -> dict[int, Stop]:
+        check.look(RoundReport(), lambda: SECONDS)
+        found = stage.orders.read([stage.lane("orders", partition) for partition in range(3)])
+        return {lane.partition: state.stop for lane, state in found.items() if state.stop is not None}
+
+    def seen() -> list[list[bytes | None]]:
+        found = read_topic(flow.target.bootstrap, stage.remote("orders"))
+        return [[each.content.value for each in found[partition]] for partition in range(3)]
+
+    eventually(lambda: {partition: stop.upstream_offset for partition, stop in stops().items()} == {0: 2, 1: 1})
+    eventually(lambda: seen() == [written[0][:2], written[1][:1], written[2]])
+    for partition, stop in stops().items():
+        assert stop.reason == "undelivered"
+        assert "8,000,001 bytes" in stop.detail
+        said = advice(stage.lane("orders", partition), stop)
+        assert f"make '{stage.topic('orders')}: schedule' the first entry" in said
+        assert f"`mirrorless lanes resume 'us-east->eu-west' {stage.topic('orders')} {partition} --execute`" in said
+
+    # As advised.
+    stage.settings = replace(stage.settings, trigger_overrides=((stage.topic("orders"), "schedule"),))
+    stage.write("orders", b"6")
+    stage.refresh()
+    eventually(lambda: stage.mapped() == {})
+    for partition in stops():
+        stage.orders.resume(stage.lane("orders", partition))
+    pull = importlib.import_module("pull")
+    pull.warm.clear()
+    for part in ("lease", "holder", "successor"):
+        stage.documents.delete(flow.name, f"pull/0/{part}")
+    pull.handler(msgspec.to_builtins(PullSettings(control=stage.settings, shard=0, shards=1)), Context())
+    pull.warm.clear()
+
+    assert seen() == [[*written[0], b"6"], *written[1:]]
+    assert stops() == {}
 
 
 def test_configs_follow_the_source_and_a_manual_override_is_reverted(stage: RefreshStage) -> None:

@@ -1,160 +1,93 @@
-"""A source in memory with records that no event can carry, the mapping that leaves them out, and its group."""
+"""A source in memory as a read_committed reader sees it, and a mapping that leaves out what no event can carry."""
 
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+
+from msgspec.structs import replace
 
 from mirrorless.clock import Deadline
-from mirrorless.lanes.gaps import EVENT_BYTES
-from mirrorless.lanes.log_ends import LogEndCopy, LogEndMemory
-from mirrorless.ports.kafka import LogEnds, OffsetAndMetadata, RangesRead, TopicPartition
+from mirrorless.ports.kafka import RangesRead, TopicPartition
 from mirrorless.protocol.event import Batch
-from mirrorless.protocol.replicate import Replicator
 from mirrorless.records.record import Record
-from mirrorless.scheduled.runner import RoundReport
-from tests.support.chains import FLOW
 from tests.support.protocol_world import TOPIC, World, records
-from tests.support.schedule import watched
-
-Kind = Literal["record", "oversize", "marker", "aborted", "compacted"]
-
-LARGE = "large"
-"""The name of a header that stands for a size, so that thousands of schedules need no memory."""
 
 
-def bytes_in_event(record: Record) -> int:
-    """In place of `event_bytes`."""
-    return EVENT_BYTES if any(name == LARGE for name, _ in record.headers) else 10
+def large(offset: int, size: int) -> Record:
+    """A record whose value has so many bytes in an event, at least."""
+    return replace(records(offset)[0], value=b"%0*d" % (-(-size // 4) * 3, offset))
 
 
 @dataclass(slots=True)
 class MemoryCommittedLog:
-    """Implements `CommittedLog` over a world's source, and ends its reads wherever it likes."""
+    """Implements `CommittedLog` over a world's source."""
 
-    there: OversizeWorld
-    chance: random.Random
+    there: World
+    ends_at: int = 1 << 40
+    """The upstream offset at which every read ends."""
+    reads: int = 0
 
     def read(
         self, ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]], deadline: Deadline, *, near: int, size: int
     ) -> dict[TopicPartition, RangesRead]:
         """See `CommittedLog.read`."""
-        self.there.counts["reads"] += 1
+        self.reads += 1
         return {place: self._read(place[1], wanted, size) for place, wanted in ranges.items()}
 
     def _read(self, partition: int, wanted: Sequence[tuple[int, int]], size: int) -> RangesRead:
-        cut = self.chance.random()
-        if cut < 0.02:
-            return RangesRead(until=-1)
-        stable, found = self.there.end(partition), list[Record]()
+        stored, found = {each.offset: each for each in self.there.source[partition]}, list[Record]()
         for first, following in wanted:
-            for offset in range(first, min(following, stable)):
-                if (bad := self.there.there.damage(partition, offset, offset + 1)) is not None:
+            for offset in range(first, following):
+                if offset >= self.ends_at:
+                    return RangesRead(until=max(first, self.ends_at), records=found)
+                if (bad := self.there.damage(partition, offset, offset + 1)) is not None:
                     return RangesRead(until=max(first, bad.offset), records=found, damage=bad)
-                record = self.there.at(partition, offset)
-                if record is not None:
-                    found.append(record)
-                if (cut < 0.4 and self.chance.random() < 0.4) or (record is not None and size == 1):
-                    self.there.counts["cut"] += 1
-                    return RangesRead(until=offset + 1, records=found)
-        return RangesRead(until=min(wanted[-1][1], stable), records=found)
+                if offset in stored:
+                    found.append(stored[offset])
+                    if size == 1:
+                        return RangesRead(until=offset + 1, records=found)
+        return RangesRead(until=wanted[-1][1], records=found)
 
 
 @dataclass(slots=True)
-class OversizeWorld:
-    """A world whose source has every kind of offset, of which a growing part has been written."""
+class SkippingMapping:
+    """A mapping that passes records that no event can carry, or stands before them, and its group's offsets."""
 
-    kinds: dict[int, list[Kind]]
-    """By partition: what stands at each upstream offset."""
-    chance: random.Random
+    there: World
+    kinds: Mapping[int, Sequence[str]]
+    """By partition: what stands at each upstream offset, `record`, `large`, or what is no record."""
     skips: bool
-    """Whether the mapping passes a record that no event can carry; otherwise it stands there for ever."""
-    written: dict[int, int] = field(default_factory=dict)
-    """The end of each log by now."""
-    there: World = field(init=False)
-    group: dict[int, int] = field(default_factory=dict)
-    """The mapping's committed offsets."""
-    counts: Counter[str] = field(default_factory=Counter)
-    memory: LogEndMemory = field(default_factory=LogEndMemory)
+    chance: random.Random
+    group: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the source's records."""
-        found = {
-            partition: [o for o, kind in enumerate(kinds) if kind in {"record", "oversize"}]
-            for partition, kinds in self.kinds.items()
-        }
-        self.there = World({partition: records(*offsets) for partition, offsets in found.items()})
-        for partition, stored in self.there.source.items():
-            for record in stored:
-                if self.kinds[partition][record.offset] == "oversize":
-                    record.headers.append((LARGE, None))
-        self.written = dict.fromkeys(self.kinds, 0)
+        self.group = dict.fromkeys(self.kinds, 0)
 
-    def at(self, partition: int, offset: int) -> Record | None:
-        """The committed record at an upstream offset."""
-        return next((each for each in self.there.source[partition] if each.offset == offset), None)
-
-    def end(self, partition: int) -> int:
-        """The last stable offset."""
-        return self.written[partition]
-
-    def environment(self, *, writer: str = "") -> Replicator:
-        """One more environment of the forwarder, or of the task at the logs' ends."""
-        replicator = self.there.environment(writer=writer)
-        replicator.gap_log = watched(MemoryCommittedLog(self, self.chance), "gap_log")
-        replicator.from_log_start = True
-        return replicator
-
-    def event(self, begins: Mapping[int, int]) -> Batch | None:
-        """What the mapping delivers next, from these offsets on; None for nothing."""
+    def event(self) -> Batch:
+        """What it delivers next, of some partitions, and now and then again from before."""
         found: dict[int, list[Record]] = {}
-        for partition, begin in begins.items():
-            count = self.chance.randint(1, 12)
-            for offset in range(begin, min(begin + count, self.end(partition))):
-                kind = self.kinds[partition][offset]
-                if kind == "oversize" and not self.skips:
-                    break
-                if kind == "record" and (record := self.at(partition, offset)) is not None:
-                    found.setdefault(partition, []).append(record)
-        return Batch.of_topic(TOPIC, found) if found else None
+        for partition, kinds in self.kinds.items():
+            begin = max(0, self._next(partition) - self.chance.choice([0, 0, 4]))
+            end = min(begin + self.chance.randint(1, 12), len(kinds))
+            if not self.skips:
+                end = kinds.index("large", begin, end) if "large" in kinds[begin:end] else end
+            some = [each for each in self.there.source[partition] if begin <= each.offset < end]
+            if self.chance.random() < 0.7:
+                found[partition] = [each for each in some if kinds[each.offset] == "record"]
+        return Batch.of_topic(TOPIC, {partition: some for partition, some in found.items() if some})
 
-    def next_begin(self, partition: int, offset: int) -> int:
-        """Where the mapping stands, all below an offset being delivered: it passes what is no record."""
-        kinds = self.kinds[partition]
-        passes = {"marker", "aborted", "compacted"} | ({"oversize"} if self.skips else set())
-        while offset < self.end(partition) and kinds[offset] in passes:
-            offset += 1
-        return offset
+    def delivered(self, batch: Batch, held: Container[TopicPartition]) -> None:
+        """A batch was taken, but for what some lanes had of it."""
+        for place in batch.records:
+            records, partition = batch.records_of(place), place[1]
+            if place not in held and records[0].offset <= self._next(partition):
+                self.group[partition] = max(self.group[partition], records[-1].offset + 1)
 
-    # Kafka, as the task at the ends of logs asks it
-
-    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, LogEnds]:
-        """See `TargetEnds.ends`."""
-        return {place: (0, self.end(place[1]), self.end(place[1])) for place in places}
-
-    def committed(
-        self, groups: Iterable[str], deadline: Deadline
-    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
-        """See `Groups.committed`."""
-        offsets = {(TOPIC, partition): OffsetAndMetadata(at) for partition, at in self.group.items()}
-        return dict.fromkeys(groups, offsets)
-
-    def round(self, replicator: Replicator) -> RoundReport:
-        """One round of the task."""
-        report = RoundReport()
-        assert replicator.gap_log is not None
-        LogEndCopy(
-            flow=FLOW,
-            topics=lambda _: {TOPIC: len(self.kinds)},
-            consumer_group=lambda topic: f"group-of-{topic}",
-            ends=self,
-            groups=self,  # type: ignore[arg-type]  # what the task asks for
-            log=replicator.gap_log,
-            replicator=replicator,
-            clock=lambda: self.there.now,
-            memory=self.memory,
-        ).act(report, lambda: 30.0)
-        return report
+    def _next(self, partition: int) -> int:
+        """Its next record: it passes what is none."""
+        kinds, at = self.kinds[partition], self.group[partition]
+        while at < len(kinds) and kinds[at] not in (("record",) if self.skips else ("record", "large")):
+            at += 1
+        return at

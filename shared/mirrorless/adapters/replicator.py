@@ -7,8 +7,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from msgspec.structs import replace
-
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
@@ -25,24 +23,7 @@ if TYPE_CHECKING:
 
 
 LARGEST_RECORD: Final = 100_000_000
-"""Bytes that the Kafka client takes where what no event can carry is copied: the target's topic judges it."""
-
-
-def copying_replicator(settings: FlowSettings, dynamodb: Any, *, environment: str) -> Replicator:
-    """The replicator of a flow that copies records that no event can carry: it reads gaps of events at the source.
-
-    Args:
-        settings: the flow's.
-        dynamodb: see `flow_replicator`, as the environment.
-        environment: part of the transactional id.
-    """
-    from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog  # noqa: PLC0415 -- kept out of cold starts
-
-    settings = replace(settings, producer={"message.max.bytes": LARGEST_RECORD} | settings.producer)
-    replicator = flow_replicator(settings, dynamodb, environment=environment)
-    replicator.gap_log = KafkaCommittedLog(settings.source, flow=settings.flow)
-    replicator.from_log_start = settings.from_earliest
-    return replicator
+"""Bytes that the Kafka client takes of what is read from the log itself: the target's topic judges it."""
 
 
 def flow_replicator(

@@ -52,6 +52,7 @@ StopReason = Literal[
     "truncated",
     "held",
     "backfilled",
+    "undelivered",
 ]
 """Why a lane is stopped.
 
@@ -60,7 +61,7 @@ StopReason = Literal[
 remote topic was deleted and created again. `expired`: the end of the map has expired. `recreated`: the source
 topic was deleted and created again, so its offsets mean other records. `truncated`: the source lost its end, and
 its log parts here from what was copied. `held`: an operator's order. `backfilled`: a backfill ended, as ordered, below
-the mapping's position.
+the mapping's position. `undelivered`: a mapping does not deliver this record, mostly because no event can carry it.
 
 Each has its advice in `lanes/operator_actions.py`, and a case in `tests/unit/cli/test_stop_advice.py` that follows it.
 """

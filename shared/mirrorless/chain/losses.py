@@ -52,7 +52,7 @@ DETAILS: Mapping[str, str] = {
     "retention": "the source's retention had removed it when the gap was looked at",
     "truncation": "removed on the source by DeleteRecords: its topic has no retention",
     "oversize": "larger than any event can be, so the mapping dropped it; it is still on the source: "
-    "`oversize: copy` or `trigger: schedule` copies such records from now on",
+    "`trigger: schedule` copies such records from now on, and `oversize: stop` stops before them",
     "unexplained": "on the source, visible and not too large, and never delivered",
 }
 

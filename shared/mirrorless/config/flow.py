@@ -98,9 +98,9 @@ class Flow:
         return found or any(self.triggers.of(topic) == MAPPING for topic in known)
 
     @property
-    def copies_oversize(self) -> bool:
-        """Whether records of mapped topics that no event can carry are read at the source, and copied in order."""
-        return self.settings.oversize == "copy" and self.has_mappings
+    def stops_at_oversize(self) -> bool:
+        """Whether lanes of mapped topics stop before records that no event can carry, which are read at the source."""
+        return self.settings.oversize == "stop" and self.has_mappings
 
     @property
     def counterpart_map(self) -> str | None:
@@ -274,9 +274,9 @@ class Flow:
         }
 
     def _oversize_settings(self) -> dict[str, Any]:
-        if not self.copies_oversize:
+        if not self.stops_at_oversize:
             return {}
-        return {"oversize": "copy", **({"from_earliest": True} if self.settings.start == "earliest" else {})}
+        return {"oversize": "stop", **({"from_earliest": True} if self.settings.start == "earliest" else {})}
 
     def control_settings(self, function_name: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the input of this flow's schedules: `mirrorless.scheduled.settings`.

@@ -153,10 +153,10 @@ class FlowSection(Section):
         description="Triggers of single topics, by name or pattern; the first entry that matches holds. An entry of a "
         "topic that was scheduled stays: `orders: mapping` changes it back.",
     )
-    oversize: Literal["ledger", "copy"] = Field(
+    oversize: Literal["ledger", "stop"] = Field(
         default="ledger",
-        description="Records of mapped topics that no event can carry, those above 4.4 MB or so: left out, and listed "
-        "as losses; or read at the source and copied in order, as those of scheduled topics always are.",
+        description="Records that no event can carry, those above 4.4 MB or so, in mapped topics: left out, and listed "
+        "as losses; or the lane stops before them. Scheduled topics have no such limit.",
     )
     delivery: Literal["exactly_once", "at_least_once"] = Field(
         default="exactly_once",

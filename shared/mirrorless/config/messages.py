@@ -218,10 +218,9 @@ def _words_on_value(error: ErrorDetails, key: str, expected: str) -> tuple[str, 
     what, hint = "it has no value" if value is None else f"{value!r} does not fit", f"write {expected}"
     match error["type"]:
         case "literal_error":
-            what, hint = (
-                f"{value!r} is not possible",
-                _closest(str(value), re.findall(r"'([^']*)'", context["expected"])),
-            )
+            what = f"{value!r} is not possible"
+            choices = re.findall(r"'([^']*)'", context["expected"])
+            hint = _INSTEAD.get((key, str(value))) or _closest(str(value), choices)
         case "model_type" | "dict_type":
             found = "it is empty" if value is None else f"it is {value!r}"
             what, hint = f"must be a section of keys, but {found}", "write keys below it, indented, or remove it"
@@ -238,6 +237,10 @@ def _words_on_value(error: ErrorDetails, key: str, expected: str) -> tuple[str, 
     return what, hint
 
 
+_INSTEAD = {
+    ("oversize", "copy"): "write `trigger.overrides: {TOPIC: schedule}` for topics with such records, which are copied "
+    "there in order; and `oversize: stop` for the others, whose lanes then stop before one"
+}
 _LEAST = {
     "bootstrap.servers": "write one broker or more, for example `[broker-1.example.com:9092]`",
     "clusters": "describe the source and the target, each under its alias",

@@ -175,10 +175,10 @@ def _shared_topic(cycle: Sequence[Flow]) -> str | None:
     return f"topics that match {patterns[0][0]!r}" if all(patterns) else None
 
 
-LEAST_COPY_MB = 256
+LEAST_LOOK_MB = 256
 """Of the forwarder, measured: an event of 6 MB with a record of 20 MB in a gap takes 150 MB, with one of 50 MB 220."""
 
-LEAST_COPY_SECONDS = 30
+LEAST_LOOK_SECONDS = 30
 """Of an invocation: reading takes 10 s at most, and then a transaction has to fit."""
 
 LARGEST_SETTINGS = 3_072
@@ -225,21 +225,21 @@ def problems_with_limits(flow: Flow, paths: FlowPaths, now: datetime) -> Iterato
         what = f"the function's settings would take {size:,} bytes, and there is room for {LARGEST_SETTINGS:,}"
         hint = "name fewer `bootstrap.servers`; two or three are enough to find the rest"
         yield Problem(path=("clusters", flow.name.source, "bootstrap.servers"), what=what, hint=hint)
-    if flow.copies_oversize:
-        yield from _too_small_to_copy(flow, paths)
+    if flow.stops_at_oversize:
+        yield from _too_small_to_look(flow, paths)
     yield from problems_with_access(flow)
 
 
-def _too_small_to_copy(flow: Flow, paths: FlowPaths) -> Iterator[Problem]:
-    """Find a forwarder without room or time for records that no event can carry."""
+def _too_small_to_look(flow: Flow, paths: FlowPaths) -> Iterator[Problem]:
+    """Find a forwarder without room or time to look for records that no event can carry."""
     function = flow.settings.function
-    if function.memory_mb < LEAST_COPY_MB:
-        what = f"{function.memory_mb} MB do not hold an event and the large records that `oversize: copy` reads"
-        hint = f"write {LEAST_COPY_MB} or more, or `oversize: ledger`"
+    if function.memory_mb < LEAST_LOOK_MB:
+        what = f"{function.memory_mb} MB do not hold an event and the large records that `oversize: stop` looks for"
+        hint = f"write {LEAST_LOOK_MB} or more, or `oversize: ledger`"
         yield Problem(path=paths.of(flow, "function", "memory.mb"), what=what, hint=hint)
-    if function.timeout_seconds < LEAST_COPY_SECONDS:
-        what = f"{function.timeout_seconds} s are too short to read large records, and to write them in portions"
-        hint = f"write {LEAST_COPY_SECONDS} or more, or `oversize: ledger`"
+    if function.timeout_seconds < LEAST_LOOK_SECONDS:
+        what = f"{function.timeout_seconds} s are too short to look for large records, and to write an event"
+        hint = f"write {LEAST_LOOK_SECONDS} or more, or `oversize: ledger`"
         yield Problem(path=paths.of(flow, "function", "timeout.seconds"), what=what, hint=hint)
 
 

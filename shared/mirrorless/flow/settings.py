@@ -72,12 +72,12 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ARN of the role that reaches the tables, where they are in another account than the functions."""
     history_first: bool = False
     """Whether a lane begins with a backfill: without a chain it waits, except at upstream offset 0."""
-    oversize: Literal["ledger", "copy"] = "ledger"
+    oversize: Literal["ledger", "stop"] = "ledger"
     """What becomes of records of mapped topics that no event can carry."""
     origins: tuple[str, ...] = ()
     """Clusters of the circle of flows with the same names that this one belongs to; empty: it marks no records."""
     from_earliest: bool = False
-    """Whether a lane without a chain begins with its log, where such records are copied."""
+    """Whether a lane without a chain begins with its log, where it stops at such records."""
     copy: Literal["auto", "records"] = "auto"
     """How jobs copy lanes: by whole record batches where that is better, or by records."""
 

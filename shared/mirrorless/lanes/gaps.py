@@ -20,7 +20,6 @@ from mirrorless.chain.losses import ExplainedGap, GapCause
 from mirrorless.chain.run import Run
 from mirrorless.clock import Deadline
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.records.record import Record
 
 GapRange = tuple[int, int]
 """Upstream offsets [first, next)."""
@@ -29,8 +28,8 @@ EVENT_BYTES: Final = 6 * 1024 * 1024
 """Bytes of one event as JSON, at most: Lambda's quota.
 (https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html)"""
 
-ENVELOPE_BYTES: Final = 1024
-"""Reserved for the event around a record: the cluster's addresses, the topic twice, the offset."""
+MOST_BYTES: Final = EVENT_BYTES - 1024
+"""Of a record in an event: the rest is for the cluster's addresses, the topic twice, the offset."""
 
 FOR_EVER: Final = "-1"
 """A topic config's value for no limit."""
@@ -180,21 +179,11 @@ def explain(
     return pieces, None
 
 
-def event_bytes(record: Record) -> int:
-    """The bytes of a record in an event's JSON: base64, and each byte of a header as a signed number."""
-    content = sum(4 * ((len(part) + 2) // 3) for part in (record.key, record.value) if part is not None)
-    headers = sum(len(name) + 7 + sum(map(_DIGITS.__getitem__, value or b"")) for name, value in record.headers)
-    return content + headers
-
-
-_DIGITS: Final = tuple(len(str(byte if byte < 128 else byte - 256)) + 1 for byte in range(256))  # noqa: PLR2004 -- Java's bytes are signed
-
-
 def never_forwarded(size: int | None) -> GapCause:
     """Why no event brought a record. Args: size: see `event_bytes`; None: a read_committed reader skips it."""
     if size is None:
         return "aborted"
-    return "oversize" if size > EVENT_BYTES - ENVELOPE_BYTES else "unexplained"
+    return "oversize" if size > MOST_BYTES else "unexplained"
 
 
 def _add(pieces: list[ExplainedGap], first: int, following: int, cause: GapCause) -> None:

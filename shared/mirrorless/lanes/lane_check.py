@@ -10,6 +10,7 @@ One round:
     6 explain  the gaps that were found
     7 look     for records of other producers beside the runs
     8 store    how far each lane is checked
+    9 look     at the ends of mapped logs, where the flow stops at what mappings do not deliver
 
 Forwarders are not disturbed: a run in doubt is not settled while its writer could still commit. Nor are jobs: a leased
 lane is left to its job until the lease has ended. What does not fit into a round's time is done in the next one. A run
@@ -19,10 +20,10 @@ lane's next record, or when its head is renewed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -36,7 +37,8 @@ from mirrorless.lanes.check_state import UNCLEAN, LaneNotes, TopicNotes, read_no
 from mirrorless.lanes.foreign import FIGURE, ForeignCheck, ScannedLane, sentences
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.log_comparison import Elected, LogComparison, LogParting
-from mirrorless.ports.kafka import LogEnds, Target, TopicPartition
+from mirrorless.lanes.log_ends import LogEndCheck, PartitionEnds
+from mirrorless.ports.kafka import LogEnds, Target
 from mirrorless.ports.stores import Chains, LaneStates, StateStore
 from mirrorless.protocol.log_parting import parted_stop
 from mirrorless.protocol.recovery import settle_doubt, unsettled_stop
@@ -77,20 +79,6 @@ FIGURES: Final[tuple[Count, ...]] = (
 )
 
 
-class TargetEnds(Protocol):
-    """The ends of partitions."""
-
-    def ends(
-        self, places: Sequence[TopicPartition], deadline: Deadline
-    ) -> Mapping[TopicPartition, tuple[int, int, int]]:
-        """Log start, last stable offset and high watermark of each partition; those that do not exist are left out.
-
-        Raises:
-            Retriable: the cluster does not answer.
-        """
-        ...
-
-
 @dataclass(slots=True, kw_only=True)
 class LaneCheck:
     """The task `lanes` of one flow."""
@@ -99,7 +87,7 @@ class LaneCheck:
     remote_topic: Callable[[str], str]
     topics: Callable[[Deadline], Mapping[str, int]]
     """The flow's source topics, with the partition counts of their remote topics."""
-    ends: TargetEnds
+    ends: PartitionEnds
     """The target's."""
     gaps: GapCheck
     logs: LogComparison
@@ -110,6 +98,8 @@ class LaneCheck:
     documents: StateStore
     foreign: ForeignCheck | None
     """None where the flow writes without transactions: what a crash doubled is told from nobody else's records."""
+    log_ends: LogEndCheck | None
+    """None where the flow goes on behind what its mappings do not deliver."""
     clock: Callable[[], int]
     """ms since the epoch."""
     transaction_timeout_ms: int
@@ -147,6 +137,10 @@ class LaneCheck:
         report.figures[FIGURE] = sum(each.foreign_lately(now=round_.began) for each in round_.notes.values())
         report.troubles += sentences(self.flow, round_.notes, self.remote_topic)
         write_notes(self.documents, self.flow, round_.changed())
+
+        # 9. Look.
+        if self.log_ends is not None:
+            self.log_ends.look(report, deadline)
 
     def _read_ends(self, round_: _Round, report: RoundReport, deadline: Deadline) -> None:
         lanes = {

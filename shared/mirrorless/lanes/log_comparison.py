@@ -20,11 +20,11 @@ from mirrorless.chain.lane_state import Head, ReplicatedRanges
 from mirrorless.chain.run import NO_EPOCH, Run
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.lanes.gaps import GapRange, event_bytes, gaps_of, never_forwarded
+from mirrorless.lanes.gaps import GapRange, gaps_of, never_forwarded
 from mirrorless.ports.kafka import CommittedLog, LogEpochs, RangesRead, TopicPartition
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.replay_check import contradiction
-from mirrorless.records.record import Record
+from mirrorless.records.record import Record, event_bytes
 
 EPOCHS: Final = 16
 """Epochs below the ones that are asked for that are looked at in one step, where the log is found to be another."""

@@ -1,250 +1,171 @@
-"""The copy of records that no event can carry, where no later record follows them in a mapped lane's log.
+"""The stop of mapped lanes before a record that no event will bring, where no later record follows it.
 
-The forwarder finds such a record in the gap before the next one (protocol/gap_merge.py). At the end of a log none
+The forwarder finds such a record in the gap before the next one (protocol/undelivered.py). At the end of a log none
 comes, and AWS does not document what a mapping does with the record: it passes it without an event, or it stands there
 for ever. Either way the lane's position stands still, and the group's offset shows which it is:
 
-    beyond the position                         the mapping has passed what lies between: that is copied
-    at a record that no event can carry         the mapping stands still: everything up to the end is copied
+    beyond the position                         a large record that was passed stops the lane
+    at a record that no event can carry         that record stops the lane
     anywhere else                               the mapping will deliver it
 
-A lane counts as standing after 30 s. The chain decides between this task and a forwarder, as between two forwarders.
+A lane counts as standing after 30 s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from mirrorless.chain.lane import FlowName, Lane
-from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head, LaneState
+from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head, LaneState, Stop, believed
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.lanes.gaps import EVENT_BYTES, event_bytes
-from mirrorless.lanes.lane_check import TargetEnds
-from mirrorless.ports.kafka import CommittedLog, Groups, RangesRead, TopicPartition
-from mirrorless.protocol.event import Batch
-from mirrorless.protocol.gap_merge import PORTION_BYTES
-from mirrorless.protocol.plan import unreadable_stop
-from mirrorless.protocol.replicate import Replicator
+from mirrorless.lanes.gaps import MOST_BYTES, GapRange
+from mirrorless.ports.kafka import CommittedLog, Groups, LogEnds, RangesRead, TopicPartition
+from mirrorless.ports.stores import Chains, LaneStates
+from mirrorless.protocol.undelivered import LARGE_BYTES, READ_BYTES, undelivered_stop
+from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.runner import RoundReport
-
-if TYPE_CHECKING:
-    from mirrorless.records.record_batch import BatchUnreadable
 
 STANDING_MS: Final = 30_000
 
 POSITIONS_MS: Final = 600_000
 """After which the position of a lane whose log stands still is looked at again: an operator may have reset it."""
 
-NEARLY_BYTES: Final = EVENT_BYTES // 2
-"""Of a record in an event's JSON, from which it may be too large: what AWS adds around it is not documented, and a
-record of this size that a mapping delivers after all is written once, as the chain decides."""
+LOOK_SECONDS: Final = 20.0
+"""For all lanes of a round: heartbeats wait."""
 
-LANE_SECONDS: Final = 20.0
-"""For one lane, of which at least one portion is tried: the others, and heartbeats, wait."""
-
-LEFT_SECONDS: Final = 8.0
-"""Of the round's time, without which no further portion begins."""
+STOPPED: Final[Count] = "stopped-lanes"
+"""The figure, and the metric: as long as it stands, for no delivery may ever meet such a stop."""
 
 
-@dataclass(slots=True)
-class LogEndMemory:
-    """What was found out about lanes in this environment. Without it, logs are read once more."""
+class PartitionEnds(Protocol):
+    """The ends of partitions."""
 
-    clean: dict[TopicPartition, int] = field(default_factory=dict)
-    """The last stable offset up to which nothing is left to copy."""
-    read_to: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
-    """Generation, and the upstream offset below which the log was read here: all there is copied, or no record."""
-    stands: dict[TopicPartition, tuple[int, bool]] = field(default_factory=dict)
-    """Where a mapping's group was last seen to stand, and whether that is at a record that no event can carry."""
-    looked_at: int = 0
-    """When the positions of all lanes were last looked at, ms since the epoch."""
-    turns: dict[TopicPartition, int] = field(default_factory=dict)
-    """When a lane was last copied, ms since the epoch: those that never were are first."""
+    def ends(self, places: Sequence[TopicPartition], deadline: Deadline) -> Mapping[TopicPartition, LogEnds]:
+        """Log start, last stable offset and high watermark of each partition; those that do not exist are left out.
 
-
-@dataclass(frozen=True, slots=True)
-class _Standing:
-    """A lane that stands still, and where its log begins and ends."""
-
-    head: Head
-    start: int
-    stable: int
+        Raises:
+            Retriable: the cluster does not answer.
+        """
+        ...
 
 
 @dataclass(slots=True, kw_only=True)
-class LogEndCopy:
-    """The task `oversize` of one flow."""
+class LogEndCheck:
+    """Looks at the ends of the logs of one flow's mapped topics. It lives as long as its environment."""
 
     flow: FlowName
     topics: Callable[[Deadline], Mapping[str, int]]
     """The flow's mapped source topics, with the partition counts of their remote topics."""
     consumer_group: Callable[[str], str]
     """Of a topic's mapping."""
-    ends: TargetEnds
-    """The source's."""
+    history_first: Callable[[str], bool]
+    """Whether a backfill comes before a source topic's first batch."""
+    from_log_start: bool
+    """Whether a lane without a chain begins with its log; otherwise only its group shows where it begins."""
+    ends: PartitionEnds
+    """The source's, as groups and log."""
     groups: Groups
-    """The source's."""
     log: CommittedLog
-    replicator: Replicator
+    chains: Chains
+    states: LaneStates
     clock: Callable[[], int]
     """ms since the epoch."""
-    memory: LogEndMemory
+    _clean: dict[TopicPartition, int] = field(default_factory=dict, init=False)
+    """The upstream offset below which nothing is left to be delivered."""
+    _looked_at: int = field(default=0, init=False)
+    """When the positions of all lanes were last looked at, ms since the epoch."""
 
-    def act(self, report: RoundReport, deadline: Deadline) -> None:
-        """One round.
+    def look(self, report: RoundReport, deadline: Deadline) -> None:
+        """One round. What does not answer is looked at in a later one."""
+        began = self.clock()
+        if began - self._looked_at >= POSITIONS_MS:
+            self._looked_at = began
+            self._clean.clear()
+        report.figures[STOPPED] = 0
+        try:
+            self._look(report, lambda: min(deadline(), LOOK_SECONDS - (self.clock() - began) / 1000))
+        except Retriable as exc:
+            report.troubles.append(f"the ends of logs wait to be looked at: {exc}")
 
-        Raises:
-            Retriable: a cluster or DynamoDB does not answer. What was copied stays copied.
-        """
-        report.figures.update({"oversize-copied": 0, "mappings-standing": 0})
-        if self.clock() - self.memory.looked_at >= POSITIONS_MS:
-            self.memory.looked_at = self.clock()
-            self.memory.clean.clear()
-        standing = self._standing(deadline)
-        group_of = {topic: self.consumer_group(topic) for topic, _ in standing}
-        committed = self.groups.committed(set(group_of.values()), deadline) if group_of else {}
-        for place in sorted(standing, key=lambda place: self.memory.turns.get(place, 0)):
-            if deadline() < LEFT_SECONDS:
-                report.troubles.append(f"{self._lane(place)}: the end of its log waits for the next round")
-                break
-            offsets = committed.get(group_of[place[0]])
-            if offsets is None:
-                report.troubles.append(f"{self._lane(place)}: its mapping's group does not show its offsets")
-                continue
-            at = offsets[place].offset if place in offsets else None
-            try:
-                self._bring(place, standing[place], at, report, deadline)
-            except Retriable as exc:  # the other lanes may go on
-                report.troubles.append(f"the end of a log was not copied: {exc}")
-                self.replicator.forget()
-
-    def _standing(self, deadline: Deadline) -> dict[TopicPartition, _Standing]:
-        """The lanes that stand still before the end of their log."""
+    def _look(self, report: RoundReport, deadline: Deadline) -> None:
         places = [(topic, each) for topic, count in sorted(self.topics(deadline).items()) for each in range(count)]
-        found = self.ends.ends(places, deadline) if places else {}
-        ends = {
-            place: (start, stable)
-            for place, (start, stable, _) in found.items()
-            if self.memory.clean.get(place) != stable and start < stable
-        }
-        heads = self.replicator.chains.heads(map(self._lane, ends))
-        states = self.replicator.positions.states.read([lane for lane in heads if not heads[lane].in_doubt])
-        now, standing = self.clock(), {}
-        for place, (start, stable) in ends.items():
-            head, state = heads[self._lane(place)], states.get(self._lane(place), RUNNING)
-            if head.position >= stable:
-                self.memory.clean[place] = stable
-            elif not head.in_doubt and not _held(state, now) and _stands(head, now):
-                standing[place] = _Standing(head, start, stable)
+        ends = self.ends.ends(places, deadline) if places else {}
+        standing = self._standing({place: (found[0], found[1]) for place, found in ends.items()}, report)
+        groups = {self.consumer_group(topic) for topic, _ in standing}
+        committed = self.groups.committed(groups, deadline) if groups else {}
+        # What a group has committed is in the chain, if that is read after it.
+        heads = self.chains.heads(map(self._lane, standing))
+        for place, head in standing.items():
+            lane, offsets = self._lane(place), committed.get(self.consumer_group(place[0]))
+            if offsets is None:
+                report.troubles.append(f"{lane}: its mapping's group does not show its offsets")
+            elif heads[lane] == head:
+                group_at = offsets[place].offset if place in offsets else None
+                try:
+                    stop = self._stop(place, head, group_at, ends[place], deadline)
+                except Retriable as exc:  # the other lanes are looked at
+                    report.troubles.append(f"{lane}: the end of its log waits to be looked at: {exc}")
+                    continue
+                if stop is not None:
+                    report.figures[STOPPED] += 1
+                    report.troubles.append(f"{lane.at(stop.upstream_offset)}: {stop.detail}")
+                    self.states.stop(lane, stop)
+
+    def _standing(
+        self, ends: Mapping[TopicPartition, tuple[int, int]], report: RoundReport
+    ) -> dict[TopicPartition, Head]:
+        """The lanes that stand still before the end of their log, with the ends of their chains."""
+        open_ = {self._lane(each): each for each, (start, end) in ends.items() if start < end != self._clean.get(each)}
+        heads, states = self.chains.heads(open_), self.states.read(open_)
+        standing = {}
+        for lane, place in open_.items():
+            state = states.get(lane, RUNNING)
+            if heads[lane].position >= ends[place][1]:
+                self._clean[place] = ends[place][1]
+            elif state.stop is not None:
+                report.figures[STOPPED] += state.stop.reason == "undelivered"
+            elif _stands(believed(heads[lane], state), state, self.clock()):
+                standing[place] = heads[lane]
         return standing
 
-    def _bring(
-        self,
-        place: TopicPartition,
-        lane: _Standing,
-        group_at: int | None,
-        report: RoundReport,
-        deadline: Deadline,
-    ) -> None:
-        """Copy what the mapping of a lane has left out, or stands before."""
-        head, start, stable, position = lane.head, lane.start, lane.stable, lane.head.position
-        if head == NEW_LANE:
-            if self.replicator.history_first(place[0]):
-                return  # a backfill brings it
-            if not self.replicator.from_log_start and group_at is None:
-                return  # only its group shows where it begins
-            position = start if self.replicator.from_log_start or group_at is None else group_at
-        generation, read_to = self.memory.read_to.get(place, (head.generation, 0))
-        first = max(position, start, read_to if generation == head.generation else 0)
-        group_at = max(start, position if group_at is None else group_at)
-        passed = max(first, min(group_at, stable))
-        if not self._copy(place, head, (first, passed), report, deadline):
-            return
-        if passed >= stable:
-            self.memory.clean[place] = stable
-        elif self._at_oversize(place, group_at, stable, deadline):
-            report.figures["mappings-standing"] += 1
-            report.troubles.append(
-                f"{self._lane(place).at(position)}: its mapping stands at a record that no event can carry, or at a "
-                "batch that nobody can read, and does not pass it; this task copies what follows, once a minute. "
-                "`trigger: schedule` reads it at once"
-            )
-            self._copy(place, head, (passed, stable), report, deadline)
+    def _stop(
+        self, place: TopicPartition, head: Head, group_at: int | None, ends: LogEnds, deadline: Deadline
+    ) -> Stop | None:
+        """The stop of a lane whose mapping has passed something, or stands before what it cannot deliver."""
+        (start, stable, _), position = ends, head.position
+        if head == NEW_LANE and not self.from_log_start:
+            position = stable if group_at is None else group_at  # only its group shows where it begins
+        if head == NEW_LANE and self.history_first(place[0]):
+            position = stable  # a backfill brings it
+        first = max(position, start, self._clean.get(place, 0))
+        passed = min(max(first, group_at or 0), stable)
+        while first < passed:
+            read = self._read(place, (first, passed), READ_BYTES, deadline)
+            if (stop := undelivered_stop(read, LARGE_BYTES, now=self.clock())) is not None:
+                return stop
+            first = self._clean[place] = read.until
+        if first == stable:
+            return None
+        read = self._read(place, (first, stable), 1, deadline)
+        if not read.records and read.damage is None:
+            self._clean[place] = read.until  # markers, and what was aborted
+        return undelivered_stop(read, MOST_BYTES, now=self.clock())
 
-    def _at_oversize(self, place: TopicPartition, at: int, stable: int, deadline: Deadline) -> bool:
-        """Whether the next record of a mapping's group may be one that no event can carry."""
-        if at >= stable:
-            return False
-        known, oversize = self.memory.stands.get(place, (-1, False))
-        if known == at:
-            return oversize
-        read = self._read(place, (at, stable), deadline, size=1)
-        if read.records:
-            oversize = event_bytes(read.records[0]) > NEARLY_BYTES
-            self.memory.stands[place] = (at, oversize)
-            return oversize
-        if read.damage is not None:
-            return True
-        if read.until >= stable:
-            self.memory.clean[place] = stable  # markers, and what was aborted
-        return False
-
-    def _copy(
-        self, place: TopicPartition, head: Head, wanted: tuple[int, int], report: RoundReport, deadline: Deadline
-    ) -> bool:
-        """Copy the records of a range in order, portion by portion; whether all of it is done."""
-        first, following = wanted
-        self.memory.turns[place] = self.clock()
-        ends_at = deadline() - LANE_SECONDS
-        while first < following and deadline() > max(ends_at, LEFT_SECONDS):
-            read = self._read(place, (first, following), deadline, size=PORTION_BYTES)
-            if read.damage is not None and not read.records:
-                if not self._leave_out(place, first, read.damage, deadline):
-                    return False
-                first = read.damage.next or following
-                continue
-            if read.until <= first:
-                return False
-            if read.records:
-                # The replicator reads their gaps itself, from where the lane is by then.
-                batch = Batch(records={place: list(read.records)})
-                outcome = self.replicator.replicate(batch, request="oversize", deadline=deadline)
-                report.figures["oversize-copied"] += sum(run.records for run in outcome.runs)
-                if outcome.stopped or outcome.waiting:
-                    return False
-            first = read.until
-            self.memory.read_to[place] = (head.generation, first)
-        return first >= following
-
-    def _leave_out(self, place: TopicPartition, first: int, bad: BatchUnreadable, deadline: Deadline) -> bool:
-        """Pass a batch that nobody can read where the operator ordered that, or stop the lane there."""
-        lane, positions = self._lane(place), self.replicator.positions
-        if lane in positions.load([lane], self.replicator.remote_topic, deadline):
-            return False
-        if bad.next is None or positions.state(lane).left_out(bad.offset, bad.cause) is None:
-            stored = positions.state(lane).stopped_by(unreadable_stop(bad, now=self.clock()))
-            if stored is not None:
-                positions.stop(lane, stored)
-            return False
-        rows = (max(first, bad.offset), bad.next)
-        batch = Batch(records={place: []}, covered={place: bad.next}, begins={place: rows[0]}, left_out={place: rows})
-        outcome = self.replicator.replicate(batch, request="oversize", deadline=deadline)
-        return not outcome.stopped and not outcome.waiting
-
-    def _read(self, place: TopicPartition, wanted: tuple[int, int], deadline: Deadline, *, size: int) -> RangesRead:
-        return self.log.read({place: [wanted]}, deadline, near=1, size=size)[place]
+    def _read(self, place: TopicPartition, wanted: GapRange, size: int, deadline: Deadline) -> RangesRead:
+        read = self.log.read({place: [wanted]}, deadline, near=1, size=size)[place]
+        if read.until <= wanted[0] and read.damage is None:
+            raise Retriable("the source's log was not read in time", where=self._lane(place).at(wanted[0]))
+        return read
 
     def _lane(self, place: TopicPartition) -> Lane:
         return Lane(self.flow, *place)
 
 
-def _held(state: LaneState, now: int) -> bool:
-    """Whether a lane waits for its operator, or for a job."""
-    return state.stop is not None or (state.lease is not None and now < state.lease.until)
-
-
-def _stands(head: Head, now: int) -> bool:
-    return head.run is None or now - head.run.settled_at >= STANDING_MS
+def _stands(head: Head, state: LaneState, now: int) -> bool:
+    """Whether a lane that waits for nobody has not moved for a while."""
+    leased = state.lease is not None and now < state.lease.until
+    known = not head.in_doubt and not head.expired
+    return known and not leased and (head.run is None or now - head.run.settled_at >= STANDING_MS)

@@ -14,6 +14,7 @@
     held            resumes           no                   as any lane
     backfilled      resumes where     no                   as any lane
                     its mapping is
+    undelivered     retries           no                   behind it, it is left out
 
 A lane that is leased to a job can be held, for afterwards; every other action waits for the job.
 
@@ -89,6 +90,8 @@ def advice(lane: Lane, stop: Stop, *, on_topic: bool = False) -> str:
         going_on=going_on(lane, stop),
         reset_to_target=f"`{to_target}`" if on_topic else reset_lane(lane, "target"),
         backfill=f"`mirrorless backfill start '{lane.flow}' {lane.topic}`",
+        topic=lane.topic,
+        behind=reset_lane(lane, stop.upstream_offset + 1),
     )
 
 
@@ -121,6 +124,11 @@ _ADVICE: Final[Mapping[StopReason, str]] = {
     "backfilled": (
         "{backfill} goes on from here to where the mapping is; or {resume} goes on with the mapping, and what lies "
         "between is left out: the loss ledger will say what it was"
+    ),
+    "undelivered": (
+        "make '{topic}: schedule' the first entry of the flow's trigger.overrides in replication.yaml, deploy, then "
+        "{resume}: the schedule reads the log itself, so this record and all behind it arrive once and in order; or "
+        "leave it out: {behind} notes it as lost"
     ),
 }
 

@@ -44,8 +44,6 @@ class LanePlan:
     """Where and why the lane stops after `write`; None when it goes on."""
     covered: int = 0
     """The upstream offset below which nothing is left to come; see `Batch.covered`."""
-    examined: bool = False
-    """Whether the source's log was read wherever the batch has a gap; see `Run.examined`."""
     returned: tuple[int, ...] = ()
     """Upstream offsets of records that were first produced on the target; see `mirrorless.records.origin`."""
     epoch: int = NO_EPOCH

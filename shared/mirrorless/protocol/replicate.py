@@ -8,9 +8,8 @@
     6 commit      the target's transaction
     7 confirm     mark the runs as committed
 
-A lane that waits for a job (admission.py) is left out, and its records are delivered again. Where a flow copies records
-that no event can carry, step 2 reads the batch's gaps at the source first (gap_merge.py), and a batch with too much in
-them goes in portions, each by steps 1 to 7.
+A lane that waits for a job (admission.py) is left out, and its records are delivered again. Where a flow stops at
+records that its mappings leave out, step 2 reads the batch's gaps at the source first (undelivered.py).
 
 If a rival prepared a lane first, step 5 fails: abort, withdraw our own runs, begin again. If anything fails
 after step 5, the chain names the transaction, and whoever comes next settles it. An environment that stays warm
@@ -32,14 +31,13 @@ from mirrorless.chain.lane_state import Stop
 from mirrorless.chain.run import Run
 from mirrorless.clock import Deadline
 from mirrorless.errors import LostRace, NotAcknowledged, Retriable
-from mirrorless.ports.kafka import CommittedLog, Source, Target, TopicPartition
+from mirrorless.ports.kafka import Source, Target, TopicPartition
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.protocol.admission import Waiting, waits_for_history, waits_for_lease, waits_for_rest
 from mirrorless.protocol.event import Batch
-from mirrorless.protocol.gap_merge import PORTION_BYTES, Portion, gaps_of_batch, merged, near_offsets
 from mirrorless.protocol.hooks import reached
 from mirrorless.protocol.outgoing import is_raw, last_offset
-from mirrorless.protocol.plan import LanePlan, plan_lane, unreadable_stop
+from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.portions import QUICK_SECONDS, TransactionBytes, bytes_in, joined, of_one_epoch, parted
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.remote_partitions import RemotePartitions
@@ -47,6 +45,7 @@ from mirrorless.protocol.replay_check import hold_against
 from mirrorless.protocol.transaction import PortionTransactions
 
 if TYPE_CHECKING:
+    from mirrorless.protocol.undelivered import Held, UndeliveredRecords
     from mirrorless.records.origin import OriginRule
     from mirrorless.records.record_batch import PassTerms
 
@@ -66,7 +65,7 @@ class BatchOutcome:
     stopped: Mapping[TopicPartition, Stop]
     """By topic-partition of the source: the lane stands still from this upstream offset on."""
     waiting: Mapping[TopicPartition, Waiting] = field(default_factory=dict)
-    """The same: nothing was written, for the lane waits for a job."""
+    """The same: the lane waits for a job, and nothing was written; or its gaps are still to be read."""
 
     def after(self, before: BatchOutcome | None) -> BatchOutcome:
         """What became of a batch in portions, of which this is the last one."""
@@ -105,10 +104,8 @@ class Replicator:
     """Of a remote topic, where lanes are read by whole batches."""
     origin: Callable[[str], OriginRule | None] = field(default=lambda _: None)
     """The rule of a source topic whose records may return to where they were produced; None: they cannot."""
-    gap_log: CommittedLog | None = None
-    """The source's logs, where gaps of a batch are read for records that no event can carry; None: gaps stay gaps."""
-    from_log_start: bool = False
-    """Whether a lane without a chain begins with its log, see `gaps_of_batch`."""
+    undelivered: UndeliveredRecords | None = None
+    """Looks for what a mapping left out, before it is passed; None: gaps are explained afterwards."""
     size: TransactionBytes = field(default_factory=TransactionBytes)
     """Of its transactions. What takes too long makes it smaller, for as long as the environment lives."""
     _remote: RemotePartitions = field(init=False)
@@ -146,7 +143,7 @@ class Replicator:
                     later = joined(more, later, ())
                 began = self.clock()
                 try:
-                    outcome, rest = self._once(portion, request, deadline, known, read_on=read_on)
+                    outcome = self._once(portion, request, deadline, known, read_on=read_on)
                 except LostRace:
                     # The writer aborted cleanly and stays warm; only what we believed about the lanes was wrong.
                     self.positions.forget(Lane(self.flow, *place) for place in batch.records)
@@ -164,7 +161,7 @@ class Replicator:
                     continue
                 self.size.went_well((self.clock() - began) / 1000)
                 done = outcome.after(done)
-                rest = joined(rest, later, {*outcome.stopped, *outcome.waiting})
+                rest = joined(None, later, {*outcome.stopped, *outcome.waiting})
                 if rest is None:
                     return done
                 batch, races = rest, 0
@@ -205,8 +202,7 @@ class Replicator:
 
     def _once(
         self, batch: Batch, request: str, deadline: Deadline, generations: dict[Lane, int], *, read_on: bool
-    ) -> tuple[BatchOutcome, Batch | None]:
-        """One portion of a batch, which is all of it where its gaps hold little; and what is left."""
+    ) -> BatchOutcome:
         lanes = {place: Lane(self.flow, *place) for place in batch.records}
 
         # 1. Position.
@@ -228,14 +224,11 @@ class Replicator:
 
         # 2. Plan. Nothing below a position is dropped before it was held against the chain.
         admitted = {place: lane for place, lane in lanes.items() if place not in waiting and lane not in leased}
-        portion = self._with_gaps(batch, admitted, deadline)
-        plans = {
-            place: self._plan(lane, portion.batch, examined=place in portion.examined)
-            for place, lane in admitted.items()
-        }
-        for place, bad in portion.damaged.items():
-            if plans[place].stop is None:
-                plans[place] = replace(plans[place], stop=unreadable_stop(bad, now=self.clock()))
+        batch, held = self._delivered(batch, admitted, deadline)
+        plans = {place: self._plan(lane, batch) for place, lane in admitted.items()}
+        for place, undelivered in held.items():
+            if isinstance(undelivered, Stop) and plans[place].stop is None:
+                plans[place] = replace(plans[place], stop=undelivered)
         reached("planned")
 
         # 3. to 7., for all lanes in one transaction.
@@ -257,46 +250,17 @@ class Replicator:
         for place, found in waiting.items():
             self.positions.wait(lanes[place], found.upstream_offset)
         for place, plan in plans.items():
-            if plan.stop is None and portion.batch.records[place] and not self.holder:
+            if plan.stop is None and place not in held and batch.records[place] and not self.holder:
                 self.positions.came_through(plan.lane)
-        return BatchOutcome(runs=runs, stopped=stopped, waiting=waiting), _without(portion.rest, stopped)
+        unread = {place: it for place, it in held.items() if isinstance(it, Waiting) and place not in stopped}
+        return BatchOutcome(runs=runs, stopped=stopped, waiting=waiting | unread)
 
-    def _with_gaps(self, batch: Batch, lanes: Mapping[TopicPartition, Lane], deadline: Deadline) -> Portion:
-        """The batch with what the source holds in its gaps, or a portion of it.
-
-        Raises:
-            Retriable: the source does not show them now.
-        """
-        if self.gap_log is None:
-            return Portion(batch=batch)
-        found = {
-            place: gaps_of_batch(
-                self.positions.head(lane),
-                self.positions.state(lane),
-                batch.records_of(place),
-                from_log_start=self.from_log_start,
-            )
-            for place, lane in lanes.items()
-        }
-        gaps = {place: ranges for place, ranges in found.items() if ranges}
-        if not gaps:
-            return Portion(batch=batch)
-        near = near_offsets(batch.records_of(place) for place in gaps)
-        portion = merged(
-            batch,
-            gaps,
-            self.gap_log.read(gaps, deadline, near=near, size=PORTION_BYTES),
-            ordered=lambda place, bad: self.positions.state(lanes[place]).left_out(bad.offset, bad.cause) is not None,
-        )
-        unread = portion.unread(gaps)
-        if unread and len(unread) == len(lanes):  # otherwise the other lanes go first
-            place = min(unread)
-            raise Retriable(
-                "the source did not show in time what stands in a gap of this batch",
-                where=lanes[place].at(gaps[place][0][0]),
-                hint="if it stays, check that the function reaches the source's brokers and may read this topic",
-            )
-        return portion
+    def _delivered(self, batch: Batch, lanes: Mapping[TopicPartition, Lane], deadline: Deadline) -> tuple[Batch, Held]:
+        """The batch as far as its mapping left out nothing, where that is looked at."""
+        if self.undelivered is None:
+            return batch, {}
+        ends = {place: (self.positions.head(lane), self.positions.state(lane)) for place, lane in lanes.items()}
+        return self.undelivered.before(batch, ends, deadline, now=self.clock())
 
     def _hold_generations(self, begins: Mapping[Lane, int], known: dict[Lane, int], *, read_on: bool) -> None:
         """Compare each lane's generation with that in which the batch was read on, or with its first attempt's.
@@ -321,8 +285,7 @@ class Replicator:
         if leased and state.lease is not None:
             return waits_for_lease(lane, state.lease, first, now=self.clock())
         head = self.positions.head(lane)
-        reads_gaps = self.examined or self.gap_log is not None
-        if self.holder or (head.run is not None and reads_gaps):
+        if self.holder or (head.run is not None and self.examined):
             # A job is what others wait for; and what is read of the log itself from the position on leaves out nothing.
             return None
         if state.lease is not None and (found := waits_for_rest(lane, head, state.lease, first)) is not None:
@@ -331,7 +294,7 @@ class Replicator:
             return None  # where a function has written, nothing is awaited any more
         return waits_for_history(lane, head, state, first, history_first=self.history_first(lane.topic))
 
-    def _plan(self, lane: Lane, batch: Batch, *, examined: bool) -> LanePlan:
+    def _plan(self, lane: Lane, batch: Batch) -> LanePlan:
         place = _place(lane)
         head, state = self.positions.head(lane), self.positions.state(lane)
         terms = self.terms(self.remote_topic(lane.topic))
@@ -347,7 +310,6 @@ class Replicator:
             origin=self.origin(lane.topic),
             left_out=batch.left_out.get(place),
         )
-        plan = replace(plan, examined=examined) if examined else plan
         content = batch.records[place]
         epoch = content[-1].leader_epoch if is_raw(content) else batch.epochs.get(place)
         if plan.stop is None and epoch is not None:
@@ -371,13 +333,6 @@ class Replicator:
             request=request,
             deadline=deadline,
         )
-
-
-def _without(rest: Batch | None, stopped: Mapping[TopicPartition, Stop]) -> Batch | None:
-    """What is left of a batch but lanes that stand still."""
-    if rest is None or not (left := {place: it for place, it in rest.records.items() if place not in stopped}):
-        return None
-    return Batch(records=left)
 
 
 def _place(lane: Lane) -> TopicPartition:

@@ -77,7 +77,7 @@ def settle_lane(plan: LanePlan, downstream: Sequence[int], attempt: Attempt) -> 
         returned=rows_of(plan.returned),
         request=attempt.request,
         settled_at=attempt.now,
-        examined=attempt.examined or plan.examined,
+        examined=attempt.examined,
         epoch=plan.epoch,
         throttled_ms=attempt.throttled_ms,
     )

@@ -38,3 +38,13 @@ def size_of(record: Record) -> int:
     """Bytes of key, value and headers."""
     size = len(record.key or b"") + len(record.value or b"")
     return size + sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
+
+
+def event_bytes(record: Record) -> int:
+    """The bytes of a record in an event's JSON: base64, and each byte of a header as a signed number."""
+    content = sum(4 * ((len(part) + 2) // 3) for part in (record.key, record.value) if part is not None)
+    headers = sum(len(name) + 7 + sum(map(_DIGITS.__getitem__, value or b"")) for name, value in record.headers)
+    return content + headers
+
+
+_DIGITS: Final = tuple(len(str(byte if byte < 128 else byte - 256)) + 1 for byte in range(256))  # noqa: PLR2004 -- Java's bytes are signed

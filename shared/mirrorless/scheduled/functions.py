@@ -23,9 +23,6 @@ ScheduledName = Literal["control", "refresh_topics"]
 LANES_SECONDS: Final = MINUTE
 """Between two checks of the lanes; no setting changes it."""
 
-COPY_MB: Final = 512
-"""Memory of `control` where it copies records that no event can carry."""
-
 IDLE_SECONDS: Final[Mapping[str, float]] = {"checkpoints": MINUTE, "offset-syncs": MINUTE}
 """The intervals of tasks while nothing moves, where they are longer than what is set."""
 
@@ -58,7 +55,7 @@ CONTROL: Final = ScheduledFunction(
     description="heartbeats, checkpoints and group offsets, and the check of the lanes",
     memory_mb=256,
     timeout_seconds=120,
-    tasks=("heartbeats", "checkpoints", "offset-syncs", "lanes", "oversize"),
+    tasks=("heartbeats", "checkpoints", "offset-syncs", "lanes"),
 )
 
 REFRESH_TOPICS: Final = ScheduledFunction(
@@ -95,7 +92,6 @@ def task_intervals(settings: ControlSettings) -> dict[str, float]:
         "checkpoints": settings.checkpoints_seconds,
         "offset-syncs": settings.checkpoints_seconds if settings.offset_syncs else None,
         "lanes": LANES_SECONDS,
-        "oversize": LANES_SECONDS if settings.flow.oversize == "copy" else None,
         "topics": settings.refresh_topics_seconds,
         "configs": settings.sync_topic_configs_seconds or looked_at,
         "acls": settings.sync_topic_acls_seconds,

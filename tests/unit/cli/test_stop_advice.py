@@ -31,6 +31,7 @@ from mirrorless.lanes.operator_actions import _ADVICE, advice, plan_hold
 from mirrorless.lanes.target_end import Places, places_of
 from mirrorless.ports.kafka import RangesRead
 from mirrorless.protocol.log_parting import parted_stop
+from mirrorless.protocol.undelivered import undelivered_stop
 from mirrorless.records.origin import ORIGIN_HEADER, OriginRule
 from mirrorless.records.record import Record
 from mirrorless.topics.topic_state import (
@@ -315,6 +316,12 @@ def backfilled(there: World) -> None:
     there.states.stop(lane(), Stop(reason="backfilled", upstream_offset=30, detail="ended at 30 as ordered", at=1))
 
 
+def undelivered(there: World) -> None:
+    stop = undelivered_stop(RangesRead(until=31, records=there.source[0][30:31]), 0, now=1)
+    assert stop is not None
+    there.states.stop(lane(), stop)
+
+
 def anew(count: int) -> list[Record]:
     """Of a topic that was created again: other records from offset 0 on."""
     return [replace(each, value=b"%d" % (1_000 + each.offset)) for each in records(*range(count))]
@@ -357,6 +364,7 @@ CASES: Mapping[StopReason, Sequence[tuple[Case, Sequence[str], Case | None]]] = 
     ],
     "held": [(held, ["lanes", "resume"], None)],
     "backfilled": [(backfilled, ["lanes", "resume"], None)],
+    "undelivered": [(undelivered, ["lanes", "resume"], None)],
 }
 """By reason: what brings it about, the command of the advice, and what is done before that."""
 
@@ -404,6 +412,19 @@ def follow(stopped: Lane, stop: Stop, *words: str) -> None:
     ]
     assert bool(following) == ("--until" in found), "of two, the first one ends before the second begins"
     assert main([*found[1:], "--lab", "lab.json"]) == 0, found
+
+
+def test_what_a_mapping_does_not_deliver_is_left_out_by_the_other_command_of_its_advice(world: World) -> None:
+    undelivered(world)
+    stop = world.states.states[lane()].stop
+    assert stop is not None
+    assert "make 'orders: schedule' the first entry of the flow's trigger.overrides" in advice(lane(), stop)
+
+    follow(lane(), stop, "lanes", "reset")
+    deliver(world)
+
+    assert world.visible() == [*range(30), *range(31, 40)]
+    assert [(loss.first, loss.next, loss.cause) for loss in world.ledger.read(lane())] == [(30, 31, "reset")]
 
 
 @pytest.mark.parametrize("left", [22, 28], ids=["all of it", "the last of it"])

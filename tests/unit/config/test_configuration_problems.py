@@ -142,11 +142,16 @@ CASES = {
     "a client option that breaks exactly once": source("producer.acks: 1", "exactly once depends on `all`"),
     "a password in the file": source("sasl.jaas.config: x", "a password has no place in this file"),
     "an unknown section": (document(rest="flow: {}"), "flow", "did you mean `flows`?"),
-    "too little memory to copy what no event can carry": flow(
-        "oversize: copy, function: {memory.mb: 128}", "write 256 or more, or `oversize: ledger`"
+    "the way of old with what no event can carry": flow(
+        "oversize: copy",
+        "write `trigger.overrides: {TOPIC: schedule}` for topics with such records",
+        "oversize",
     ),
-    "too little time to copy what no event can carry": flow(
-        "oversize: copy, function: {timeout.seconds: 20}", "write 30 or more, or `oversize: ledger`"
+    "too little memory to look for what no event can carry": flow(
+        "oversize: stop, function: {memory.mb: 128}", "write 256 or more, or `oversize: ledger`"
+    ),
+    "too little time to look for what no event can carry": flow(
+        "oversize: stop, function: {timeout.seconds: 20}", "write 30 or more, or `oversize: ledger`"
     ),
     # the document
     "a key written twice": flows((PAIR[0], "a->b: topics: [payments]"), "flows.a->b", "keep one of the two"),
@@ -644,7 +649,7 @@ def test_what_pollers_need_is_asked_of_flows_with_mapped_topics_only() -> None:
 
 
 def test_memory_and_time_for_large_records_are_asked_of_flows_with_mapped_topics_only() -> None:
-    load(document("a->b: {topics: [orders], oversize: copy, trigger: schedule, function: {memory.mb: 128}}"), now=NOW)
+    load(document("a->b: {topics: [orders], oversize: stop, trigger: schedule, function: {memory.mb: 128}}"), now=NOW)
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,11 @@ from mirrorless.lanes.gaps import (
     Look,
     cleanup_of,
     clipped,
-    event_bytes,
     explain,
     gaps_of,
     to_confirm,
 )
-from mirrorless.records.record import Record
+from mirrorless.records.record import Record, event_bytes
 from tests.support.chains import run
 
 EXPIRES = Cleanup(compacts=False, expires=True)

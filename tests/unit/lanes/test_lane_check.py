@@ -179,6 +179,7 @@ class Stage:
             states=self.states,
             target=MemoryTarget(self.cluster, "check"),
             documents=self.documents,
+            log_ends=None,
             foreign=ForeignCheck(
                 remote_topic=lambda topic: f"us-east.{topic}",
                 target=self,

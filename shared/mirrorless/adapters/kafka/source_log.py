@@ -15,8 +15,9 @@ from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.clock import Deadline
 from mirrorless.flow.naming import GAPS_GROUP
 from mirrorless.flow.settings import ClusterSettings
-from mirrorless.lanes.gaps import Cleanup, GapRange, Look, cleanup_of, event_bytes
+from mirrorless.lanes.gaps import Cleanup, GapRange, Look, cleanup_of
 from mirrorless.ports.kafka import TopicPartition
+from mirrorless.records.record import event_bytes
 
 NEAR: Final = 500
 """Upstream offsets between two gaps that are read through: a new range costs a round trip."""
