@@ -25,8 +25,7 @@ from mirrorless.adapters.kafka.wire.requests import (
     EPOCH_ENDS,
     AnswerReader,
     Leader,
-    by_topic,
-    string,
+    of_each,
     unsigned,
 )
 from mirrorless.clock import Deadline
@@ -35,20 +34,11 @@ from mirrorless.ports.kafka import EpochEnd, TopicPartition
 
 _CONSUMER: Final = b"\xff\xff\xff\xff"
 _INT: Final = Struct(">i")
-_WANTED: Final = Struct(">iii")
 
 
 def epoch_ends(leaders: Mapping[TopicPartition, Leader], epochs: Mapping[TopicPartition, int]) -> bytes:
     """Of an epoch of each partition."""
-    topics = by_topic(leaders)
-    body = [_CONSUMER, _INT.pack(len(topics))]
-    for topic, partitions in topics.items():
-        body += [string(topic), _INT.pack(len(partitions))]
-        body += [
-            _WANTED.pack(partition, leaders[topic, partition].epoch, epochs[topic, partition])
-            for partition in partitions
-        ]
-    return b"".join(body)
+    return _CONSUMER + of_each(leaders, lambda place, leader: leader + _INT.pack(epochs[place]))
 
 
 def read_epoch_ends(answer: memoryview) -> dict[TopicPartition, tuple[int, EpochEnd]]:

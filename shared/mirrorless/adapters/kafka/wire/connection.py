@@ -11,7 +11,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from struct import Struct
@@ -307,3 +307,30 @@ def ready(
     events = poll.poll(0 if found else max(0.0, seconds) * 1000)
     able = (by_number[number] for number, _ in events if number in by_number)
     return found + [each for each in able if each not in found]
+
+
+def take_answers(
+    busy: Iterable[BrokerConnection],
+    answering: Iterable[BrokerConnection],
+    take: Callable[[BrokerConnection, Any, memoryview], None],
+    lose: Callable[[BrokerConnection], None],
+) -> None:
+    """Read the answers that are there.
+
+    Args:
+        busy: connections with requests under way.
+        answering: those of them that can go on.
+        take: called with each answer, and with what its request was for.
+        lose: called with a connection that broke, or whose answer is overdue.
+    """
+    for connection in answering:
+        try:
+            connection.flush()
+            for pending, answer in connection.receive():
+                take(connection, pending.purpose, answer)
+        except OSError:
+            lose(connection)
+    now = time.monotonic()
+    for connection in busy:
+        if connection.pending and connection.pending[0].until <= now:
+            lose(connection)

@@ -24,7 +24,7 @@ from confluent_kafka import KafkaError
 
 from mirrorless.adapters.kafka.wire.authentication import TurnedAwayError
 from mirrorless.adapters.kafka.wire.cluster import CALL_SECONDS, LEADER_MOVED, Backoff, WireCluster
-from mirrorless.adapters.kafka.wire.connection import CONNECT_SECONDS, BrokerConnection, ready
+from mirrorless.adapters.kafka.wire.connection import CONNECT_SECONDS, BrokerConnection, ready, take_answers
 from mirrorless.adapters.kafka.wire.fetch import FetchedPart, WantedPart, fetch_request, read_fetched
 from mirrorless.adapters.kafka.wire.listed_offsets import listed_offsets
 from mirrorless.adapters.kafka.wire.requests import EARLIEST, FETCH, LATEST
@@ -322,17 +322,7 @@ class KafkaRawLog:
 
     def _receive(self, seconds: float, end: socket.socket | None = None) -> None:
         busy = [each for each in self._cluster.data_connections() if each.pending]
-        for connection in ready(busy, seconds, end=end):
-            try:
-                connection.flush()
-                for pending, answer in connection.receive():
-                    self._take(connection, pending.purpose, answer)
-            except OSError:
-                self._lose(connection)
-        now = time.monotonic()
-        for connection in busy:
-            if connection.pending and connection.pending[0].until <= now:
-                self._lose(connection)
+        take_answers(busy, ready(busy, seconds, end=end), self._take, self._lose)
 
     def _lose(self, connection: BrokerConnection) -> None:
         for pending in connection.pending:

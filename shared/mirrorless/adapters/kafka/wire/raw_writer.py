@@ -23,7 +23,7 @@ from mirrorless.adapters.kafka.client import slow_hint
 from mirrorless.adapters.kafka.delivery_reports import REFUSALS, TOO_LARGE
 from mirrorless.adapters.kafka.wire.authentication import TurnedAwayError
 from mirrorless.adapters.kafka.wire.cluster import LEADER_MOVED, Backoff, WireCluster, until_of
-from mirrorless.adapters.kafka.wire.connection import CONNECT_SECONDS, BrokerConnection, Buffer, ready
+from mirrorless.adapters.kafka.wire.connection import CONNECT_SECONDS, BrokerConnection, Buffer, ready, take_answers
 from mirrorless.adapters.kafka.wire.coordinator import TransactionCoordinator, spoilt
 from mirrorless.adapters.kafka.wire.requests import PRODUCE, AnswerReader, string
 from mirrorless.clock import Deadline
@@ -403,17 +403,8 @@ class RawWriter:
         busy = [each for each in self._cluster.data_connections() if each.pending or each.wants_write]
         if busy:
             seconds = min(seconds, min(each.pending[0].until for each in busy if each.pending) - time.monotonic())
-        for connection in self._answering(busy, seconds, kept=0 if drain else KEPT_UNDER_WAY):
-            try:
-                connection.flush()
-                for pending, answer in connection.receive():
-                    self._take(connection, pending.purpose, answer)
-            except OSError:
-                self._lose(connection)
-        now = time.monotonic()
-        for connection in busy:
-            if connection.pending and connection.pending[0].until <= now:
-                self._lose(connection)
+        answering = self._answering(busy, seconds, kept=0 if drain else KEPT_UNDER_WAY)
+        take_answers(busy, answering, self._take, self._lose)
 
     @staticmethod
     def _answering(busy: Sequence[BrokerConnection], seconds: float, *, kept: int) -> list[BrokerConnection]:

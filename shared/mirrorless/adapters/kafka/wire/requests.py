@@ -8,7 +8,7 @@ would begin transaction version 2, with an epoch for each transaction.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
@@ -273,12 +273,20 @@ def read_ended(answer: memoryview) -> int:
 
 def list_offsets(leaders: Mapping[TopicPartition, Leader], timestamp: int) -> bytes:
     """As a read_committed reader sees them: the latest is the last stable offset."""
+    wanted = _LONG.pack(timestamp)
+    return _INT.pack(-1) + bytes([READ_COMMITTED]) + of_each(leaders, lambda _, leader: leader + wanted)
+
+
+def of_each(leaders: Mapping[TopicPartition, Leader], asked: Callable[[TopicPartition, bytes], bytes]) -> bytes:
+    """Partitions by topic, each with what is asked of it. Args: asked: of its place, and number and leader's epoch."""
     topics = by_topic(leaders)
-    body = [_INT.pack(-1), bytes([READ_COMMITTED]), _INT.pack(len(topics))]
+    body = [_INT.pack(len(topics))]
     for topic, partitions in topics.items():
         body += [string(topic), _INT.pack(len(partitions))]
-        for partition in partitions:
-            body += [_INT.pack(partition), _INT.pack(leaders[topic, partition].epoch), _LONG.pack(timestamp)]
+        body += [
+            asked((topic, partition), _INT.pack(partition) + _INT.pack(leaders[topic, partition].epoch))
+            for partition in partitions
+        ]
     return b"".join(body)
 
 
