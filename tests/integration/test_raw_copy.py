@@ -479,9 +479,9 @@ def far_copy(copy: RawCopy, distant: KafkaCluster) -> Iterator[RawCopy]:
 def test_batches_go_five_at_a_time_over_a_distance(far_copy: RawCopy) -> None:
     create_topic(far_copy.target.bootstrap, far_copy.topic, 3)
     writer, deadline = far_copy.writer(), in_seconds(60)
-    some = {(far_copy.topic, partition): batches_of(bytes(1000), count=50) for partition in range(3)}
+    some = {(far_copy.topic, partition): batches_of(bytes(1000), count=20) for partition in range(3)}
     writer.write({place: batches[:1] for place, batches in some.items()}, deadline)  # connections are there
-    far_copy.target.link.round_trip_ms = 80
+    far_copy.target.link.round_trip_ms = 500
 
     began = time.monotonic()
     writer.write(some, deadline)
@@ -489,8 +489,8 @@ def test_batches_go_five_at_a_time_over_a_distance(far_copy: RawCopy) -> None:
     writer.commit(deadline)
     writer.close()
 
-    assert took < 50 * 0.08 / 2  # one at a time would be 4 s
-    assert numbers_of(far_copy.target, far_copy.topic) == [0, *range(50)]
+    assert took < 20 * 0.5 / 2  # five at a time take 2 s, and leave a busy machine 3
+    assert numbers_of(far_copy.target, far_copy.topic) == [0, *range(20)]
 
 
 @pytest.mark.parametrize("silently", [True, False])
