@@ -377,7 +377,8 @@ def _task_as_json(task: TaskStatus, now: int) -> dict[str, Any]:
     done = {name: value if task.last else None for name, value in picked(last, "at ms").items()}
     return (
         picked(task, "task every_seconds")
-        | picked(last, "error troubles figures")
+        | picked(last, "error troubles")
+        | {"figures": last.counts}
         | done
         | {
             "overdue": task.overdue(now),

@@ -107,7 +107,7 @@ def pause_waits(stores: Stores, flow: Flow, pause: FlowPause) -> str:
         return f"events that may be under way, until {moment(ends)}"
     if now < pause.order.at + PULL_TIMEOUT_SECONDS * 1000:
         for shard in shards_of(stores.documents, flow):
-            if shard.last is None or shard.last.at <= pause.order.at or shard.last.figures.get(PULL_LANES, 0):
+            if shard.last is None or shard.last.at <= pause.order.at or shard.last.counts.get(PULL_LANES, 0):
                 return f"{shard.task} to leave its topics"
     return ""
 

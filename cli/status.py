@@ -389,8 +389,8 @@ def _task_notes(task: TaskStatus, flow: FlowStatus) -> Iterator[str]:
         yield f"! task {task.task} has not been done {since}: {why}"
     elif last.error:
         yield f"task {task.task} failed {ago(last.at, now=now)}, and will be retried: {last.error}"
-    if last.figures.get("pull-limited-ms"):
-        seconds = last.figures["pull-limited-ms"] // 1000
+    if last.counts.get("pull-limited-ms"):
+        seconds = last.counts["pull-limited-ms"] // 1000
         yield f"{task.task}: limited, for {seconds:,} s of its last run, by `maximum.bytes.per.second` of `schedule`."
     mark = "! " if task.needs_operator else ""
     of_shard = task in flow.shards

@@ -40,7 +40,7 @@ class TaskStatus:
     @property
     def needs_operator(self) -> bool:
         """Whether what its last round has found will not pass by itself."""
-        return self.last is not None and any(self.last.figures.get(name, 0) for name in URGENT)
+        return self.last is not None and any(self.last.counts.get(name, 0) for name in URGENT)
 
 
 def tasks_of(documents: StateStore, settings: ControlSettings) -> list[TaskStatus]:

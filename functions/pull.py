@@ -156,7 +156,7 @@ class PullWiring:
     def note(self, report: PullReport, began: int) -> None:
         """Write the shard's report, for `mirrorless status` and as metrics."""
         flow, task, now = self.settings.control.name, shard_task(self.settings.shard), now_ms()
-        figures: dict[Count, int] = {
+        counts: dict[Count, int] = {
             "pull-records": report.records,
             "pull-bytes": report.bytes,
             "pull-bytes-passed": report.passed_bytes,
@@ -166,9 +166,7 @@ class PullWiring:
             "pull-lanes": report.lanes,
         }
         troubles = tuple(report.troubles[:TROUBLES])
-        done = TaskReport(
-            task=task, at=now, ms=now - began, ok_at=now, troubles=troubles, figures=dict(figures.items())
-        )
+        done = TaskReport(task=task, at=now, ms=now - began, ok_at=now, troubles=troubles, counts=dict(counts.items()))
         self.documents.write(flow, {f"task/{task}": msgspec.json.encode(done)})
         emit_report(flow, done)
 

@@ -48,7 +48,7 @@ class Took:
     seconds: float
     cpu_seconds: float
     resident_mb: int
-    figures: dict[Count, int]
+    counts: dict[Count, int]
     troubles: list[str]
 
 
@@ -63,7 +63,7 @@ def work(orders: Connection, settings: ControlSettings) -> None:
         tasks[name].act(report, lambda end=end: end - time.monotonic())
         seconds, spent = time.monotonic() - began, time.process_time() - cpu
         resident = psutil.Process().memory_info().rss >> 20
-        orders.send(Took(seconds, spent, resident, report.figures, report.troubles))
+        orders.send(Took(seconds, spent, resident, report.counts, report.troubles))
 
 
 def measure(*, topics: int = 500, rounds: int = 3) -> Outcome:
@@ -109,7 +109,7 @@ def measure(*, topics: int = 500, rounds: int = 3) -> Outcome:
                         f"round {number} is beyond a limit: {SECONDS} s, {CPU_SECONDS:.1f} CPU-s, {MEMORY_MB} MB"
                     )
             lanes = _ordered(ours, "lanes")
-            print(f"\nthe lane check: {lanes.seconds:.1f} s, {lanes.cpu_seconds:.1f} CPU-s, {lanes.figures}")
+            print(f"\nthe lane check: {lanes.seconds:.1f} s, {lanes.cpu_seconds:.1f} CPU-s, {lanes.counts}")
         finally:
             if worker.is_alive():
                 ours.send(None)

@@ -146,7 +146,7 @@ def _stores() -> Stores:
     shop = GroupCheckpoints(group="shop", direction="forward", at=1, readiness="ready", offsets=offsets)
     checkpoints.write(FLOW, {"forward/shop": msgspec.json.encode(shop)})
 
-    task = TaskReport(task="topics", at=2, ms=1, ok_at=1, error="no", troubles=("x",), figures={"topics": 1})
+    task = TaskReport(task="topics", at=2, ms=1, ok_at=1, error="no", troubles=("x",), counts={"topics": 1})
     seen = TopicState(topic="orders", topic_id="id-1", partitions=4, first_seen=1)
     staged = (acl("us-east.orders", "WRITE"), acl("us-east.orders", "DELETE"))
     acls = AclDocument(created=(acl("us-east.gone", "READ"),), staged=staged, topics=("orders",), withheld=(ANY_ID,))

@@ -144,7 +144,7 @@ def stage(guarded: tuple[KafkaCluster, KafkaCluster]) -> Iterator[Stage]:
 def _figures(stage: Stage) -> dict[Count, int]:
     """A round's figures; none where it failed."""
     try:
-        return stage.round().figures
+        return stage.round().counts
     except Retriable:
         return {}
 
@@ -158,7 +158,7 @@ def test_a_grant_arrives_on_the_renamed_topic(stage: Stage) -> None:
     assert stage.on_target({topic_acl(f"us-east.{stage.topic}", "DESCRIBE")}) == {
         topic_acl(f"us-east.{stage.topic}", "DESCRIBE")
     }
-    assert (report.figures["acls-created"], report.troubles) == (1, [])
+    assert (report.counts["acls-created"], report.troubles) == (1, [])
 
 
 def test_every_operation_and_host_survives_the_way(stage: Stage) -> None:
@@ -193,7 +193,7 @@ def test_a_topic_that_is_closed_to_everyones_writes_does_not_close_its_remote_to
         msgspec.structs.replace(closed[1].on("LITERAL", remote), principal="User:shop"),
     }
     assert stage.on_target(own | arrived) == own | arrived
-    assert report.figures["acls-left"] == 2
+    assert report.counts["acls-left"] == 2
     assert not write_as_dummy(stage.target, remote)
 
 
@@ -249,7 +249,7 @@ def test_a_cluster_without_an_authorizer_is_no_trouble(
 
         report = open_stage.round()
 
-        assert (report.figures, report.troubles) == ({"acls-disabled": 1}, [])
+        assert (report.counts, report.troubles) == ({"acls-disabled": 1}, [])
     assert stage.on_target(frozenset()) == frozenset()
 
 

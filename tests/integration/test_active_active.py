@@ -167,7 +167,7 @@ class Pair:
                 report = RoundReport()
                 self._round(flow).act(report, lambda: 20.0)
                 assert not report.troubles, report.troubles
-                committed += int(report.figures["offsets-committed"])
+                committed += int(report.counts["offsets-committed"])
             still = 0 if committed else still + 1
             if still == 2:
                 return

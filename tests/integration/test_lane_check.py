@@ -159,8 +159,8 @@ def test_markers_and_aborted_records_of_a_transactional_source_are_harmless(chec
     assert first.troubles == []
     assert checks.losses() == []
     assert checks.harmless() == {"aborted": 3, "transaction_marker": 4}
-    assert (first.figures["offsets-explained"], first.figures["gaps-waiting"]) == (7, 0)
-    assert (second.figures["lanes-checked"], second.figures["offsets-explained"]) == (0, 0)
+    assert (first.counts["offsets-explained"], first.counts["gaps-waiting"]) == (7, 0)
+    assert (second.counts["lanes-checked"], second.counts["offsets-explained"]) == (0, 0)
 
 
 def test_what_compaction_removed_is_harmless(checks: Checks) -> None:
@@ -206,7 +206,7 @@ def test_records_removed_before_they_were_forwarded_are_lost(checks: Checks, ret
     report = checks.round()
 
     assert checks.losses() == [(2, 6, cause)]
-    assert report.figures["offsets-lost"] == 4
+    assert report.counts["offsets-lost"] == 4
     assert f"{stage.lane()} @ 2: 4 upstream offsets up to 5 are not on the target: {cause}" in report.troubles[0]
     assert checks.harmless() == {}
 
@@ -223,7 +223,7 @@ def test_the_gaps_of_many_lanes_are_read_side_by_side_and_a_bound_only_delays_th
     stage.replicate(stage.environment(), stage.event(**dict.fromkeys((f"p{n}" for n in range(6)), kept)))
     monkeypatch.setattr(source_log, "LOOK_RECORDS", 30)
 
-    waited = [report.figures["gaps-waiting"] for report in (checks.round(6) for _ in range(30))]
+    waited = [report.counts["gaps-waiting"] for report in (checks.round(6) for _ in range(30))]
 
     assert waited[0] > 0
     assert waited[-1] == 0
@@ -294,14 +294,14 @@ def test_a_doubt_left_by_a_crash_is_settled_after_the_timeout_and_not_before(che
 
     early = checks.round()
     assert stage.chains.heads([stage.lane()])[stage.lane()].in_doubt
-    assert (early.figures["doubts-settled"], early.figures["doubts-open"]) == (0, 0)
+    assert (early.counts["doubts-settled"], early.counts["doubts-open"]) == (0, 0)
 
     checks.ahead_ms = stage.settings.transaction_timeout_ms + 10_500
     late = checks.round()
 
     head = stage.chains.heads([stage.lane()])[stage.lane()]
     assert (head.in_doubt, head.position) == (False, 3 if step == "committed" else 0)
-    assert late.figures["doubts-settled"] == 1
+    assert late.counts["doubts-settled"] == 1
     stage.replicate(stage.environment(), stage.event())
     stage.assert_mirrored()
 
@@ -322,16 +322,16 @@ def test_records_of_another_producer_are_said_and_what_it_aborted_is_not(checks:
         await_settled(stage.target.bootstrap, stage.remote_topic)
         return checks.round()
 
-    assert copied(0, 1).figures["lanes-foreign"] == 0
+    assert copied(0, 1).counts["lanes-foreign"] == 0
     other = transactional(stage.target.bootstrap)
     write(other, stage.remote_topic, b"aborted", b"aborted", commit=False)
-    assert copied(2).figures["lanes-foreign"] == 0
+    assert copied(2).counts["lanes-foreign"] == 0
     write(other, stage.remote_topic, b"foreign")
     await_settled(stage.target.bootstrap, stage.remote_topic)
     at_rest = checks.round()
     between = copied(3)
 
-    assert [report.figures["lanes-foreign"] for report in (at_rest, between)] == [1, 1]
+    assert [report.counts["lanes-foreign"] for report in (at_rest, between)] == [1, 1]
     first = next(each.offset for each in stage.on_target()[0] if each.content.value == b"foreign")
     assert f"partition and downstream offset 0 @ {first} on" in at_rest.troubles[0]
     assert between.troubles == at_rest.troubles
@@ -358,6 +358,6 @@ def test_a_partition_whose_stable_offset_hangs_is_reported_until_it_moves(checks
     await_settled(stage.target.bootstrap, stage.remote_topic)
     after = checks.round()
 
-    assert [report.figures["stuck-partitions"] for report in (first, later, after)] == [0, 1, 0]
+    assert [report.counts["stuck-partitions"] for report in (first, later, after)] == [0, 1, 0]
     assert f"{stage.remote_topic}-0 on eu-west: the last stable offset has stood at 3" in later.troubles[0]
-    assert checks.round().figures["lanes-checked"] == 0
+    assert checks.round().counts["lanes-checked"] == 0

@@ -185,12 +185,12 @@ def test_the_last_record_of_a_log_stops_its_lane_whether_mappings_pass_it_or_sta
     early = round_of(stage, control, later_ms=0)
     report = round_of(stage, control)
 
-    assert (early.figures, early.troubles) == ({"stopped-lanes": 0}, [])
-    assert report.figures == {"stopped-lanes": 1}
+    assert (early.counts, early.troubles) == ({"stopped-lanes": 0}, [])
+    assert report.counts == {"stopped-lanes": 1}
     stop = stage.orders.read([stage.lane()])[stage.lane()].stop
     assert stop is not None
     assert (stop.reason, stop.upstream_offset) == ("undelivered", 2)
-    assert round_of(stage, control).figures == {"stopped-lanes": 1}
+    assert round_of(stage, control).counts == {"stopped-lanes": 1}
 
 
 @HELD
@@ -200,5 +200,5 @@ def test_a_record_that_the_mapping_will_deliver_stops_nothing(stage: LaneStage, 
     stage.replicate(stage.environment(), stage.event(p0=[0]))
     group_stands(stage, 1)
 
-    assert round_of(stage, control).figures == {"stopped-lanes": 0}
+    assert round_of(stage, control).counts == {"stopped-lanes": 0}
     assert stage.orders.read([stage.lane()]).get(stage.lane(), RUNNING).stop is None

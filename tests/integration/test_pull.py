@@ -616,7 +616,7 @@ def test_a_log_that_lost_its_end_and_grew_past_the_position_is_stopped_where_it_
     check(report := RoundReport())
     stops[stage.lane()] = stage.orders.read([stage.lane()])[stage.lane()].stop
     assert [stop and (stop.reason, stop.upstream_offset) for stop in stops.values()] == [("truncated", kept)] * 3
-    assert report.figures["logs-parted"] == 1
+    assert report.counts["logs-parted"] == 1
 
     # What the stops advise.
     for lane, stop in stops.items():

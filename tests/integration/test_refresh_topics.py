@@ -298,7 +298,7 @@ def test_a_topic_found_late_gets_its_remote_topic_and_a_mapping_from_its_first_r
 
     report = stage.refresh()
 
-    assert (report.troubles, report.figures["topics-created"], report.figures["mappings-created"]) == ([], 1, 1)
+    assert (report.troubles, report.counts["topics-created"], report.counts["mappings-created"]) == ([], 1, 1)
     assert stage.partitions("orders") == 3
     stage.await_overrides("orders", {"cleanup.policy": "compact", "retention.bytes": "1000"})
     mapping = stage.mapped()["orders"]
@@ -318,7 +318,7 @@ def test_a_round_in_which_nothing_is_new_changes_nothing(stage: RefreshStage) ->
     report = stage.refresh()
 
     assert report.troubles == []
-    assert {name: report.figures[name] for name in report.figures if name.startswith(("mappings", "topics-c"))} == {
+    assert {name: report.counts[name] for name in report.counts if name.startswith(("mappings", "topics-c"))} == {
         "topics-created": 0,
         "mappings-created": 0,
         "mappings-updated": 0,
@@ -346,7 +346,7 @@ def test_a_remote_topic_grows_with_its_source_topic_and_never_shrinks(stage: Ref
 
     report = stage.refresh()
 
-    assert report.figures["topics-grown"] == 1
+    assert report.counts["topics-grown"] == 1
     eventually(lambda: stage.partitions("orders") == 4)
     assert stage.partitions("wide") == 5
 
@@ -376,7 +376,7 @@ def test_the_mapping_of_a_topic_that_is_gone_is_deleted_and_its_remote_topic_sta
 
     missed, gone = stage.refresh(), stage.refresh()
 
-    assert (missed.figures["mappings-deleted"], gone.figures["mappings-deleted"]) == (0, 1)
+    assert (missed.counts["mappings-deleted"], gone.counts["mappings-deleted"]) == (0, 1)
     eventually(lambda: sorted(stage.mapped()) == ["payments"])
     assert stage.partitions("orders") == 1
 
@@ -449,7 +449,7 @@ def test_a_trigger_changes_to_a_schedule_and_back_without_losing_its_place(stage
     back: dict[str, Any] = {"trigger_overrides": ((stage.topic("logs"), "mapping"),)}
 
     report = stage.refresh(**to_schedule)
-    assert (report.figures["mappings-deleted"], stage.scheduled()) == (1, {"logs": 3})
+    assert (report.counts["mappings-deleted"], stage.scheduled()) == (1, {"logs": 3})
     eventually(lambda: stage.mapped() == {})
     # What `pull` does: a chain that ends below what the group has committed, and one above.
     stage.write("logs", 20, partition=1)
@@ -463,7 +463,7 @@ def test_a_trigger_changes_to_a_schedule_and_back_without_losing_its_place(stage
 
     report = stage.refresh(**back)
 
-    assert (report.troubles, report.figures["mappings-created"]) == ([], 1)
+    assert (report.troubles, report.counts["mappings-created"]) == ([], 1)
     assert stage.committed("logs") == {0: 5, 1: 26}, "the first where the source's log begins now"
     assert stage.scheduled() == {"logs": 3}, "until the mapping is enabled"
     eventually(lambda: stage.mapped()["logs"]["State"] == "Disabled")
@@ -673,9 +673,9 @@ def test_configs_follow_the_source_and_a_manual_override_is_reverted(stage: Refr
 
     report = stage.sync_configs()
 
-    assert report.figures["configs-altered"] == 2
+    assert report.counts["configs-altered"] == 2
     stage.await_overrides("orders", {"retention.bytes": "1000", "min.insync.replicas": "1"})
-    assert stage.sync_configs().figures["configs-altered"] == 0
+    assert stage.sync_configs().counts["configs-altered"] == 0
 
 
 @pytest.mark.soak(
@@ -696,7 +696,7 @@ def test_a_remote_topic_that_stamps_its_own_time_is_said_and_no_list_of_ones_own
 
     report = stage.sync_configs(flow=own_list)
 
-    assert report.figures["topics-rewriting"] == 1
+    assert report.counts["topics-rewriting"] == 1
     assert [each.split(": ")[0] for each in report.troubles] == [f"us-east->eu-west {stage.remote('older')}"]
     stage.await_overrides("orders", {})
 
@@ -719,16 +719,16 @@ def test_a_refused_lane_tries_again_when_the_sync_or_an_operator_has_changed_its
 
     stage.configure(stage.source, stage.topic("orders"), max_message_bytes="2000000")
     stop(0)
-    assert "lanes-tried-again" not in stage.refresh().figures
+    assert "lanes-tried-again" not in stage.refresh().counts
     stage.sync_configs()
     stage.await_overrides("orders", {"max.message.bytes": "2000000"})
-    assert stage.refresh().figures["lanes-tried-again"] == 1
+    assert stage.refresh().counts["lanes-tried-again"] == 1
     assert stage.stop_of("orders", 0) == ""
 
     stop(1)
     stage.configure(stage.target, stage.remote("orders"), max_message_bytes="3000000")
     report = stage.sync_configs()
-    assert (report.figures["lanes-tried-again"], report.figures["configs-altered"]) == (1, 0)
+    assert (report.counts["lanes-tried-again"], report.counts["configs-altered"]) == (1, 0)
     assert stage.stop_of("orders", 1) == ""
     assert stage.overrides("orders") == {"max.message.bytes": "3000000"}
 
@@ -791,7 +791,7 @@ def test_a_config_that_the_target_refuses_is_left_out_and_reported_and_stops_no_
     report = RoundReport()
     sync.sync_configs(report, lambda: SECONDS)
 
-    assert report.figures["configs-altered"] == 1
+    assert report.counts["configs-altered"] == 1
     stage.await_overrides("orders", {"retention.bytes": "1000"})
     unknown, refused = sorted(report.troubles)
     assert "the target has no config redpanda.remote.write" in unknown
@@ -860,14 +860,14 @@ def test_a_topic_that_was_created_again_stops_its_lanes_until_each_is_reset(stag
     reports = [stage.refresh(), stage.refresh()]
 
     assert (stage.stop_of("orders", 0), stage.stop_of("orders", 1)) == ("recreated", "")
-    assert [report.figures.get("lanes-stopped") for report in reports] == [1, 0]
+    assert [report.counts.get("lanes-stopped") for report in reports] == [1, 0]
     assert ["its partitions 0 stand still" in report.troubles[0] for report in reports] == [True, True]
 
     stage.chains.reset(_reset(lane, position=3, following=0))
     stage.orders.begin_anew(lane)
 
     assert stage.refresh().troubles == []
-    assert stage.refresh().figures["topics-recreated"] == 0
+    assert stage.refresh().counts["topics-recreated"] == 0
     assert stage.stop_of("orders", 0) == ""
 
 
@@ -883,7 +883,7 @@ def test_a_remote_topic_that_was_created_again_stops_its_lanes_until_each_is_res
     reports = [stage.refresh(), stage.refresh()]
 
     assert (stage.stop_of("orders", 0), stage.stop_of("orders", 1)) == ("remote_recreated", "")
-    assert sorted(report.figures.get("lanes-stopped", 0) for report in (creating, *reports)) == [0, 0, 1]
+    assert sorted(report.counts.get("lanes-stopped", 0) for report in (creating, *reports)) == [0, 0, 1]
     assert [f"{remote} was deleted on the target" in report.troubles[0] for report in reports] == [True, True]
 
     stage.chains.reset(_reset(lane, position=3, following=0))
@@ -911,7 +911,7 @@ def test_a_topic_that_ends_below_what_was_replicated_stops_the_lane(stage: Refre
     assert stop is not None
     assert (stop.reason, stop.upstream_offset) == ("truncated", 5)
     assert "--to 5" in report.troubles[0]
-    assert stage.refresh().figures.get("lanes-stopped", 0) == 0
+    assert stage.refresh().counts.get("lanes-stopped", 0) == 0
 
 
 # The end
@@ -1093,11 +1093,11 @@ def test_a_refresh_of_many_topics_costs_a_bounded_number_of_calls(
     synced = stage.sync_configs()
     print(f"configs compared: {dict(asked)}")
 
-    assert (first.figures["topics-created"], second.figures["topics"]) == (TOPICS, TOPICS)
+    assert (first.counts["topics-created"], second.counts["topics"]) == (TOPICS, TOPICS)
     assert second.troubles == []
     batches = -(-TOPICS // OF_ONE_CALL)
     assert refreshed == {"list_topics": 2, "describe_topics": 2 * batches, "list_offsets": 1, "Query": 2, "Scan": 1}
-    assert synced.figures["topics-compared"] == TOPICS
+    assert synced.counts["topics-compared"] == TOPICS
     assert asked == {"list_topics": 2, "describe_configs": 2 * batches, "Query": 1, "Scan": 1, "BatchWriteItem": 1}
 
 

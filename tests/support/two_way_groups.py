@@ -82,7 +82,7 @@ class TwoWayGroups:
     def until_still(self) -> None:
         """Rounds of all flows until they commit nothing."""
         for _ in range(20):
-            if not sum([int(self.act(flow).figures["offsets-committed"]) for flow in self.world.flows]):
+            if not sum([int(self.act(flow).counts["offsets-committed"]) for flow in self.world.flows]):
                 return
         raise AssertionError("the flows move the groups for ever")
 

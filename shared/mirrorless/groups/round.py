@@ -99,12 +99,12 @@ class CheckpointRound:
             direction: self._emit(direction, groups, report, deadline)
             for direction in (DIRECTIONS if self.sync.reverse else ("forward",))
         }
-        report.figures["checkpoints-emitted"] = sum(count or 0 for count in emitted.values())
+        report.counts["checkpoints-emitted"] = sum(count or 0 for count in emitted.values())
 
         # 4. Write the group offsets that are due.
         there_read: Sequence[Direction] = DIRECTIONS if committed.source_answered else ("forward",)
         states = group_states(self.sides, groups, there_read, report, deadline)
-        synced, report.figures["offsets-committed"] = self.sync.sync(groups, states, report, deadline)
+        synced, report.counts["offsets-committed"] = self.sync.sync(groups, states, report, deadline)
 
         self.store.watches_claims = any(map(self.sync.waits, synced.values()))
 
@@ -114,7 +114,7 @@ class CheckpointRound:
         if any(_new(document, self.store.get(document.direction, document.group)) for document in documents):
             self.store.expire()
         changed = self.store.write({document.key: document for document in documents})
-        report.moved = bool(changed or report.figures["checkpoints-emitted"] or report.figures["offsets-committed"])
+        report.moved = bool(changed or report.counts["checkpoints-emitted"] or report.counts["offsets-committed"])
         report.troubles += self._committed_by_lost_maps(synced.values())
         answered = DIRECTIONS if committed.source_answered else ("reverse",)
         self.store.drop_others({document.key for document in documents}, answered)
@@ -221,10 +221,10 @@ def _new(document: GroupCheckpoints, before: GroupCheckpoints | None) -> bool:
 
 
 def _count(documents: Iterable[GroupCheckpoints], report: RoundReport) -> None:
-    """Fill in the figures of the forward direction, for alarms and the operator."""
+    """Fill in the counts of the forward direction, for alarms and the operator."""
     forward = [document for document in documents if document.direction == "forward"]
     not_ready = [document for document in forward if document.readiness not in {"ready", "active_on_target"}]
-    report.figures["groups"] = len(forward)
-    report.figures["groups-not-ready"] = len(not_ready)
-    report.figures["groups-need-operator"] = sum(document.needs_operator for document in forward)
-    report.figures["reread-records-max"] = max((document.reread for document in forward), default=0)
+    report.counts["groups"] = len(forward)
+    report.counts["groups-not-ready"] = len(not_ready)
+    report.counts["groups-need-operator"] = sum(document.needs_operator for document in forward)
+    report.counts["reread-records-max"] = max((document.reread for document in forward), default=0)

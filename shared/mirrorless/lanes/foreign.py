@@ -27,7 +27,7 @@ from mirrorless.ports.stores import LaneStates
 from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.runner import RoundReport
 
-FIGURE: Final[Count] = "lanes-foreign"
+FOREIGN: Final[Count] = "lanes-foreign"
 """Lanes with a foreign record that was seen lately."""
 
 LOOK_AGAIN_MS: Final = RECENT_MS // 2

@@ -59,7 +59,7 @@ class GapCheck:
                 until = found[0][0]
             if until is not None:
                 waiting[lane] = until
-                report.figures["gaps-waiting"] += len(clipped(found, until))
+                report.counts["gaps-waiting"] += len(clipped(found, until))
         return waiting
 
     def _readable(
@@ -83,8 +83,8 @@ class GapCheck:
             self.ledger.note(loss)
         self.ledger.summarise(summary.plus(pieces, until=until, at=now), known=summary)
         lost = sum(loss.next - loss.first for loss in losses)
-        report.figures["offsets-lost"] += lost
-        report.figures["offsets-explained"] += sum(piece.next - piece.first for piece in pieces) - lost
+        report.counts["offsets-lost"] += lost
+        report.counts["offsets-explained"] += sum(piece.next - piece.first for piece in pieces) - lost
         report.troubles.extend(_sentences(summary.lane, losses))
 
     def _view(self, gaps: Mapping[Lane, list[GapRange]], report: RoundReport, deadline: Deadline) -> _View:

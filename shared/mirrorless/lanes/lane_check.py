@@ -34,7 +34,7 @@ from mirrorless.clock import Deadline
 from mirrorless.errors import ChainBroken, InDoubt, Retriable
 from mirrorless.lanes.chain_scan import ChainScan, scan_chain
 from mirrorless.lanes.check_state import UNCLEAN, LaneNotes, TopicNotes, read_notes, write_notes
-from mirrorless.lanes.foreign import FIGURE, ForeignCheck, ScannedLane, sentences
+from mirrorless.lanes.foreign import FOREIGN, ForeignCheck, ScannedLane, sentences
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.log_comparison import Elected, LogComparison, LogParting
 from mirrorless.lanes.log_ends import LogEndCheck, PartitionEnds
@@ -64,7 +64,7 @@ LOGS: Final = 1_000
 RENEWALS: Final = 500
 """Heads that a round reads to renew them, at most; each is one read."""
 
-FIGURES: Final[tuple[Count, ...]] = (
+COUNTS: Final[tuple[Count, ...]] = (
     "lanes-checked",
     "lanes-waiting",
     "doubts-settled",
@@ -75,7 +75,7 @@ FIGURES: Final[tuple[Count, ...]] = (
     "gaps-waiting",
     "heads-renewed",
     "logs-parted",
-    FIGURE,
+    FOREIGN,
 )
 
 
@@ -111,7 +111,7 @@ class LaneCheck:
         Raises:
             Retriable: the target or DynamoDB does not answer. What was done stays done.
         """
-        report.figures.update(dict.fromkeys(FIGURES, 0))
+        report.counts.update(dict.fromkeys(COUNTS, 0))
         round_ = _Round(began=self.clock(), stored=read_notes(self.documents, self.flow))
 
         # 1. and 2. Read, and report.
@@ -134,7 +134,7 @@ class LaneCheck:
         # 8. Store.
         for lane, scan in scans.items():
             round_.notes[lane] = _after(round_, lane, scan, waiting.get(lane), seen.get(lane))
-        report.figures[FIGURE] = sum(each.foreign_lately(now=round_.began) for each in round_.notes.values())
+        report.counts[FOREIGN] = sum(each.foreign_lately(now=round_.began) for each in round_.notes.values())
         report.troubles += sentences(self.flow, round_.notes, self.remote_topic)
         write_notes(self.documents, self.flow, round_.changed())
 
@@ -163,7 +163,7 @@ class LaneCheck:
             if lane in leased:
                 continue
             (_, stable, high_watermark), topic = round_.ends[lane], self.remote_topic(lane.topic)
-            report.figures["stuck-partitions"] += 1
+            report.counts["stuck-partitions"] += 1
             report.troubles.append(
                 f"{topic}-{lane.partition} on {self.flow.target}: the last stable offset has stood at {stable} for "
                 f"{behind // 1000} s, behind the high watermark {high_watermark}: read_committed consumers wait "
@@ -222,7 +222,7 @@ class LaneCheck:
         }
 
     def _stop_parted(self, lane: Lane, head: Head, parting: LogParting, report: RoundReport) -> None:
-        report.figures["logs-parted"] += 1
+        report.counts["logs-parted"] += 1
         stop = parted_stop(lane, parting.at, position=head.position, replicated=parting.replicated, now=self.clock())
         report.troubles.append(f"{lane.at(parting.at)}: {stop.detail}")
         if (stored := self.states.read([lane]).get(lane, RUNNING).stopped_by(stop)) is not None:
@@ -238,7 +238,7 @@ class LaneCheck:
             lanes = [lane for lane in round_.ends if lane.topic == topic]
             left -= len(lanes)
             # An entry is kept for the retention and renewed from half of it on, so two of these rounds may fail.
-            report.figures["heads-renewed"] += self.chains.renew(
+            report.counts["heads-renewed"] += self.chains.renew(
                 lanes, settled_before=round_.began - retention // 2, expires_at=(round_.began + retention) // 1000
             )
             round_.renewed[topic] = round_.began
@@ -251,18 +251,18 @@ class LaneCheck:
         scans: dict[Lane, ChainScan] = {}
         for lane in lanes:
             if self.clock() - round_.began > ROUND_MS:
-                report.figures["lanes-waiting"] += 1
+                report.counts["lanes-waiting"] += 1
                 notes = round_.notes[lane]
                 round_.notes[lane] = replace(notes, clean_at=UNCLEAN, passed_over=notes.passed_over + 1)
                 continue
-            report.figures["lanes-checked"] += 1
+            report.counts["lanes-checked"] += 1
             notes = round_.notes[lane]
             since, claimed = (notes.generation, notes.checked), notes.claimed
             scan = scan_chain(self.chains, lane, *since, claimed=claimed, head=heads[lane])
             if scan.doubt is not None and self._settle(scan.doubt, report, deadline):
                 scan = scan_chain(self.chains, lane, *since, claimed=claimed)
             scans[lane] = scan
-            report.figures["lanes-waiting"] += not scan.complete
+            report.counts["lanes-waiting"] += not scan.complete
         return scans
 
     def _settle(self, run: Run, report: RoundReport, deadline: Deadline) -> bool:
@@ -272,25 +272,25 @@ class LaneCheck:
         where = run.lane.at(run.position)
         stop = self.states.read([run.lane]).get(run.lane, RUNNING).stop
         if stop is not None and stop.reason == "broken" and stop.upstream_offset == run.position:
-            report.figures["doubts-open"] += 1
+            report.counts["doubts-open"] += 1
             report.troubles.append(f"{where}: stopped as broken; a run in doubt waits for the operator")
             return False
         soon = self._soon(deadline)
         try:
             settle_doubt(run, self.remote_topic, chains=self.chains, target=self.target, deadline=soon)
         except InDoubt:
-            report.figures["doubts-open"] += 1
+            report.counts["doubts-open"] += 1
             return False
         except ChainBroken as exc:
-            report.figures["doubts-open"] += 1
+            report.counts["doubts-open"] += 1
             report.troubles.append(str(exc))
             self.states.stop(run.lane, unsettled_stop(run, exc, now=self.clock()))
             return False
         except Retriable as exc:
-            report.figures["doubts-open"] += 1
+            report.counts["doubts-open"] += 1
             report.troubles.append(f"a run in doubt could not be settled: {exc}")
             return False
-        report.figures["doubts-settled"] += 1
+        report.counts["doubts-settled"] += 1
         return True
 
     def _leased(self, lanes: Iterable[Lane]) -> frozenset[Lane]:

@@ -84,7 +84,7 @@ class LogEndCheck:
         if began - self._looked_at >= POSITIONS_MS:
             self._looked_at = began
             self._clean.clear()
-        report.figures[STOPPED] = 0
+        report.counts[STOPPED] = 0
         try:
             self._look(report, lambda: min(deadline(), LOOK_SECONDS - (self.clock() - began) / 1000))
         except Retriable as exc:
@@ -110,7 +110,7 @@ class LogEndCheck:
                     report.troubles.append(f"{lane}: the end of its log waits to be looked at: {exc}")
                     continue
                 if stop is not None:
-                    report.figures[STOPPED] += 1
+                    report.counts[STOPPED] += 1
                     report.troubles.append(f"{lane.at(stop.upstream_offset)}: {stop.detail}")
                     self.states.stop(lane, stop)
 
@@ -126,7 +126,7 @@ class LogEndCheck:
             if heads[lane].position >= ends[place][1]:
                 self._clean[place] = ends[place][1]
             elif state.stop is not None:
-                report.figures[STOPPED] += state.stop.reason == "undelivered"
+                report.counts[STOPPED] += state.stop.reason == "undelivered"
             elif _stands(believed(heads[lane], state), state, self.clock()):
                 standing[place] = heads[lane]
         return standing

@@ -52,7 +52,7 @@ class Heartbeats:
                 self._emit(topics, alias, beat, deadline)
             except Retriable as exc:
                 failures.append(exc)
-        report.figures["heartbeats-emitted"] = len(beats) - len(failures)
+        report.counts["heartbeats-emitted"] = len(beats) - len(failures)
         if len(failures) == len(beats):
             raise failures[0]
         report.troubles += [f"no heartbeat: {failure}" for failure in failures]

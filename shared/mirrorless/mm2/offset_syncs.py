@@ -108,5 +108,5 @@ class OffsetSyncs:
             )
             self._written = written
         self._ends = ends
-        report.figures["offset-syncs-emitted"] = len(syncs)
+        report.counts["offset-syncs-emitted"] = len(syncs)
         report.moved = bool(syncs)

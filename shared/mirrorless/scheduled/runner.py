@@ -106,8 +106,8 @@ NEAR_SECONDS: Final = 2.0
 class RoundReport:
     """The findings of a round, for the operator and for alarms. The task fills it in."""
 
-    figures: dict[Count, int] = field(default_factory=dict)
-    """Counts by name."""
+    counts: dict[Count, int] = field(default_factory=dict)
+    """By name."""
     troubles: list[str] = field(default_factory=list)
     """Problems for the operator, one sentence each, with its location."""
     moved: bool = False
@@ -152,7 +152,7 @@ class TaskReport(msgspec.Struct, frozen=True):
     error: str = ""
     """The error of the round; empty for none."""
     troubles: tuple[str, ...] = ()
-    figures: dict[str, int] = {}
+    counts: dict[str, int] = msgspec.field(default_factory=dict, name="figures")
     """Those of `RoundReport`, by names of whichever version wrote it."""
 
 
@@ -272,7 +272,7 @@ class TaskRunner:
             rests_until=began + int(report.rest_seconds * 1000),
             error=error,
             troubles=tuple(report.troubles),
-            figures=dict(report.figures.items()),
+            counts=dict(report.counts.items()),
         )
         self._reports[task.name] = result
         begins = ended < result.first_at + int(MINUTE * 1000)

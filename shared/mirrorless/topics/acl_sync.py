@@ -104,10 +104,10 @@ class AclSync:
         """
         plan = self.plan(deadline)
         if isinstance(plan, Disabled):
-            report.figures["acls-disabled"] = 1
+            report.counts["acls-disabled"] = 1
             return
         outcome = self.carry_out(plan, deadline)
-        report.figures |= {
+        report.counts |= {
             "acls-created": len(outcome.created),
             "acls-deleted": len(outcome.deleted),
             "acls-staged": len(plan.wanted.staged),

@@ -89,7 +89,7 @@ class ChangeDetector:
         ends = topic_state.merged_ends(stored.ends, snapshot.ends, snapshot.taken, keep=unfinished)
         if changed := stored.changed(states | gone, ends):
             self.documents.write(self.settings.name, changed)
-        report.figures |= {
+        report.counts |= {
             "topics-gone": len(gone),
             "topics-recreated": sum(each.recreated is not None for each in states.values()),
         }
@@ -305,7 +305,7 @@ def stop_running(states: LaneStates, stops: Mapping[Lane, Stop], report: RoundRe
         if stop is not None:
             states.stop(lane, stop)
     running = [lane for lane, stop in stored.items() if stop == stops[lane]]
-    report.figures["lanes-stopped"] = report.figures.get("lanes-stopped", 0) + len(running)
+    report.counts["lanes-stopped"] = report.counts.get("lanes-stopped", 0) + len(running)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -197,7 +197,7 @@ class MappingSync:
         self._watch(found, actual, plan, report, waiting=waiting)
         done, pending = self._carry_out(changes, report, deadline)
         self._forget(plan, states)
-        report.figures["mappings-refused"] = report.figures.get("mappings-refused", 0) + len(waiting)
+        report.counts["mappings-refused"] = report.counts.get("mappings-refused", 0) + len(waiting)
         report.troubles += self.refusals.sentences(waiting)
         self.refusals.keep(wanted)
         if plan.move:
@@ -216,8 +216,8 @@ class MappingSync:
             report.troubles.append(
                 f"disabled mappings: {some(plan.disabled)}: nothing is replicated until they are enabled again"
             )
-        report.figures |= done
-        report.figures["mappings-pending"] = pending + len(plan.busy)
+        report.counts |= done
+        report.counts["mappings-pending"] = pending + len(plan.busy)
 
     def _watch(
         self,
@@ -231,7 +231,7 @@ class MappingSync:
         """Report the mappings that do not poll, those of the template too, as they were before this round."""
         wanted = found.mapped | found.template if self.settings.mapping.get("Enabled", True) else frozenset[str]()
         idle = not_polling(actual, wanted, self.settings.name)
-        report.figures["mappings-not-polling"] = len(idle)
+        report.counts["mappings-not-polling"] = len(idle)
         # On their way, or reported by another sentence.
         known = {*plan.create, *plan.disabled, *plan.busy, *waiting}
         report.troubles += [
@@ -304,7 +304,7 @@ class MappingSync:
     ) -> tuple[dict[Count, int], int]:
         """Make the changes. Returns how many of each kind were made, and how many are left."""
         done: dict[Count, int] = dict.fromkeys(DONE.values(), 0)
-        report.figures["mappings-refused"] = 0
+        report.counts["mappings-refused"] = 0
         pending = 0
         for number, (what, topic, act) in enumerate(changes):
             if deadline() < NEAR_SECONDS:
@@ -312,7 +312,7 @@ class MappingSync:
             try:
                 outcome = act()
             except MirrorlessError as exc:
-                report.figures["mappings-refused"] += isinstance(exc, MappingRefused)
+                report.counts["mappings-refused"] += isinstance(exc, MappingRefused)
                 report.troubles.append(f"{self.settings.name} {topic}: its mapping was not {what}: {exc}")
                 if isinstance(exc, Retriable):
                     # What Lambda or the source did not do for this one, it will hardly do for the rest.

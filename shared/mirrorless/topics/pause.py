@@ -167,7 +167,7 @@ class MappingPause:
 
     def _switch(self, uuids: Iterable[str], *, on: bool, report: RoundReport, deadline: Deadline) -> None:
         """Enable or disable mappings, as far as the time allows."""
-        report.figures["mappings-updated"] = 0
+        report.counts["mappings-updated"] = 0
         for uuid in uuids:
             if deadline() < NEAR_SECONDS:
                 return
@@ -178,7 +178,7 @@ class MappingPause:
                 if isinstance(exc, Retriable):
                     return
             else:
-                report.figures["mappings-updated"] += done == "done"
+                report.counts["mappings-updated"] += done == "done"
 
     def _write(self, before: PausedMappings, now: PausedMappings) -> None:
         if now != before:

@@ -71,7 +71,7 @@ class RemoteTopicSync:
             if outcome.left_out
         ]
         report.troubles += [f"{flow} {topic}: not grown: {error}" for topic, error in not_grown.items()]
-        report.figures |= {
+        report.counts |= {
             "topics-created": len(plan.create) - len(not_created),
             "topics-grown": len(plan.grow) - len(not_grown),
         }
@@ -129,7 +129,7 @@ class RemoteTopicSync:
             for part, error in parts
         ]
         altered = {name: len(change) - len(refused.get(name, ())) for name, change in changes.items()}
-        report.figures |= {
+        report.counts |= {
             "topics-compared": len(remote),
             "topics-rewriting": rewriting,
             "topics-altered": sum(map(bool, altered.values())),
@@ -204,7 +204,7 @@ class TopicRefresh:
         found, snapshot = self._discover(deadline)
         report.troubles += found.troubles()
         report.comes_soon = awaits_heartbeats(snapshot.on_source, self.settings)
-        report.figures |= {
+        report.counts |= {
             "topics": len(found.taken),
             "partitions": sum(snapshot.taken.values()),
             "topics-refused": sum(map(len, found.refused.values())),

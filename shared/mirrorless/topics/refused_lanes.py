@@ -103,7 +103,7 @@ class RefusedLanes:
             and self.states.retry(lane, stop)
         ]
         if tried:
-            report.figures["lanes-tried-again"] = report.figures.get("lanes-tried-again", 0) + len(tried)
+            report.counts["lanes-tried-again"] = report.counts.get("lanes-tried-again", 0) + len(tried)
 
     def _stops(self) -> dict[Lane, Stop]:
         return {

@@ -147,7 +147,7 @@ class ScheduledTopicSync:
         if plan.read or stored:
             self._note_ids(plan.read, states)
         write_scheduled_topics(self.documents, self.flow, plan.read, stored=stored)
-        report.figures |= {"topics-scheduled": len(plan.read), "topics-returning": len(plan.returning)}
+        report.counts |= {"topics-scheduled": len(plan.read), "topics-returning": len(plan.returning)}
         return plan
 
     def _note_ids(self, topics: Collection[str], states: Mapping[str, TopicState]) -> None:

@@ -161,7 +161,7 @@ def test_what_alarms_are_for_is_a_metric_of_the_flow_and_the_rest_stands_beside_
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     flow = FlowName("metrics", "eu-west")
-    emit_report(flow, TaskReport(task="checkpoints", at=1, ms=17, figures={"groups": 3, "groups-not-ready": 1}))
+    emit_report(flow, TaskReport(task="checkpoints", at=1, ms=17, counts={"groups": 3, "groups-not-ready": 1}))
 
     (line,) = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
     (declared,) = line["_aws"]["CloudWatchMetrics"]
@@ -173,7 +173,7 @@ def test_what_alarms_are_for_is_a_metric_of_the_flow_and_the_rest_stands_beside_
 
 
 def test_a_round_in_which_all_is_well_has_a_line_and_no_metric(capsys: pytest.CaptureFixture[str]) -> None:
-    report = TaskReport(task="checkpoints", at=1, ms=17, figures={"groups": 3, "groups-not-ready": 0})
+    report = TaskReport(task="checkpoints", at=1, ms=17, counts={"groups": 3, "groups-not-ready": 0})
     emit_report(FlowName("well", "eu-west"), report)
 
     line = {"source": "well", "target": "eu-west", "task": "checkpoints", "task-ms": 17, "groups": 3}
@@ -181,7 +181,7 @@ def test_a_round_in_which_all_is_well_has_a_line_and_no_metric(capsys: pytest.Ca
 
 
 def test_a_metric_whose_absence_is_an_alarm_is_emitted_as_zero_too(capsys: pytest.CaptureFixture[str]) -> None:
-    report = TaskReport(task="lanes", at=1, ms=17, figures={"doubts-open": 0})
+    report = TaskReport(task="lanes", at=1, ms=17, counts={"doubts-open": 0})
     emit_report(FlowName("watched", "eu-west"), report, always=("task-errors",))
 
     assert [figures for _, figures in lines(capsys)] == [{"task-errors": 0}]

@@ -42,7 +42,7 @@ def refreshed(control: StateStore, *disabled: str, quiet_at: int | None = None) 
 
 def reported(control: StateStore, *, at: int, lanes: int) -> None:
     """What a shard of `pull` writes."""
-    report = TaskReport(task="pull-0", at=at, ms=1, ok_at=at, figures={"pull-lanes": lanes})
+    report = TaskReport(task="pull-0", at=at, ms=1, ok_at=at, counts={"pull-lanes": lanes})
     control.write(FLOW, {"task/pull-0": msgspec.json.encode(report)})
 
 

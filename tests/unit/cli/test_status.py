@@ -194,10 +194,10 @@ def test_what_waiting_does_not_cure_needs_the_operator() -> None:
     assert not flow().needs_operator
     assert not flow(tasks=[task(ok_at=NOW - 1_000, error="a hiccup")]).needs_operator
     assert flow(tasks=[task(ok_at=NOW - 999_000)]).needs_operator
-    assert flow(tasks=[task(figures={"stuck-partitions": 1})]).needs_operator
-    assert flow(tasks=[task(figures={"topics-rewriting": 1})]).needs_operator
-    assert flow(tasks=[task(figures={"lanes-foreign": 1})]).needs_operator
-    assert not flow(tasks=[task(figures={"topics-altered": 1})]).needs_operator
+    assert flow(tasks=[task(counts={"stuck-partitions": 1})]).needs_operator
+    assert flow(tasks=[task(counts={"topics-rewriting": 1})]).needs_operator
+    assert flow(tasks=[task(counts={"lanes-foreign": 1})]).needs_operator
+    assert not flow(tasks=[task(counts={"topics-altered": 1})]).needs_operator
     assert not flow(groups=[group("shop", "behind", reread=7)]).needs_operator
     assert flow(groups=[group("shop", "before_map")]).needs_operator
 

@@ -208,7 +208,7 @@ def test_a_topic_that_was_made_anew_is_one_sentence_once_that_is_known() -> None
 
 
 def test_a_shard_that_its_cap_holds_back_says_so_and_is_no_trouble() -> None:
-    found = list(notes(flow(shards=[task("pull-0", every=60, figures={"pull-limited-ms": 41_000})])))
+    found = list(notes(flow(shards=[task("pull-0", every=60, counts={"pull-limited-ms": 41_000})])))
 
     assert found == ["pull-0: limited, for 41 s of its last run, by `maximum.bytes.per.second` of `schedule`."]
 

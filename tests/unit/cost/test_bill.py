@@ -31,7 +31,7 @@ from mirrorless.cost.bill import (
     written,
 )
 from mirrorless.groups import round as checkpoint_round
-from mirrorless.lanes.lane_check import FIGURES
+from mirrorless.lanes.lane_check import COUNTS
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
 from mirrorless.scheduled.runner import TaskReport
@@ -87,9 +87,9 @@ def test_metrics_and_the_lines_of_logs_are_those_that_the_code_prints(capsys: py
     checkpoints = ("checkpoints-emitted", "offsets-committed", "groups", "groups-not-ready", "reread-records-max")
     topics = ("topics", "partitions", "lanes-stopped", "mappings-created", "mappings-deleted", "mappings-pending")
     tasks = {"heartbeats": {"heartbeats-emitted": 2}, "checkpoints": dict.fromkeys(checkpoints, 0)}
-    tasks |= {"lanes": dict.fromkeys(FIGURES, 0), "topics": dict.fromkeys(topics, 0)}
+    tasks |= {"lanes": dict.fromkeys(COUNTS, 0), "topics": dict.fromkeys(topics, 0)}
     for task, figures in tasks.items():
-        emit_report(FLOW, TaskReport(task=task, at=1, ms=123, figures=figures))
+        emit_report(FLOW, TaskReport(task=task, at=1, ms=123, counts=figures))
     _batch("heartbeats", records=1)
     idle = set().union(*map(_metrics, capsys.readouterr().out.splitlines()))
     _batch("orders", per_topic=True)

@@ -26,7 +26,7 @@ class _Rounds:
 
     def run(self, *_tasks: Any, **_limits: Any) -> dict[str, TaskReport]:
         self._start(self.stored)
-        self._report(TaskReport(task="lanes", at=1, ms=1, figures={"doubts-open": 0}))
+        self._report(TaskReport(task="lanes", at=1, ms=1, counts={"doubts-open": 0}))
         return {}
 
 

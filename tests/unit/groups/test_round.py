@@ -34,7 +34,7 @@ def test_a_checkpoint_holds_the_exact_offset_on_the_target() -> None:
     # Three records and a marker, then the fifth record stands at 4 + 2.
     assert world.checkpoints() == [("shop", "us-east.orders", 0, 5, 6, "some metadata")]
     assert world.target_topics.created == {"us-east.checkpoints.internal": (1, 2, COMPACTED)}
-    assert report.figures["checkpoints-emitted"] == 1
+    assert report.counts["checkpoints-emitted"] == 1
     assert world.document("shop").offsets == {"orders": {0: GroupOffset(5, 6, "exact", "some metadata")}}
 
 
@@ -79,7 +79,7 @@ def test_a_group_that_has_committed_nothing_has_no_checkpoint() -> None:
     report = world.act()
 
     assert world.checkpoints() == []
-    assert report.figures["groups"] == 0
+    assert report.counts["groups"] == 0
 
 
 @pytest.mark.parametrize("name", ["x" * 900, "x" * 1_016, "ü" * 800, "日本" * 5_400, "x" * 32_767])
@@ -162,7 +162,7 @@ def test_a_group_on_an_empty_partition_goes_on_at_its_beginning() -> None:
 
     world.produce(empty, -3)
     world.replicate(empty)
-    assert world.act().figures["offsets-committed"] == 0
+    assert world.act().counts["offsets-committed"] == 0
     assert world.read(world.target, "shop", empty) == world.source_log(empty)
 
 
@@ -697,7 +697,7 @@ def test_reread_counts_records_and_not_offsets() -> None:
     report = world.act()
 
     assert (world.document("shop").readiness, world.document("shop").reread) == ("behind", 13)
-    assert (report.figures["groups-not-ready"], report.figures["reread-records-max"]) == (1, 13)
+    assert (report.counts["groups-not-ready"], report.counts["reread-records-max"]) == (1, 13)
 
     world.produce(world.lane(), -4)
     world.replicate(world.lane())
@@ -896,7 +896,7 @@ def test_a_remote_topic_made_anew_gives_no_offset_and_what_was_committed_meanwhi
     document = world.document("shop")
     assert document.offsets["orders"] == {0: GroupOffset(9, None, "map_lost"), 1: GroupOffset(9, 9, "exact")}
     assert (document.readiness, document.needs_operator) == ("map_lost", True)
-    assert report.figures["groups-need-operator"] == 1
+    assert report.counts["groups-need-operator"] == 1
     assert [group for group, place, *_ in world.target.commits[commits:]] == ["shop"]
     assert [place for _, place, *_ in world.target.commits[commits:]] == [("us-east.orders", 1)]
     assert [partition for _, _, partition, *_ in world.checkpoints()[checkpoints:]] == [1]

@@ -74,7 +74,7 @@ def test_a_group_that_moves_when_everything_has_arrived_reads_each_record_once(
         groups.until_still()
         groups.consume(FLOWS[which].source, "shop")
         groups.until_still()
-        assert groups.act(THERE).figures["groups-not-ready"] in (0, int(bool(which)))
+        assert groups.act(THERE).counts["groups-not-ready"] in (0, int(bool(which)))
         groups.world.produce(FLOWS[which].target, 1, marker=True)
     groups.world.settle()
     groups.until_still()
@@ -100,7 +100,7 @@ def test_while_the_region_of_the_other_map_is_lost_groups_keep_the_places_found_
 
     assert groups.groups["eu-west"].offsets["shop"][PLACE] == found
     assert any("the map of eu-west->us-east does not answer" in each for each in report.troubles)
-    assert report.figures["offsets-committed"] == 0
+    assert report.counts["offsets-committed"] == 0
 
 
 @pytest.mark.parametrize("flow", FLOWS, ids=str)
@@ -141,7 +141,7 @@ def test_records_that_both_logs_have_in_another_order_are_read_again_and_counted
     groups.consume("us-east", "shop", 1)
     groups.until_still()
 
-    assert groups.act(THERE).figures["reread-records-max"] == 1
+    assert groups.act(THERE).counts["reread-records-max"] == 1
     assert groups.consume("eu-west", "shop") == [b"1", b"0"]
 
 

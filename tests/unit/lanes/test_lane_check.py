@@ -236,7 +236,7 @@ def harmless(stage: Stage, generation: int = 0) -> Mapping[str, int]:
 
 def quiet(report: RoundReport) -> bool:
     return not report.troubles and not any(
-        report.figures[name] for name in ("doubts-open", "gaps-waiting", "stuck-partitions", "offsets-lost")
+        report.counts[name] for name in ("doubts-open", "gaps-waiting", "stuck-partitions", "offsets-lost")
     )
 
 
@@ -257,7 +257,7 @@ def test_lanes_at_rest_cost_neither_a_read_of_the_chain_nor_a_write(stage: Stage
     reports = [stage.round() for _ in range(3)]
 
     assert (stage.chains.reads, stage.documents.writes) == (reads, writes)
-    assert all(quiet(report) and report.figures["lanes-checked"] == 0 for report in reports)
+    assert all(quiet(report) and report.counts["lanes-checked"] == 0 for report in reports)
 
 
 def test_a_lane_that_moved_costs_one_read_of_the_chain_and_the_source_none(stage: Stage) -> None:
@@ -266,7 +266,7 @@ def test_a_lane_that_moved_costs_one_read_of_the_chain_and_the_source_none(stage
     stage.committed(run(10, 20, (10, 11, 10)))
     reads = stage.chains.reads
 
-    assert stage.round().figures["lanes-checked"] == 1
+    assert stage.round().counts["lanes-checked"] == 1
 
     assert stage.chains.reads == reads + 1
     assert stage.source.looks == 0
@@ -284,7 +284,7 @@ def test_a_run_in_doubt_that_was_given_up_by_a_reset_is_not_taken_up_again(stage
     stage.states.resume(LANE)
     reports = [stage.round() for _ in range(2)]
 
-    assert [report.figures["doubts-open"] for report in reports] == [0, 0]
+    assert [report.counts["doubts-open"] for report in reports] == [0, 0]
     assert stage.states.states[LANE].stop is None
 
 
@@ -325,7 +325,7 @@ def test_gaps_are_explained_once_losses_by_offset_and_the_harmless_in_a_sum(stag
 
     assert losses(stage) == [(4, 5, "unexplained"), (13, 14, "unexplained")]
     assert harmless(stage) == {"aborted": 1, "transaction_marker": 2}
-    assert (first.figures["offsets-lost"], first.figures["offsets-explained"]) == (2, 3)
+    assert (first.counts["offsets-lost"], first.counts["offsets-explained"]) == (2, 3)
     assert "orders-0 @ 4" in first.troubles[0]
     assert quiet(second)
 
@@ -352,7 +352,7 @@ def test_a_silent_source_makes_gaps_wait_and_nothing_else(stage: Stage) -> None:
     stage.source.away = False
     then = stage.round()
 
-    assert (waits.figures["gaps-waiting"], again.figures["gaps-waiting"]) == (1, 1)
+    assert (waits.counts["gaps-waiting"], again.counts["gaps-waiting"]) == (1, 1)
     assert "the source does not answer" in waits.troubles[0]
     assert stage.ledger.read(LANE) == []
     assert quiet(then)
@@ -364,13 +364,13 @@ def test_where_reading_was_cut_the_next_round_goes_on(stage: Stage) -> None:
     stage.committed(run(0, 20, (0, 0, 3), (4, 3, 2), (10, 5, 5), (17, 10, 3)))
 
     first = stage.round()
-    assert (first.figures["gaps-waiting"], harmless(stage)) == (2, {"transaction_marker": 3})
+    assert (first.counts["gaps-waiting"], harmless(stage)) == (2, {"transaction_marker": 3})
     assert (stage.notes().clean_at, stage.notes().checked) == (UNCLEAN, 8)
 
     stage.source.end = 100
     second = stage.round()
 
-    assert (second.figures["gaps-waiting"], harmless(stage)) == (0, {"transaction_marker": 7})
+    assert (second.counts["gaps-waiting"], harmless(stage)) == (0, {"transaction_marker": 7})
     assert stage.notes().checked == 20
 
 
@@ -386,7 +386,7 @@ def test_gaps_of_a_generation_that_was_closed_are_not_read_from_another_topic(st
     assert [loss.generation for loss in stage.ledger.read(LANE)] == [1]
     assert (harmless(stage, 0), harmless(stage, 1)) == ({"superseded": 1}, {"transaction_marker": 1})
     assert stage.notes() == LaneNotes(clean_at=14, generation=1, checked=5, epoch=4, claimed=13)
-    assert [report.figures["lanes-waiting"] for report in reports] == [1, 0]
+    assert [report.counts["lanes-waiting"] for report in reports] == [1, 0]
 
 
 def test_gaps_of_a_lane_that_contradicts_its_source_wait_for_the_operator(stage: Stage) -> None:
@@ -395,7 +395,7 @@ def test_gaps_of_a_lane_that_contradicts_its_source_wait_for_the_operator(stage:
 
     report = stage.round()
 
-    assert (report.figures["gaps-waiting"], stage.source.looks) == (1, 0)
+    assert (report.counts["gaps-waiting"], stage.source.looks) == (1, 0)
     assert harmless(stage) == {}
 
 
@@ -443,7 +443,7 @@ def test_a_doubt_is_left_alone_for_as_long_as_its_writer_could_commit(stage: Sta
 
     assert stage.chains.heads([LANE])[LANE].in_doubt
     assert stage.cluster.epochs[WRITER] == 1, "the writer was fenced"
-    assert (report.figures["doubts-settled"], report.figures["doubts-open"]) == (0, 0)
+    assert (report.counts["doubts-settled"], report.counts["doubts-open"]) == (0, 0)
     assert stage.notes().clean_at == UNCLEAN
 
 
@@ -457,7 +457,7 @@ def test_an_abandoned_run_in_doubt_is_settled(stage: Stage, state: str, position
 
     head = stage.chains.heads([LANE])[LANE]
     assert (head.position, head.in_doubt) == (position, False)
-    assert report.figures["doubts-settled"] == 1
+    assert report.counts["doubts-settled"] == 1
     stage.round()
     assert stage.notes().clean_at == len(stage.cluster.topics[REMOTE][0])
 
@@ -472,7 +472,7 @@ def test_a_doubt_behind_a_strangers_open_transaction_stays_open(stage: Stage) ->
 
     report = stage.round()
 
-    assert (report.figures["doubts-open"], report.figures["doubts-settled"]) == (1, 0)
+    assert (report.counts["doubts-open"], report.counts["doubts-settled"]) == (1, 0)
     assert stage.chains.heads([LANE])[LANE].in_doubt
 
 
@@ -491,7 +491,7 @@ def test_a_doubt_whose_witness_is_a_stranger_stops_its_lane_once_while_the_other
     assert stop is not None
     assert (stop.reason, stop.upstream_offset) == ("broken", link.position)
     assert stage.states.states[LANE].stop == stop, "noted again"
-    assert (first.figures["doubts-open"], second.figures["doubts-open"]) == (1, 1)
+    assert (first.counts["doubts-open"], second.counts["doubts-open"]) == (1, 1)
     assert first.troubles
     assert stage.notes(1).clean_at == 1
 
@@ -507,7 +507,7 @@ def test_a_stable_offset_that_stands_still_for_longer_than_any_transaction_is_re
         reports.append(stage.round())
         stage.now += 10_000 - 60_000
 
-    assert [report.figures["stuck-partitions"] for report in reports] == [0, 0, 0, 1]
+    assert [report.counts["stuck-partitions"] for report in reports] == [0, 0, 0, 1]
     assert "us-east.orders-1 on eu-west" in reports[-1].troubles[0]
     assert "30 s" in reports[-1].troubles[0]
 
@@ -531,7 +531,7 @@ def test_the_head_of_an_idle_lane_is_renewed_before_half_the_retention_is_left(s
 
     renewed = []
     for _ in range(30 * 3):
-        renewed += [stage.now] * stage.round().figures["heads-renewed"]
+        renewed += [stage.now] * stage.round().counts["heads-renewed"]
         stage.now = stage.now // DAY * DAY + DAY
 
     # Every quarter of the retention, from its half on; the expiry never comes.
@@ -593,7 +593,7 @@ def test_a_jobs_run_in_doubt_is_the_jobs_until_its_lease_ends(stage: Stage) -> N
 
     reports = [stage.round() for _ in range(4)]
 
-    assert [report.figures["doubts-settled"] for report in reports] == [0, 0, 0, 1]
+    assert [report.counts["doubts-settled"] for report in reports] == [0, 0, 0, 1]
     assert all(report.troubles == [] for report in reports[:3])
 
 
@@ -603,9 +603,9 @@ def test_a_jobs_long_transaction_is_no_stuck_partition(stage: Stage) -> None:
 
     reports = [stage.round() for _ in range(5)]
 
-    assert {report.figures["stuck-partitions"] for report in reports} == {0}
+    assert {report.counts["stuck-partitions"] for report in reports} == {0}
     stage.states.let_go(LANE, "backfill-1")
-    assert stage.round().figures["stuck-partitions"] == 1
+    assert stage.round().counts["stuck-partitions"] == 1
 
 
 # Logs that have another leader
@@ -652,7 +652,7 @@ def test_a_log_that_parts_from_the_copy_stops_its_lane_there_until_it_is_reset(s
     stop = stop_of(stage)
     assert stop is not None
     assert (stop.reason, stop.upstream_offset) == ("truncated", 6)
-    assert (report.figures["logs-parted"], stage.notes().epoch) == (1, 4)
+    assert (report.counts["logs-parted"], stage.notes().epoch) == (1, 4)
     assert "--to 6 " in report.troubles[0]
 
     stage.states.states.clear()  # resumed, without a reset
@@ -688,7 +688,7 @@ def test_a_lane_that_is_held_stays_so_where_its_log_parts(stage: Stage) -> None:
     stage.states.stop(LANE, held)
     stage.logs.elect(ended_at=6, record=OTHER)
 
-    assert stage.round().figures["logs-parted"] == 1
+    assert stage.round().counts["logs-parted"] == 1
     assert stop_of(stage) == replace(held, untrue_from=6), "and its map answers nothing as exact"
 
 
@@ -715,9 +715,9 @@ def test_a_source_that_does_not_answer_leaves_everything_else_to_be_checked(stag
     report = stage.round()
 
     assert [trouble for trouble in report.troubles if "logs wait" in trouble]
-    assert report.figures["lanes-checked"] == 1
+    assert report.counts["lanes-checked"] == 1
     stage.logs.down = False
-    assert stage.round().figures["logs-parted"] == 1
+    assert stage.round().counts["logs-parted"] == 1
 
 
 def both_parted(stage: Stage) -> Lane:
@@ -825,7 +825,7 @@ def test_a_record_that_the_flow_has_not_written_is_said_wherever_it_stands(where
 
     report = stage.round()
 
-    assert report.figures["lanes-foreign"] == 1
+    assert report.counts["lanes-foreign"] == 1
     (sentence,) = said(report)
     assert (
         f"us-east.orders has records that this flow has not written, from partition and downstream offset 0 @ {at}"
@@ -855,7 +855,7 @@ def test_markers_and_aborted_records_are_not_foreign_and_only_the_latter_cost_a_
     reports = [stage.round() for _ in range(3)]
 
     assert all(map(quiet, reports))
-    assert [report.figures["lanes-foreign"] for report in reports] == [0, 0, 0]
+    assert [report.counts["lanes-foreign"] for report in reports] == [0, 0, 0]
     assert stage.target_looks == [{(REMOTE, 0): [(13, 20)]}]
 
 
@@ -866,8 +866,8 @@ def test_a_run_in_doubt_is_not_foreign_and_what_stands_behind_it_is_found_once_i
 
     reports = [stage.round() for _ in range(3)]
 
-    assert [report.figures["lanes-foreign"] for report in reports] == [0, 1, 1]
-    assert reports[1].figures["doubts-settled"] == 1
+    assert [report.counts["lanes-foreign"] for report in reports] == [0, 1, 1]
+    assert reports[1].counts["doubts-settled"] == 1
 
 
 @pytest.mark.parametrize("why", ["fenced", "held", "shared"])
@@ -916,7 +916,7 @@ def test_a_look_that_was_cut_short_goes_on_from_where_it_was() -> None:
 
     reports = [stage.round() for _ in range(5)]
 
-    assert [report.figures["lanes-foreign"] for report in reports] == [0, 0, 1, 1, 1]
+    assert [report.counts["lanes-foreign"] for report in reports] == [0, 0, 1, 1, 1]
     assert f"0 @ {at}" in said(reports[2])[0]
     assert stage.notes().checked == 10
 
@@ -927,14 +927,14 @@ def test_a_producer_that_goes_on_is_looked_at_twice_an_hour_and_one_that_stopped
     for position in range(8, 108):
         foreign(stage)
         ran(stage, position, 1)
-        assert stage.round().figures["lanes-foreign"] == 1
+        assert stage.round().counts["lanes-foreign"] == 1
     assert len(stage.target_looks) == 1 + 100 * 60_000 // LOOK_AGAIN_MS
 
     reports = []
     for position in range(108, 208):
         ran(stage, position, 1)
         reports.append(stage.round())
-    assert (reports[-1].figures["lanes-foreign"], len(said(reports[-1]))) == (0, 1)
+    assert (reports[-1].counts["lanes-foreign"], len(said(reports[-1]))) == (0, 1)
 
 
 def test_a_reset_ends_what_was_said_and_the_next_generation_may_begin_anywhere(stage: Stage) -> None:
@@ -988,5 +988,5 @@ def test_runs_that_a_scan_has_not_come_to_are_not_foreign(monkeypatch: pytest.Mo
 
     reports = [stage.round() for _ in range(4)]
 
-    assert [report.figures["lanes-waiting"] for report in reports] == [1, 1, 1, 0]
+    assert [report.counts["lanes-waiting"] for report in reports] == [1, 1, 1, 0]
     assert not any(map(said, reports))

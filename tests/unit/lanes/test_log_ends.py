@@ -124,7 +124,7 @@ def test_a_lane_stops_before_what_its_mapping_passed_or_stands_before(
     report = mapped.round()
 
     assert mapped.stands_at == stands_at
-    assert report.figures == {"stopped-lanes": int(stands_at is not None)}
+    assert report.counts == {"stopped-lanes": int(stands_at is not None)}
     if stands_at is not None:
         assert mapped.stop is not None
         assert mapped.stop.reason == "undelivered"
@@ -146,12 +146,12 @@ def test_a_stop_counts_in_each_round_until_the_lane_goes_on() -> None:
     reads = [mapped.reads() for _ in range(3)]
     report = mapped.round()
 
-    assert (report.figures["stopped-lanes"], report.troubles) == (1, [])
+    assert (report.counts["stopped-lanes"], report.troubles) == (1, [])
     assert reads == [1, 1, 1]
 
     mapped.there.states.resume(lane())
     replicate(mapped.there.environment(job="pull"), mapped.there.chunk(3, 6))
-    assert mapped.round().figures["stopped-lanes"] == 0
+    assert mapped.round().counts["stopped-lanes"] == 0
 
 
 def test_a_lane_that_moved_waits_for_a_job_or_is_stopped_is_left_alone() -> None:
@@ -167,7 +167,7 @@ def test_a_lane_that_moved_waits_for_a_job_or_is_stopped_is_left_alone() -> None
     there.states.states.clear()
     held = Stop(reason="held", upstream_offset=3, detail="ticket", at=1)
     there.states.stop(lane(), held)
-    assert mapped.round().figures["stopped-lanes"] == 0
+    assert mapped.round().counts["stopped-lanes"] == 0
     assert mapped.stop is not None
     assert mapped.stop.reason == "held"
 

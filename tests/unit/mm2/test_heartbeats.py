@@ -53,7 +53,7 @@ def beats(topics: MemoryTopics) -> list[tuple[str, str, int, int]]:
 def test_each_side_gets_a_heartbeat_of_the_other() -> None:
     flow = Beating()
     for _ in range(2):
-        assert flow.beat().figures == {"heartbeats-emitted": 2}
+        assert flow.beat().counts == {"heartbeats-emitted": 2}
 
     first, second = 1_763_686_801_123, 1_763_686_802_123
     assert beats(flow.target) == [("us-east", "eu-west", first, first), ("us-east", "eu-west", second, second)]
@@ -64,7 +64,7 @@ def test_each_side_gets_a_heartbeat_of_the_other() -> None:
 def test_nothing_is_written_to_the_source_where_that_is_switched_off() -> None:
     flow = Beating(on_source=False)
 
-    assert flow.beat().figures == {"heartbeats-emitted": 1}
+    assert flow.beat().counts == {"heartbeats-emitted": 1}
     assert (flow.source.created, flow.source.written) == ({}, [])
 
 
@@ -75,7 +75,7 @@ def test_a_side_that_is_gone_does_not_stop_the_other(silent: str) -> None:
     gone.silent = True
 
     report = flow.beat()
-    assert report.figures == {"heartbeats-emitted": 1}
+    assert report.counts == {"heartbeats-emitted": 1}
     assert report.troubles == ["no heartbeat: the cluster does not answer (a retry may help)."]
     flow.beat()
     assert len(there.written) == 2

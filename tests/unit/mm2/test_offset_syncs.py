@@ -45,7 +45,7 @@ class Syncing:
         """One round; how many syncs were emitted."""
         report = RoundReport()
         self.task.act(report, lambda: 60.0)
-        return report.figures["offset-syncs-emitted"]
+        return report.counts["offset-syncs-emitted"]
 
     def found(self) -> list[tuple[str, int, int, int]]:
         """What stands in the topic."""

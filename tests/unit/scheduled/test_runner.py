@@ -224,12 +224,12 @@ def test_a_defect_of_ours_is_not_hidden_and_the_lease_is_given_back(minute: Minu
 
 def test_the_report_stays_for_the_operator(minute: Minute) -> None:
     def note(report: RoundReport, _deadline: Deadline) -> None:
-        report.figures["groups"] = 3
+        report.counts["groups"] = 3
         report.troubles.append("us-east->eu-west orders: the source does not have it")
 
     minute.run(minute.task("checkpoints", 60, note))
     stored = msgspec.json.decode(minute.documents.read(FLOW, "task/")["task/checkpoints"], type=TaskReport)
-    assert stored.figures == {"groups": 3}
+    assert stored.counts == {"groups": 3}
     assert stored.troubles == ("us-east->eu-west orders: the source does not have it",)
     assert stored.ok_at == stored.at == 1_000_000
 

@@ -79,11 +79,11 @@ def stage() -> Stage:
 
 def test_a_grant_comes_and_goes_with_the_source(stage: Stage) -> None:
     stage.source.there = {READ}
-    assert stage.round().figures == {"acls-created": 1, "acls-deleted": 0, "acls-staged": 0, "acls-left": 0}
+    assert stage.round().counts == {"acls-created": 1, "acls-deleted": 0, "acls-staged": 0, "acls-left": 0}
     assert stage.target.there == {REMOTE}
 
     stage.source.there = set()
-    assert stage.round().figures["acls-deleted"] == 1
+    assert stage.round().counts["acls-deleted"] == 1
     assert stage.target.there == set()
     assert stage.ours == set()
 
@@ -105,7 +105,7 @@ def test_a_deny_that_keeps_the_flow_out_is_taken_away_again_where_an_earlier_ver
     assert stage.target.there == {copied}
 
     stage.target.ours = "User:mirrorless"
-    figures = stage.round().figures
+    figures = stage.round().counts
 
     assert stage.target.there == set()
     assert figures["acls-left"] == 1
@@ -114,7 +114,7 @@ def test_a_deny_that_keeps_the_flow_out_is_taken_away_again_where_an_earlier_ver
 def test_a_fence_of_producers_is_no_deny_that_is_kept_back(stage: Stage) -> None:
     stage.source.there = {acls.mark("orders"), acls.deny("orders")}
 
-    assert stage.round().figures["acls-left"] == 0
+    assert stage.round().counts["acls-left"] == 0
     assert stage.target.there == set()
 
 
@@ -218,14 +218,14 @@ def test_a_source_without_an_authorizer_is_no_error_and_revokes_nothing(stage: S
     stage.source.there = None
     report = stage.round()
 
-    assert (report.figures, report.troubles) == ({"acls-disabled": 1}, [])
+    assert (report.counts, report.troubles) == ({"acls-disabled": 1}, [])
     assert (stage.target.there, stage.target.reads) == ({REMOTE}, reads)
 
 
 def test_a_target_without_an_authorizer_is_no_trouble(stage: Stage) -> None:
     stage.target.there = None
 
-    assert stage.round().figures == {"acls-disabled": 1}
+    assert stage.round().counts == {"acls-disabled": 1}
 
 
 # failover

@@ -92,7 +92,7 @@ def test_a_log_that_was_written_on_before_its_end_was_read_stops_where_it_parts(
     assert (there.stop().reason, there.stop().upstream_offset) == ("truncated", 50)
     assert "--to 50 " in there.stop().detail
     assert any("--to 50 " in trouble for trouble in report.troubles)
-    assert there.next().figures.get("lanes-stopped", 0) == 0
+    assert there.next().counts.get("lanes-stopped", 0) == 0
 
 
 def test_where_no_epoch_is_known_the_end_is_the_place() -> None:
@@ -207,7 +207,7 @@ def test_a_lane_that_is_stopped_already_keeps_its_stop_which_says_that_the_map_i
     reports = [rounds.next(), rounds.next()]
 
     assert rounds.states.states[LANE].stop == replace(before, untrue_from=0)
-    assert [report.figures["lanes-stopped"] for report in reports] == [0, 0]
+    assert [report.counts["lanes-stopped"] for report in reports] == [0, 0]
 
 
 def test_a_lane_of_a_fenced_flow_gets_a_stop_of_its_own_for_the_fence_will_be_lifted() -> None:

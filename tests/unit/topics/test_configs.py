@@ -329,7 +329,7 @@ def test_what_was_left_out_at_creation_is_a_trouble_of_the_round() -> None:
     report = RoundReport()
 
     assert sync.create_and_grow({"orders": 1}, report, seconds) == {"orders": 1}
-    assert report.figures["topics-created"] == 1
+    assert report.counts["topics-created"] == 1
     assert report.troubles == ["us-east->eu-west orders: created without redpanda.remote.write: the target refuses it"]
     assert target.topics == {"us-east.orders": {"segment.bytes": "2"}}
 
@@ -351,11 +351,11 @@ def test_a_remote_topic_that_rewrites_records_is_a_trouble_of_each_round_and_sta
         sync.sync_configs(report, seconds)
 
     off = seconds_between is None
-    assert [report.figures["topics-rewriting"] for report in reports] == [1, 1]
+    assert [report.counts["topics-rewriting"] for report in reports] == [1, 1]
     assert [[each.split()[2] for each in report.troubles] for report in reports] == [
         ["message.timestamp.type", "compression.type"] if off else ["message.timestamp.type"]
     ] * 2
-    assert reports[0].figures["configs-altered"] == (0 if off else 2)
+    assert reports[0].counts["configs-altered"] == (0 if off else 2)
     assert target.topics == {
         "us-east.orders": there if off else there | {"compression.type": "zstd", "retention.ms": "1"}
     }
@@ -370,7 +370,7 @@ def test_a_drifted_config_that_the_target_refuses_stops_no_other() -> None:
     sync.sync_configs(report, seconds)
 
     assert target.topics == {"us-east.orders": {"retention.ms": "1", "segment.bytes": "2"}}
-    assert (report.figures["topics-altered"], report.figures["configs-altered"]) == (1, 2)
+    assert (report.counts["topics-altered"], report.counts["configs-altered"]) == (1, 2)
     unknown, refused = report.troubles
     assert unknown.endswith("the target has no config redpanda.remote.write")
     assert refused.endswith("delete=()): no remote.storage.enable")

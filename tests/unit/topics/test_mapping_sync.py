@@ -171,9 +171,9 @@ def test_one_refusal_leaves_the_others_alone(stage: Stage) -> None:
     report = stage.round(topic("ta"), topic("tb"), topic("tc"))
 
     assert sorted(stage.mappings.mappings) == ["tb", "tc"]
-    assert (report.figures["mappings-created"], len(report.troubles)) == (2, 1)
-    assert report.figures["mappings-refused"] == 1
-    assert stage.round(topic("tb")).figures["mappings-refused"] == 0
+    assert (report.counts["mappings-created"], len(report.troubles)) == (2, 1)
+    assert report.counts["mappings-refused"] == 1
+    assert stage.round(topic("tb")).counts["mappings-refused"] == 0
 
 
 def test_mappings_that_do_not_poll_are_counted_and_those_of_the_template_are_named(stage: Stage) -> None:
@@ -184,7 +184,7 @@ def test_mappings_that_do_not_poll_are_counted_and_those_of_the_template_are_nam
 
     report = stage.round(topic("ta"), topic("tb"), topic("named"))
 
-    assert report.figures["mappings-not-polling"] == 3
+    assert report.counts["mappings-not-polling"] == 3
     assert [each for each in report.troubles if "does not poll" in each] == [
         "the mapping of named does not poll: it has no mapping"
     ]
@@ -193,7 +193,7 @@ def test_mappings_that_do_not_poll_are_counted_and_those_of_the_template_are_nam
 def test_mappings_that_the_flow_wants_disabled_are_not_missed(stage: Stage) -> None:
     stage.settings = replace(SETTINGS, mapping=SETTINGS.mapping | {"Enabled": False})
 
-    assert stage.round(topic("ta")).figures["mappings-not-polling"] == 0
+    assert stage.round(topic("ta")).counts["mappings-not-polling"] == 0
 
 
 def test_a_refused_mapping_is_tried_again_after_ever_longer_pauses_and_reported_in_each_round(stage: Stage) -> None:
@@ -204,12 +204,12 @@ def test_a_refused_mapping_is_tried_again_after_ever_longer_pauses_and_reported_
         report = stage.round(topic("ta"), topic("tb"))
         tried += [stage.minute] * (stage.mappings.attempts - attempts - (stage.minute == 0))
         assert sum("ta" in trouble for trouble in report.troubles) == 1
-        assert stage.mappings.attempts != attempts or report.figures["mappings-refused"] == 1
+        assert stage.mappings.attempts != attempts or report.counts["mappings-refused"] == 1
 
     assert tried == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
     stage.mappings.refused = ""
     stage.minute = 303
-    assert stage.round(topic("ta"), topic("tb")).figures["mappings-created"] == 1
+    assert stage.round(topic("ta"), topic("tb")).counts["mappings-created"] == 1
     stage.round(topic("ta"), topic("tb"))
     assert stage.documents.read(FLOW, "mapping-refusals") == {"mapping-refusals": b"{}"}
 
@@ -221,7 +221,7 @@ def test_a_refused_mapping_is_tried_at_once_with_other_options(stage: Stage) -> 
     stage.mappings.refused = ""
     stage.settings = replace(SETTINGS, mapping={**SETTINGS.mapping, "BatchSize": 99})
 
-    assert stage.round(topic("ta")).figures["mappings-created"] == 1
+    assert stage.round(topic("ta")).counts["mappings-created"] == 1
 
 
 def test_a_service_that_is_down_is_reported_once_and_the_next_round_continues(stage: Stage) -> None:
@@ -230,10 +230,10 @@ def test_a_service_that_is_down_is_reported_once_and_the_next_round_continues(st
 
     report = stage.round(*topics)
 
-    assert (report.figures["mappings-created"], report.figures["mappings-pending"]) == (1, 4)
+    assert (report.counts["mappings-created"], report.counts["mappings-pending"]) == (1, 4)
     assert len(report.troubles) == 1
     stage.mappings.silent_after = 1000
-    assert stage.round(*topics).figures["mappings-created"] == 4
+    assert stage.round(*topics).counts["mappings-created"] == 4
 
 
 def test_no_change_is_begun_when_time_runs_out(stage: Stage) -> None:
@@ -242,7 +242,7 @@ def test_no_change_is_begun_when_time_runs_out(stage: Stage) -> None:
     report = stage.round(topic("ta"), topic("tb"))
 
     assert stage.mappings.mappings == {}
-    assert report.figures["mappings-pending"] == 2
+    assert report.counts["mappings-pending"] == 2
 
 
 def test_where_the_flow_begins_is_committed_before_the_mapping_can_read(stage: Stage) -> None:
@@ -289,7 +289,7 @@ def test_mappings_are_created_in_their_poller_groups_and_left_there(stage: Stage
 
     reports = [stage.round(topic("ta"), topic("tb"), topic("tc")) for _ in range(2)]
 
-    assert [(each.figures["mappings-created"], each.figures["mappings-updated"]) for each in reports] == [
+    assert [(each.counts["mappings-created"], each.counts["mappings-updated"]) for each in reports] == [
         (1, 0),
         (0, 0),
     ]

@@ -88,7 +88,7 @@ class Stage:
         self.now += MINUTE
         report = RoundReport()
         self.refused.look(self.source.own, report, seconds)
-        return report.figures.get("lanes-tried-again", 0)
+        return report.counts.get("lanes-tried-again", 0)
 
     def sync(self) -> int:
         """One round of the task `configs`; the same."""
@@ -100,7 +100,7 @@ class Stage:
             target=cast("Any", self.target),
             refused=self.refused,
         ).sync_configs(report, seconds)
-        return report.figures.get("lanes-tried-again", 0)
+        return report.counts.get("lanes-tried-again", 0)
 
     def stop(self, partition: int = 0, topic: str = "orders", reason: Any = "refused") -> Lane:
         """A lane stops, a second after the last round."""

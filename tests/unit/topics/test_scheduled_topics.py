@@ -94,7 +94,7 @@ def test_a_topic_is_read_once_it_is_scheduled_and_has_a_remote_topic(stage: Stag
 
     assert (before, stage.read) == ({}, {"logs": 2})
     assert stage.start.committed == ["logs"], "where the flow begins comes first"
-    assert stage.report.figures == {"topics-scheduled": 1, "topics-returning": 0}
+    assert stage.report.counts == {"topics-scheduled": 1, "topics-returning": 0}
 
 
 def test_the_document_is_written_only_where_it_changes(stage: Stage) -> None:

@@ -148,15 +148,15 @@ def emit_report(flow: FlowName, report: TaskReport, *, always: Collection[str] =
 
     Args:
         flow: whose task.
-        report: how it went. `task-errors` and `task-troubles` are metrics of the flow, and so are the figures that
+        report: how it went. `task-errors` and `task-troubles` are metrics of the flow, and so are the counts that
             alarms and the dashboard are for.
         always: metrics whose absence is an alarm, so that their zeros are emitted too.
     """
     metrics = _line(flow)
-    figures = {"task-errors": int(bool(report.error)), "task-troubles": len(report.troubles), **report.figures}
+    counts = {"task-errors": int(bool(report.error)), "task-troubles": len(report.troubles), **report.counts}
     others: dict[str, str | int] = {"task": report.task, "task-ms": report.ms}
-    others |= {name: value for name, value in report.figures.items() if name not in WATCHED}
-    emitted = {name: value for name, value in figures.items() if name in always or (name in WATCHED and value)}
+    others |= {name: value for name, value in report.counts.items() if name not in WATCHED}
+    emitted = {name: value for name, value in counts.items() if name in always or (name in WATCHED and value)}
     for name, value in emitted.items():
         metrics.add_metric(name, MetricUnit.Count, value)
     if emitted:
