@@ -105,7 +105,7 @@ def test_a_write_that_is_throttled_beyond_the_deadline_is_an_error(client: Any, 
     with pytest.raises(Retriable, match="ThrottlingException"):
         throttled.withdraw(RUNS, in_seconds(0.8))
 
-    assert time.monotonic() - began < 2.4
+    assert time.monotonic() - began < 10, "without a deadline they are tried for 30 s"
 
 
 def test_an_error_that_does_not_pass_is_raised_at_once(client: Any, tables: Tables) -> None:
@@ -191,7 +191,7 @@ def test_keys_that_are_left_unprocessed_beyond_the_deadline_are_an_error(client:
     with pytest.raises(Retriable, match="throttled"):
         throttled.read(LANES, in_seconds(0.8))
 
-    assert time.monotonic() - began < 0.8
+    assert time.monotonic() - began < 10, "without a deadline they are tried for 30 s"
 
 
 def test_items_that_are_left_unprocessed_are_written_again(client: Any, tables: Tables) -> None:
