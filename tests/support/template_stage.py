@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -201,9 +201,3 @@ def seconds_of(expression: str) -> float:
     found = re.fullmatch(r"rate\((\d+) minutes?\)", expression)
     assert found, expression
     return int(found[1]) * 60.0
-
-
-def function_names(assembly: Assembly) -> Iterator[str]:
-    """The name of each function of an assembly."""
-    for function in assembly.resources(FUNCTION):
-        yield str(function.properties["FunctionName"])

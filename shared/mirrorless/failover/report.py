@@ -13,9 +13,6 @@ from mirrorless.reports.report import Cell, Figure, Report, ReportSection, Table
 READY: Final = frozenset({"ready", "active_on_source"})
 """States in which a returning group needs no operator."""
 
-MAY_WRITE: tuple[StepName, ...] = ("drain", "fence-flow", "groups", "acls", "prove")
-"""After these, producers and groups start on the target."""
-
 
 def summary(flow: FlowName, document: FailoverDocument) -> dict[str, Any]:
     """The totals, for programs."""

@@ -37,10 +37,6 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         """URI of the folder of a run."""
         return f"s3://{self.bucket}/{self.prefix}jobs/{run_id}"
 
-    def folders(self) -> str:
-        """URI of the folder of all runs."""
-        return f"s3://{self.bucket}/{self.prefix}jobs"
-
 
 def parameter_name(flow: FlowName, *, deployment: str = DEPLOYMENT) -> str:
     """The name of the SSM parameter of a flow."""

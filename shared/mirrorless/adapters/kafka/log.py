@@ -21,7 +21,6 @@ from confluent_kafka.admin import OffsetSpec
 
 from mirrorless.adapters.kafka.admin import LASTING, WarmAdmin, first_cause, offsets_call
 from mirrorless.adapters.kafka.client import TurnedAway, consumer_config, seconds_left, translated
-from mirrorless.adapters.kafka.messages import unreadable_headers
 from mirrorless.chain.run import NO_EPOCH
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
@@ -29,7 +28,7 @@ from mirrorless.flow.naming import GAPS_GROUP, JOB_GROUP, LOOK_GROUP, PULL_GROUP
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.log import NOTHING_MORE, Arrivals
-from mirrorless.records.record import Headers, Record
+from mirrorless.records.record import NOT_TEXT, Headers, Record
 from mirrorless.records.record_batch import BatchUnreadable
 
 ADDED_SECONDS: Final = 10.0
@@ -134,6 +133,9 @@ _LISTING: Final[dict[str, Any]] = {"enable.auto.commit": False, "isolation.level
 
 _NO_HEADERS: Final[Headers] = []
 """Of all records without any: nobody writes to a record's headers, and as many lists would cost a fifth of the CPU."""
+
+_UNREADABLE: Final[Headers] = [(NOT_TEXT, None)]
+"""Of a record whose header has a name that is not UTF-8, for which the client has no answer: no plan writes it."""
 
 _FIRST, _SECOND = itemgetter(0), itemgetter(1)
 
@@ -401,5 +403,8 @@ def _headers(messages: list[Message]) -> list[Any]:
         try:
             found.extend(map(Message.headers, every))
         except (SystemError, UnicodeDecodeError):
-            found.append(unreadable_headers(messages[len(found)]))
+            # The client keeps the list that it has made, with nothing where a name should be: read once more, it would
+            # end the process.
+            messages[len(found)].set_headers(_UNREADABLE)  # type: ignore[arg-type]  # as it is read back
+            found.append(_UNREADABLE)
     return [headers or _NO_HEADERS for headers in found]
