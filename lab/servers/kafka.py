@@ -9,6 +9,7 @@ import hashlib
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -214,8 +215,8 @@ class KafkaBroker(Server):
     def _class_archive(self, jars: Path) -> list[str]:
         return class_archive_options(f"kafka-{self.version}", jars, self._archive_classes)
 
-    def _archive_classes(self, archive: Path) -> None:
-        """Run a broker of this version for a moment: its JVM leaves the archive when it ends."""
+    def _archive_classes(self, archive: Path) -> bool:
+        """Run a broker of this version for a moment: its JVM leaves the archive when it ends, unless it is killed."""
         with tempfile.TemporaryDirectory() as folder:
             broker = _Archiving(folder=Path(folder), version=self.version, archive=archive)
             try:
@@ -223,6 +224,7 @@ class KafkaBroker(Server):
                 _use(broker.place.address)
             finally:
                 broker.stop(ARCHIVED_WITHIN_S)
+        return broker.exit_code != -signal.SIGKILL
 
     def _probe(self) -> Callable[[], str]:
         client = AdminClient(
@@ -456,7 +458,7 @@ def first_obstacle(client: AdminClient, *, brokers: int) -> str:
     return ""
 
 
-def class_archive_options(name: str, jars: Path, make: Callable[[Path], None]) -> list[str]:
+def class_archive_options(name: str, jars: Path, make: Callable[[Path], bool]) -> list[str]:
     """The options that let a JVM start from the archive of these jars' classes (AppCDS), which it maps instead.
 
     A broker starts with three fifths of the CPU. An archive fits one Java and one class path, is made once, and lies in
@@ -466,20 +468,22 @@ def class_archive_options(name: str, jars: Path, make: Callable[[Path], None]) -
         name: the server's, for people who look into the cache.
         jars: the folder of its jars.
         make: called where the archive is missing: runs the server once, with `-XX:ArchiveClassesAtExit` at this path.
+            Returns whether it ended by itself: where it was killed, the next start tries again.
     """
     archive = cache_folder() / f"{name}-classes-{_key(jars)}.jsa"
     if not archive.exists():
         with taking_turns(archive.parent):
             if not archive.exists():
                 _make(archive, make)
-    return [f"-XX:SharedArchiveFile={archive}"] if archive.stat().st_size else []
+    return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() and archive.stat().st_size else []
 
 
-def _make(archive: Path, make: Callable[[Path], None]) -> None:
+def _make(archive: Path, make: Callable[[Path], bool]) -> None:
     print(f"lab: archiving the classes of {archive.name} (once; about 10 s) ...", file=sys.stderr, flush=True)
     draft = archive.with_suffix(".draft")
     draft.unlink(missing_ok=True)
-    make(draft)
+    if not make(draft):
+        return
     draft.touch()  # empty where this Java made none: nobody need try again
     draft.rename(archive)
 

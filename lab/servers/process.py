@@ -251,6 +251,11 @@ class Server(ABC):
         """Whether the process runs; it may not be ready yet."""
         return self.pid is not None
 
+    @property
+    def exit_code(self) -> int | None:
+        """Of its last process: see `ChildProcess.exit_code`; None where it was never started."""
+        return self._process.exit_code if self._process else None
+
     def start(self) -> None:
         """Start, and return when clients can work with it. Does nothing to one that runs and is ready.
 
