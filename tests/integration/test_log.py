@@ -155,6 +155,7 @@ def test_nothing_comes_from_behind_what_is_wanted_and_the_next_range_may_follow(
 
     assert offsets(found.records[place], 5, 12) == [*range(5, 12)]
     assert max(offsets(found.records[place])) < 20, "a batch at most reaches beyond"
+    assert found.ended.get(place, 0) < 20
     stage.log.leave([place])
     stage.log.follow({place: 25}, {place: 30})
     behind = stage.until(lambda found: found.covered.get(place, 0) >= 30)

@@ -29,7 +29,8 @@ class Arrivals:
     """The leader epoch at the end of what came of a partition, where it is known; see `Run.epoch`."""
     bytes: int = 0
     ended: dict[TopicPartition, int] = field(default_factory=dict)
-    """Partitions that were read to their stable end, and that offset: below it nothing is left to come."""
+    """Partitions that were read to their stable end, and that offset: below it nothing is left to come. Where less was
+    wanted, the end of that."""
     out_of_range: set[TopicPartition] = field(default_factory=set)
     """Partitions whose log does not hold the offset that was to be read next."""
     truncated: dict[TopicPartition, int] = field(default_factory=dict)

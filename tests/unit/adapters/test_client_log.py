@@ -86,6 +86,25 @@ def test_what_lies_behind_what_is_wanted_is_left_out_and_its_partition_let_go() 
     assert consumer.assigned == {ONE: 7}
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_a_log_that_ends_behind_what_is_wanted_is_not_said_to_be_read_to_its_end(*, together: bool) -> None:
+    """Nothing was taken of what lies between: whoever took it for read would leave it out."""
+    records, end = [record(0), record(1), record(5)], [event(KafkaError._PARTITION_EOF, 9)]
+    log, _ = log_of(records + end) if together else log_of(records, end)
+    log.follow({ONE: 0}, {ONE: 4})
+
+    found = arrivals(log)
+
+    assert (offsets(found), found.covered, found.ended.get(ONE, 4)) == ({ONE: [0, 1]}, {ONE: 4}, 4)
+
+
+def test_a_log_that_ends_below_what_is_wanted_is_said_to() -> None:
+    log, _ = log_of([record(0), event(KafkaError._PARTITION_EOF, 3)])
+    log.follow({ONE: 0}, {ONE: 4})
+
+    assert arrivals(log).ended == {ONE: 3}
+
+
 REFUSED = KafkaError._AUTO_OFFSET_RESET
 
 

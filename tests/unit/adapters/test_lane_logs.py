@@ -103,3 +103,11 @@ def test_what_was_read_before_a_log_ends_badly_is_given_first(ending: str) -> No
 
     assert [chunk.covered for chunk in chunks] == [10]
     assert raw.closed, "what an error interrupts is not used again"
+
+
+def test_nothing_behind_a_range_counts_as_read_where_its_log_ends_there() -> None:
+    last = some(a_batch(0))
+    last.ended[PLACE] = 90
+    log, _ = log_of(last)
+
+    assert [chunk.covered for chunk in read(log, 0, 10)] == [10]

@@ -74,7 +74,8 @@ class ChunkedLog:
         some, begun, size, epoch = list[Any](), at, 0, NO_EPOCH
         while at < wanted.next:
             found = log.arrivals(POLL_SECONDS, records=self._records - len(some), size=self._size - size)
-            covered = max(found.covered.get(place, at), found.ended.get(place, at))
+            # A log may end behind the range: what lies between was not taken.
+            covered = max(found.covered.get(place, at), min(found.ended.get(place, at), wanted.next))
             if moved := covered > at:
                 heard, at = time.monotonic(), covered
                 some += found.records.get(place, [])

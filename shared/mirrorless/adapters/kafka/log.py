@@ -302,7 +302,7 @@ class KafkaLog:
 
     def _note(self, place: TopicPartition, error: KafkaError, offset: int, found: Arrivals) -> None:
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
-            found.ended[place] = offset
+            found.ended[place] = min(offset, self._below.get(place, offset))
         elif error.code() in _OUT_OF_RANGE:
             # The client goes on behind a damaged batch at an offset that it makes up: where that is not in the log, the
             # refusal may come when the partition is followed again, from elsewhere.
