@@ -225,7 +225,7 @@ def _views(look: Callable[[], RunView], every_seconds: float) -> Iterator[RunVie
     """Read the run again and again, until it is over."""
     while not (view := look()).over:
         yield view
-        time.sleep(every_seconds)
+        time.sleep(every_seconds)  # between two looks: nothing announces what a job does
     yield view
 
 
