@@ -1,4 +1,4 @@
-"""Backfills: a small one cold, one beside a live mapping, rounds of kills, and a job's worker beside a bare loop."""
+"""Backfills: a small one cold, one beside a live mapping, and a job's worker beside a bare loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -26,15 +25,10 @@ from pyspark import SparkContext
 
 from lab.audit.audit import audit_topic, totals, wait_until_replicated
 from lab.cloud import Lab, create_topics
-from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
-from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
-from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.target import producer_config
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
-from mirrorless.flow.settings import FlowSettings, Tables, decode_settings
-from mirrorless.flow.tables import definitions
+from mirrorless.flow.settings import FlowSettings, decode_settings
 from mirrorless.jobs import batch_copy
 from mirrorless.jobs.copy_task import CHUNK_RECORDS, CopyResult, CopyTask
 from mirrorless.jobs.request import REPORT, BackfillOptions, JobRequest, encode_request
@@ -46,9 +40,7 @@ from tests.benchmarks.beside_mm2.sides import Backfill
 from tests.benchmarks.ground import REPOSITORY, Ground, Written, copy_task, grounded, produce, reader, variables
 from tests.benchmarks.harness import Outcome
 from tests.support.commands import replication_yaml
-from tests.support.kill_rounds import kill_round
-from tests.support.lane_stage import LaneStage
-from tests.support.spark_cluster import DAEMON, children, command, descendants
+from tests.support.spark_cluster import workers
 from tests.support.waiting import eventually
 
 TOPIC = "orders"
@@ -60,7 +52,10 @@ FAULTS = ("lost", "duplicated", "reordered", "different", "mistranslated")
 
 
 def small(*, records: int = 300_000, batch: int = 256_000) -> Outcome:
-    """From the start of the job's process to its exit. Args: batch: bytes of a batch of the source."""
+    """A cold backfill of 300,000 records of 1 KB in six lanes, from its process' start to its exit.
+
+    Args: batch: bytes of a batch of the source.
+    """
     history = shape(1_000, 6, records, batch=batch)
     with grounded(quick_start=False) as ground:
         ground.create({TOPIC: history.partitions})
@@ -92,7 +87,7 @@ FLOW = f"""us-east->eu-west:
 
 
 def live(*, records: int = 2_000_000, partitions: int = 12, kills: int = 0) -> Outcome:
-    """History on the source, the flow's mapping polls and waits, the job runs, both meet, and an audit of every record.
+    """A whole backfill beside a live mapping, whose workers are killed, and which is run again.
 
     Producers write to every partition from before the job until behind it. Args: kills: of Python workers of the job,
     which is run again from the start afterwards.
@@ -185,8 +180,8 @@ def _job(lab: Lab, flow: Flow, folder: Path, kills: int) -> dict[str, Any]:
         )
     try:
         for _ in range(kills):
-            eventually(lambda: _workers(process.pid), f"a worker of {folder.name} to kill")
-            os.kill(_workers(process.pid)[0], signal.SIGKILL)
+            eventually(lambda: workers(process.pid), f"a worker of {folder.name} to kill")
+            workers(process.pid)[0].kill()
             time.sleep(1.0)  # for the next task to be under way: kills are at random
         if code := process.wait(1800):
             raise RuntimeError(f"exit code {code}:\n" + log.read_text(errors="replace")[-3000:])
@@ -195,63 +190,6 @@ def _job(lab: Lab, flow: Flow, folder: Path, kills: int) -> dict[str, Any]:
             os.killpg(process.pid, signal.SIGKILL)
     found: dict[str, Any] = json.loads((folder / REPORT).read_bytes())
     return found
-
-
-def _workers(ancestor: int) -> list[int]:
-    """Python workers that Spark forked: children of its daemon."""
-    daemons = {pid for pid in descendants(ancestor) if DAEMON in command(pid)}
-    return [pid for daemon in daemons for pid in children(daemon) if pid in daemons]
-
-
-# Rounds of kills
-
-
-def kills(*, rounds: int = 10, seed: int = 1, lanes: int = 4, records: int = 100_000) -> Outcome:
-    """Round after round a topic is filled, and the job started in `local-cluster` mode.
-
-    A Python worker, an executor and the driver are killed -9 at drawn moments; it is run again, and every record and
-    its translation audited. A round that failed comes again by its seed. Args: records: of each lane.
-    """
-    faults, seen = Counter[str](), 0
-    with grounded(aliases=("us-east", "eu-west")) as ground:
-        for each in range(seed, seed + rounds):
-            folder = ground.folder / f"round-{each}"
-            folder.mkdir()
-            found = kill_round(new_stage(ground), ground.dynamodb, folder, seed=each, lanes=lanes, records=records)
-            faults.update(found.faults)
-            seen += found.records
-            print(
-                f"seed {each}: {found.records:,} records, {found.written_before_the_end:,} of them by runs that were "
-                f"killed, {found.seconds:.0f} s: {found.faults}",
-                flush=True,
-            )
-    return Outcome(
-        {"rounds": rounds, "records": seen, **faults}, [f"{name}: {count}" for name, count in faults.items() if count]
-    )
-
-
-def new_stage(ground: Ground) -> LaneStage:
-    """The stage of a topic that is not there yet, with tables of its own."""
-    suffix, client = uuid4().hex[:8], ground.dynamodb.client()
-    kinds = ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")
-    tables = Tables(**{kind: f"{kind}-{suffix}" for kind in kinds})
-    for definition in definitions(tables):
-        client.create_table(**definition.create_request())
-
-    def nobody(settings: FlowSettings) -> Any:
-        raise NotImplementedError(f"no function replicates {settings.flow} here")
-
-    return LaneStage(
-        topic=f"orders-{suffix}",
-        settings=ground.settings(transaction_timeout_ms=2000, tables=tables),
-        source=ground.source,
-        target=ground.target,
-        chains=DynamoDbChains(client, tables.offset_map),
-        orders=DynamoDbLaneOrders(client, tables.lanes),
-        ledger=DynamoDbLossLedger(client, tables.loss_ledger),
-        checkpoints=DynamoDbDocuments(client, tables.checkpoints),
-        wire=nobody,
-    )
 
 
 # A job's worker beside a bare loop
@@ -328,7 +266,7 @@ def parts(
     rounds: int = 5,
     only: tuple[str, ...] = ("bare", "records", "batches"),
 ) -> Outcome:
-    """Copy a topic again and again: all on the same Spark, in alternating rounds.
+    """Speed of a job's copy by records and by whole batches, on one Spark in alternating rounds.
 
     Wall time is of the whole Spark job once its workers are warm; CPU is of the Python workers, the clients' threads
     included, and so is the most resident memory of a worker. Clusters, DynamoDB Local and Spark share this machine.

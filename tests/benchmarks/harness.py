@@ -9,11 +9,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import psutil
 
@@ -40,8 +42,6 @@ class Scenario:
     """`module:function` in this package; its keyword arguments are the scenario's options."""
     group: Group
     """Run by `make scale`, by `make bench-parts`, or by its name alone: a page quotes its figures."""
-    about: str
-    """What it sets up, and what it measures."""
     beside: str = ""
     """What it is compared with."""
     limit: str = ""
@@ -49,6 +49,12 @@ class Scenario:
     """Of its own run, where they are not the function's defaults."""
     small: str = ""
     """Of its smallest run."""
+
+    @property
+    def about(self) -> str:
+        """What it sets up, and what it measures: the first sentence of its function."""
+        words, _, _ = (inspect.getdoc(self.function()) or "").partition("\n\n")
+        return words.partition(" Args:")[0].removesuffix(".")
 
     def function(self) -> Callable[..., Outcome]:
         """What runs."""
@@ -135,38 +141,87 @@ def measured(command: Sequence[str]) -> tuple[int, dict[str, Any]]:
     Returns:
         its exit code; `seconds`, `cpu_seconds` and `resident_mb`, of all its processes together.
     """
-    began, cpu, resident = time.monotonic(), dict[tuple[int, float], float](), 0
-    process = subprocess.Popen(command, cwd=REPOSITORY, env={**os.environ, "PYTHONUNBUFFERED": "1"})
-    root = psutil.Process(process.pid)
-    while True:
-        resident = max(resident, _sample(root, cpu))
-        try:
-            code = process.wait(SAMPLE_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
-        return code, {
-            "seconds": round(time.monotonic() - began, 1),
-            "cpu_seconds": round(sum(cpu.values()), 1),
-            "resident_mb": resident >> 20,
-        }
+    began, environment = time.monotonic(), {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, cwd=REPOSITORY, env=environment)
+    with Meter(lambda: family(process.pid)) as meter:
+        code = process.wait()
+    return code, {
+        "seconds": round(time.monotonic() - began, 1),
+        "cpu_seconds": round(meter.cpu_seconds, 1),
+        "resident_mb": round(meter.resident_mb),
+    }
 
 
-def _sample(root: psutil.Process, cpu: dict[tuple[int, float], float]) -> int:
-    """Note the CPU seconds of each process; the bytes resident now. Pages that processes share count in each."""
-    resident = 0
+class Meter:
+    """CPU and memory of processes, sampled as long as its context lasts. What ended keeps its last sample."""
+
+    def __init__(
+        self,
+        processes: Callable[[], Iterable[psutil.Process]],
+        *,
+        every: float = SAMPLE_SECONDS,
+        forked: bool = False,
+    ) -> None:
+        """Args: processes: those of now. every: seconds. forked: count pages once that processes share."""
+        self._processes, self._every, self._forked = processes, every, forked
+        self._cpu: dict[tuple[int, float], float] = {}
+        self.resident_mb = 0.0
+        """The most that they had together."""
+        self._over, self._thread = threading.Event(), threading.Thread(target=self._watch, daemon=True)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Of all of them."""
+        return sum(self._cpu.values())
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._every):
+            resident = 0
+            for each in self._processes():
+                with suppress(psutil.Error), each.oneshot():  # it may have ended
+                    self._cpu[each.pid, each.create_time()] = own_cpu(each)
+                    resident += each.memory_full_info().pss if self._forked else each.memory_info().rss
+            self.resident_mb = max(self.resident_mb, resident / 2**20)
+
+
+def family(pid: int | None, *, recursive: bool = True) -> list[psutil.Process]:
+    """A process, and everything that came of it and lives, or its children alone."""
     try:
-        processes = [root, *root.children(recursive=True)]
+        root = psutil.Process(pid) if pid is not None else None
+        return [root, *root.children(recursive)] if root is not None else []
     except psutil.NoSuchProcess:
-        return 0  # it ended
+        return []
+
+
+def own_cpu(process: psutil.Process, *, reaped: bool = False) -> float:
+    """CPU-seconds of a process, all its threads; 0 when it is gone. Args: reaped: those of children it waited for."""
+    try:
+        took = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return took.children_user + took.children_system if reaped else took.user + took.system
+
+
+def family_cpu(pid: int | None) -> float:
+    """CPU-seconds of a process and of everything that came of it, as far as that lives or was waited for."""
+    return sum(own_cpu(each, reaped=reaped) for each in family(pid) for reaped in (False, True))
+
+
+def resident_mb(processes: Iterable[psutil.Process]) -> float:
+    """Memory of processes now; pages that they share count in each."""
+    found = 0
     for each in processes:
-        try:
-            with each.oneshot():
-                times = each.cpu_times()
-                cpu[each.pid, each.create_time()] = times.user + times.system
-                resident += each.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue  # its last sample stands
-    return resident
+        with suppress(psutil.NoSuchProcess):
+            found += each.memory_info().rss
+    return found / 2**20
 
 
 def _commit() -> str:

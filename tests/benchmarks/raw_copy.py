@@ -26,7 +26,7 @@ SECONDS = 120.0
 
 
 def measure(*, rounds: int = 3, part: float = 1.0) -> Outcome:
-    """Print the table: the medians of the rounds, which take turns. Args: part: of the topics' usual bytes."""
+    """CPU of copying whole batches, the engine alone, without a journal. Args: part: of the topics' usual bytes."""
     cases = [
         shape(size, PARTITIONS, int(whole * part) // size, batch=batch)
         for batch, whole in TOPIC_BYTES.items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import threading
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator
@@ -12,10 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from random import Random
-from typing import Any, Final, Self
+from typing import Any, Final
 
-import msgspec
-import psutil
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from pyspark import SparkContext
 
@@ -38,12 +35,11 @@ from mirrorless.reconcile.join import copies_above, joined, places_of
 from mirrorless.records.record import Record
 from spark.jobs.context import spark_context
 from spark.jobs.driver import JobOutcome, JobRun
-from spark.jobs.lane_copies import copy_all, copy_lane
-from spark.jobs.lane_tasks import run_lanes
+from spark.jobs.lane_copies import copy_all
 from spark.reconcile import Reconciliation
 from tests.benchmarks.beside_mm2.records import fill, shape
 from tests.benchmarks.ground import Written, copy_task, grounded, produce, reader
-from tests.benchmarks.harness import Outcome
+from tests.benchmarks.harness import Meter, Outcome, family
 from tests.support.chains import run
 
 TOPIC: Final = "orders"
@@ -133,55 +129,6 @@ def _side_by_side(of: Callable[[int], Iterable[Pair]]) -> Iterator[Written]:
                 yield partition, *found, []
 
 
-class Executor:
-    """The memory of Spark's processes, sampled: the JVM and its workers, all that this process has as descendants."""
-
-    def __init__(self) -> None:
-        self._beside = {each.pid for each in psutil.Process().children(recursive=True)}
-        self._over, self._thread = threading.Event(), threading.Thread(target=self._watch, daemon=True)
-        self._cpu: dict[tuple[int, float], float] = {}
-        self.most = self.most_worker = self.most_driver = 0
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """CPU is of all of them, and of the driver."""
-        return {
-            "reconcile_cpu_seconds": round(sum(self._cpu.values()), 1),
-            "executor_mb": self.most,
-            "worker_mb": self.most_worker,
-            "driver_mb": self.most_driver,
-        }
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        own = psutil.Process()
-        before = own.cpu_times()
-        while not self._over.wait(0.5):
-            sizes = {}
-            for each in own.children(recursive=True):
-                try:
-                    if each.pid in self._beside:
-                        continue
-                    times = each.cpu_times()
-                    self._cpu[each.pid, each.create_time()] = times.user + times.system
-                    # Workers are forked: pages that they share with each other count once.
-                    sizes[each.pid] = (each.memory_full_info().pss >> 20, each.name())
-                except psutil.Error:
-                    continue  # it ended
-            now = own.cpu_times()
-            self._cpu[own.pid, 0.0] = now.user + now.system - before.user - before.system
-            self.most = max(self.most, sum(size for size, _ in sizes.values()))
-            self.most_worker = max([self.most_worker, *(size for size, name in sizes.values() if "java" not in name)])
-            self.most_driver = max(self.most_driver, own.memory_info().rss >> 20)
-
-
 def _read(bootstrap: str, topic: str, partition: int, first: int, end: int) -> Iterator[tuple[int, int, Pair]]:
     """Offset, timestamp and content of every visible record of a partition from an offset on, in order."""
     consumer = reader(bootstrap, enable_partition_eof=True, fetch_message_max_bytes=8 << 20)
@@ -234,10 +181,13 @@ class Measurement:
         with self._phase("outage"):
             produce(source, TOPIC, _side_by_side(history.orphaned_records))
             produce(target, remote, _side_by_side(history.new_records))
-        with Executor() as executor, self._phase("reconcile"):
+        beside, cpu = {each.pid for each in family(os.getpid())}, time.process_time()
+        spark = Meter(lambda: [each for each in family(os.getpid()) if each.pid not in beside], forked=True)
+        with spark, self._phase("reconcile"):
             outcome = self._reconcile()
-        self.figures |= executor.figures
-        if executor.most > EXECUTOR_MB:
+        cpu = time.process_time() - cpu + spark.cpu_seconds
+        self.figures |= {"reconcile_cpu_seconds": round(cpu, 1), "executor_mb": round(spark.resident_mb)}
+        if spark.resident_mb > EXECUTOR_MB:
             self.wrong.append(f"the executor may have {EXECUTOR_MB} MB")
         with self._phase("live"):
             produce(source, TOPIC, _side_by_side(history.live_records))
@@ -267,8 +217,7 @@ class Measurement:
         """Everything that the source has, by the jobs' engine."""
         ends = stable_ends(self.settings.source.bootstrap, TOPIC)
         tasks = [copy_task(self.settings, TOPIC, partition, end, run_id=run_id) for partition, end in ends.items()]
-        found = run_lanes(self.spark, copy_lane, [msgspec.json.encode(task) for task in tasks])
-        return [msgspec.json.decode(each, type=CopyResult) for each in found]
+        return copy_all(self.spark, tasks)
 
     def _reconcile(self) -> JobOutcome:
         options = ReconcileOptions(policy="report")
@@ -346,7 +295,7 @@ class Measurement:
 
 
 def many(*, records: int = 20_000_000) -> Outcome:
-    """Nine tenths are copied by whole batches; then the source is lost, and the target goes on.
+    """A reconcile of 20 million records, of which 2 million are new, with orphans and conflicts.
 
     A record in two thousand was never replicated; a tenth is written on the target, some with the keys of these. After
     the reconcile a client of Kafka's own audits what came back, its order, orphans, conflicts and translations, and
@@ -370,7 +319,7 @@ def many(*, records: int = 20_000_000) -> Outcome:
 
 
 def distance(*, round_trip_ms: float = 80.0, records: int = 50_000, batch_kb: int = 16) -> Outcome:
-    """Records per second of one lane and of twelve, to a source that is far away; `records` of 1 KB in each lane.
+    """Records a second of one lane and of twelve, copied back to a source 80 ms away.
 
     The job runs beside the target, as it does, and writes to the source through the lab's delaying proxy. Twelve lanes
     are copied in two slots of Spark, as on two cores.
@@ -421,7 +370,7 @@ def _runs(count: int) -> Iterator[Run]:
 
 
 def memory(*, runs: int = 2_592_000) -> Outcome:
-    """Memory and time of a reconcile's decisions on one lane with a long history, without servers.
+    """Memory and time of a reconcile's decisions on a lane with a month of history.
 
     A month of a lane with one run a second, as a back lane's and as the forward chain, one record in a thousand runs an
     orphan; and 2,000 holes beside 200,000 records. Runs are made as they are read, so what is measured is what the

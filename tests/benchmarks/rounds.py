@@ -67,7 +67,7 @@ def work(orders: Connection, settings: ControlSettings) -> None:
 
 
 def measure(*, topics: int = 500, rounds: int = 3) -> Outcome:
-    """Each topic has ten partitions and a group that reads all of them.
+    """Checkpoint rounds of 5,000 lanes that all move, with 500 groups.
 
     Before each round every lane gets records and an entry of its journal, and every group commits behind them. Every
     offset must be translated exactly, in 30 s here, within the memory and the CPU that the function has.

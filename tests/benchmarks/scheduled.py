@@ -12,6 +12,8 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+import psutil
+
 from lab.functions.function import LambdaFunction
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain.lane import SLICE_LANES
@@ -20,11 +22,10 @@ from mirrorless.config.loading import load
 from mirrorless.flow.settings import Tables
 from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
-from tests.benchmarks import cpu
 from tests.benchmarks.beside_mm2.records import fill, shape
 from tests.benchmarks.beside_mm2.stand_in import pull_function
 from tests.benchmarks.ground import Ground, Written, grounded, produce
-from tests.benchmarks.harness import Outcome
+from tests.benchmarks.harness import Meter, Outcome, family, own_cpu
 from tests.support.commands import replication_yaml
 
 SAMPLE_S = 0.05
@@ -94,17 +95,13 @@ class PullStage:
             RuntimeError: the run failed.
         """
         before, began = self.cpu(), time.monotonic()
-        most, over = [0.0], threading.Event()
-        watch = threading.Thread(target=self._watch, args=(most, over), daemon=True)
-        watch.start()
-        outcome = self.function.invoke(self._event(changes))
-        seconds = time.monotonic() - began
-        over.set()
-        watch.join()
+        with Meter(self._processes, every=SAMPLE_S) as meter:
+            outcome = self.function.invoke(self._event(changes))
+            seconds = time.monotonic() - began
         if outcome.status != "success":
             raise RuntimeError(f"the run failed: {outcome.payload.decode()}")
         spent, report = self.cpu() - before, json.loads(outcome.payload)
-        return Took(seconds=seconds, cpu_seconds=spent, resident_mb=most[0], report=report)
+        return Took(seconds=seconds, cpu_seconds=spent, resident_mb=meter.resident_mb, report=report)
 
     def begin_run(self, **changes: Any) -> threading.Thread:
         """A continuous run, in a thread."""
@@ -115,7 +112,7 @@ class PullStage:
 
     def cpu(self) -> float:
         """CPU seconds of the environments so far."""
-        return sum(cpu.own(each.pid) for each in self.function.environments)
+        return sum(map(own_cpu, self._processes()))
 
     def cpu_of_a_core(self, seconds: float) -> float:
         """How much of a core they use in the seconds to come."""
@@ -139,9 +136,8 @@ class PullStage:
     def _event(self, changes: dict[str, Any]) -> bytes:
         return json.dumps(self.flow.pull_settings(0) | changes).encode()
 
-    def _watch(self, most: list[float], over: threading.Event) -> None:
-        while not over.wait(SAMPLE_S):
-            most[0] = max(most[0], sum(cpu.resident_mb(each.pid) for each in self.function.environments))
+    def _processes(self) -> list[psutil.Process]:
+        return [root for each in self.function.environments for root in family(each.pid)[:1]]
 
 
 @contextmanager
@@ -164,7 +160,7 @@ def pull_stage(*, timeout_seconds: float = PULL_TIMEOUT_SECONDS, memory_mb: int 
 
 
 def many_topics(*, topics: int = 1_000, active: int = 50, idle_seconds: float = IDLE_S) -> Outcome:
-    """A round is a run of an interval in a warm environment, an idle run a continuous one that follows no lane.
+    """1,000 scheduled topics of six partitions on one shard, 50 with a record in each; and an idle run.
 
     In a round the active topics have a record in each of their six partitions. The function has 512 MB, beyond which
     the lab ends it.
@@ -189,7 +185,7 @@ def many_topics(*, topics: int = 1_000, active: int = 50, idle_seconds: float = 
 
 
 def whole_batches(*, topics: int = 100, records: int = 1_000_000) -> Outcome:
-    """One run of an interval, cold, copies all of the topics; all batches must pass unopened.
+    """Memory of a run that copies 1 GB of whole batches from 100 topics.
 
     They hold random bytes, so that they are as large on the wire as they were made: of half of the topics 256 KB, of
     the others 16 KB.
@@ -211,7 +207,10 @@ def whole_batches(*, topics: int = 100, records: int = 1_000_000) -> Outcome:
 
 
 def parts(*, only: tuple[str, ...] = ("bulk", "lanes", "silent"), silent: int = 1_000) -> Outcome:
-    """What a run takes, by part: the figures that the cost model has. Args: silent: topics that have no record."""
+    """What a run of scheduled topics takes, by part: the cost model's figures.
+
+    Args: silent: topics that have no record.
+    """
     with pull_stage(timeout_seconds=TIMEOUT_S, memory_mb=1024) as stage:
         stage.schedule(ONE)
         stage.fill(ONE, 10, 100)

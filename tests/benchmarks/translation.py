@@ -27,21 +27,11 @@ BANDS = ((0, 99), (100, 999), (1_000, 9_999), (10_000, 99_999), (100_000, 1_000_
 """First and last lag of each, in records."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reread:
-    """Records that groups of one lag band read again, and those that they would never read."""
-
-    mean: float
-    worst: int
-    skipped: int
-    """The most records that one group skips."""
-
-    def __str__(self) -> str:
-        skips = f", skips {self.skipped:,}" if self.skipped else ""
-        return f"{self.mean:,.0f} / {self.worst:,}{skips}"
+Bands = dict[tuple[int, int], tuple[float, int, int]]
+"""By first and last lag: records that a group reads again, on average and at worst, and the most that one skips."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Column:
     """One way of translating."""
 
@@ -50,24 +40,17 @@ class Column:
     """Entries written for the whole partition: offset syncs, or runs."""
     kept: int
     """Different entries that translate at the end."""
-    bands: dict[tuple[int, int], Reread]
-    """By first and last lag."""
+    bands: Bands
 
 
 def measure(*, records: int = RECORDS, seed: int = 1, report: str = "") -> Outcome:
-    """Print the table, and write the page where there is to be one."""
-    columns = columns_of(records, seed)
+    """Records that lagging groups read again after failover; writes its page."""
+    columns = [*(mm2(records, lag_max) for lag_max in LAG_MAXIMA), ours(records, Random(seed))]
     found = table(columns)
     print(found)
     if report:
         Path(report).write_text(page(records, seed, found))
-    wrong = [str(band) for band in columns[-1].bands.values() if band.worst or band.skipped]
-    return Outcome({}, wrong)
-
-
-def columns_of(records: int, seed: int) -> list[Column]:
-    """MM2 at each `offset.lag.max`, then ours."""
-    return [*(mm2(records, lag_max) for lag_max in LAG_MAXIMA), ours(records, Random(seed))]
+    return Outcome({}, [str(band) for band, found in columns[-1].bands.items() if any(found)])
 
 
 def mm2(records: int, lag_max: int) -> Column:
@@ -79,16 +62,11 @@ def mm2(records: int, lag_max: int) -> Column:
             written += 1
 
     def translate(upstream: int) -> int:
-        found = store.translate(upstream)
-        assert found is not None  # a sync was written
-        return max(0, found)  # without a checkpoint the group begins at the beginning
+        # Without a checkpoint the group begins at the beginning.
+        return max(0, store.translate(upstream) or 0)
 
-    return Column(
-        title=f"MM2, `offset.lag.max` {lag_max}",
-        written=written,
-        kept=len(store.kept),
-        bands=_bands(translate, downstream=range(records)),
-    )
+    title = f"MM2, `offset.lag.max` {lag_max}"
+    return Column(title, written, len(store.kept), _bands(translate, downstream=range(records)))
 
 
 def ours(records: int, chance: Random) -> Column:
@@ -101,7 +79,6 @@ def ours(records: int, chance: Random) -> Column:
         downstream += range(place, place + length)
         upstream += length
         place += length + 1  # the marker that commits the batch
-
     offsets = LoadedChains(chains, LANE).offset_map()
 
     def translate(upstream: int) -> int:
@@ -110,34 +87,35 @@ def ours(records: int, chance: Random) -> Column:
         return found
 
     runs = len(chains.links)
-    return Column(title="Mirrorless", written=runs, kept=runs, bands=_bands(translate, downstream=downstream))
+    return Column("Mirrorless", runs, runs, _bands(translate, downstream=downstream))
 
 
-def _bands(translate: Callable[[int], int], *, downstream: Sequence[int]) -> dict[tuple[int, int], Reread]:
+def _bands(translate: Callable[[int], int], *, downstream: Sequence[int]) -> Bands:
     """A group at every lag of each band, held against the list of where every record stands.
 
     Args:
         translate: a committed upstream offset to the downstream offset at which the group goes on.
         downstream: the place of each record; the record's index is its upstream offset.
     """
-    records, found = len(downstream), {}
+    records, found = len(downstream), Bands()
     for first, last in [(first, min(last, records)) for first, last in BANDS if first <= records]:
         places = (records - lag for lag in range(first, last + 1))
         errors = [upstream - bisect_left(downstream, translate(upstream)) for upstream in places]
         again = [max(0, error) for error in errors]
-        found[first, last] = Reread(mean=sum(again) / len(again), worst=max(again), skipped=max(0, -min(errors)))
+        found[first, last] = sum(again) / len(again), max(again), max(0, -min(errors))
     return found
 
 
 def table(columns: Sequence[Column]) -> str:
     """Markdown; one row for each lag band."""
+
+    def shown(mean: float, worst: int, skipped: int) -> str:
+        return f"{mean:,.0f} / {worst:,}" + (f", skips {skipped:,}" if skipped else "")
+
     rows = [
         ["Lag of the group, records", *(column.title for column in columns)],
         ["---"] * (len(columns) + 1),
-        *(
-            [f"{first:,} to {last:,}", *(str(column.bands[first, last]) for column in columns)]
-            for first, last in columns[0].bands
-        ),
+        *([f"{b[0]:,} to {b[1]:,}", *(shown(*column.bands[b]) for column in columns)] for b in columns[0].bands),
         ["entries written", *(f"{column.written:,}" for column in columns)],
         ["entries that translate", *(f"{column.kept:,}" for column in columns)],
     ]

@@ -26,7 +26,7 @@ REPLICATED_WITHIN_S = 120.0
 
 
 def measure(*, records: int = 200_000) -> Outcome:
-    """Upgrade under load; the audit must find nothing."""
+    """Both clusters of a flow from Kafka 3.9.1 to 4.1.1, broker by broker under load."""
     began = time.monotonic()
 
     def say(text: str) -> None:

@@ -27,8 +27,7 @@ from lab.drills.group_move import GroupFindings
 from lab.drills.soak import RunResult, Soak
 from lab.state import describe
 from mirrorless.flow.settings import Tables
-from tests.benchmarks.beside_mm2.ratios import conclude
-from tests.benchmarks.beside_mm2.results import Measurement, Run, open_results
+from tests.benchmarks.beside_mm2.report import Measurement, Run, conclude, open_results
 from tests.frozen.job_reports import kept_signals, reconciled
 from tests.frozen.key_tree import tree
 

@@ -7,7 +7,6 @@ All are found by their parents, so that no test ever touches another one's.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pyspark
 
 from lab.drills.failover import JAVA_OPTIONS
@@ -32,25 +32,25 @@ class RunningJob:
 
     driver: subprocess.Popen[bytes]
     log: Path
-    orphans: list[int]
-    """Pids of what was left when the driver was killed: it notices that later, and works on until then."""
+    orphans: list[psutil.Process]
+    """What was left when the driver was killed: it notices that later, and works on until then."""
 
-    def executors(self) -> list[int]:
-        """Pids of the executors' JVMs."""
-        return [pid for pid in children(self.driver.pid) if EXECUTOR in command(pid)]
+    def executors(self) -> list[psutil.Process]:
+        """The executors' JVMs."""
+        return [each for each in children(self.driver.pid) if EXECUTOR in command(each)]
 
-    def workers(self) -> list[int]:
-        """Pids of the Python processes that do tasks: the daemons' children."""
-        daemons = [pid for executor in self.executors() for pid in children(executor) if DAEMON in command(pid)]
-        return [pid for daemon in daemons for pid in children(daemon)]
+    def workers(self) -> list[psutil.Process]:
+        """The Python processes that do tasks."""
+        return workers(self.driver.pid)
 
     def kill_driver(self) -> None:
         """Kill -9 of the driver: its JVM and its Python at once, as a lost container takes them."""
-        self.orphans.extend(descendants(self.driver.pid))
-        own = [pid for pid in children(self.driver.pid) if EXECUTOR not in command(pid)]
-        for pid in (self.driver.pid, *own):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self.orphans.extend(children(self.driver.pid, recursive=True))
+        own = [each for each in children(self.driver.pid) if EXECUTOR not in command(each)]
+        self.driver.kill()
+        for each in own:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
         self.driver.wait(30)
 
     def log_text(self) -> str:
@@ -96,10 +96,9 @@ def submitted(
     finally:
         if driver.poll() is None:
             job.kill_driver()
-        for pid in job.orphans:
-            if str(folder) in command(pid) or DAEMON in command(pid):  # still the same process
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        for each in job.orphans:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
 
 
 def _home(folder: Path) -> Path:
@@ -112,43 +111,34 @@ def _home(folder: Path) -> Path:
     return folder
 
 
-def plain_environment(**more: str) -> dict[str, str]:
-    """For jobs that run from this checkout: this Python, with what it has installed."""
+def plain_environment() -> dict[str, str]:
+    """For jobs that run from this checkout: this Python, with what it has installed, and this process's AWS."""
     return {
         "PATH": os.environ["PATH"],
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join((str(ROOT / "shared"), str(ROOT))),
-        **more,
+        **{name: value for name, value in os.environ.items() if name.startswith("AWS_")},
     }
 
 
-def children(pid: int) -> list[int]:
-    """Pids of a process's children."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            _, _, rest = stat.read_text().rpartition(") ")
-            if int(rest.split()[1]) == pid:
-                found.append(int(stat.parent.name))
-    return sorted(found)
+def workers(pid: int) -> list[psutil.Process]:
+    """The Python workers below a process: children of the daemons that fork them, which have the same command."""
+    daemons = {each.pid for each in children(pid, recursive=True) if DAEMON in command(each)}
+    return [each for daemon in daemons for each in children(daemon) if each.pid in daemons]
 
 
-def descendants(pid: int) -> list[int]:
-    """Pids of a process's children, and of theirs."""
-    return [each for child in children(pid) for each in (child, *descendants(child))]
-
-
-def command(pid: int) -> str:
-    """The command line of a process; empty when it is gone."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    return ""
-
-
-def alive(pid: int) -> bool:
-    """Whether a process is there, and no zombie."""
+def children(pid: int, *, recursive: bool = False) -> list[psutil.Process]:
+    """A process's children, or everything that came of it; none when it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0] != "Z"
-    except OSError:
-        return False
+        return psutil.Process(pid).children(recursive)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def command(process: psutil.Process) -> str:
+    """The command line of a process; empty when it is gone."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""

@@ -17,15 +17,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests.benchmarks.beside_mm2 import backlog, counted, latency, recovery, whole_job
-from tests.benchmarks.beside_mm2.pages import page
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.cost.bill import ITEM_BYTES
+from mirrorless.flow.settings import Tables
+from tests.benchmarks.beside_mm2 import backlog, flow
 from tests.benchmarks.beside_mm2.profiles import PROFILES, Profile
-from tests.benchmarks.beside_mm2.ratios import conclude
-from tests.benchmarks.beside_mm2.results import Results, Run, open_results
+from tests.benchmarks.beside_mm2.report import Figures, Results, Run, conclude, open_results, page
+from tests.benchmarks.beside_mm2.sides import OURS
 from tests.benchmarks.ground import Ground
 from tests.benchmarks.harness import Outcome
+from tests.support.metered import MeteredClient
+from tests.support.write_units import replicated, stored_bytes
 
 JSON, PAGE = "bench-report.json", "bench-report.md"
+
+LANES, EVENTS = 6, 10
+"""Of what is counted and not timed."""
 
 Part = Callable[[Ground, Results, Profile], None]
 
@@ -86,24 +93,39 @@ def keep(run: Run, folder: Path) -> None:
 def _pull(ground: Ground, results: Results, profile: Profile) -> None:
     backlog.measure_pull(ground, results, profile)
     with results.attempting("latency of pull"):
-        latency.measure_pull(ground, results, profile)
+        flow.measure_pull_latency(ground, results, profile)
+
+
+def _measure_offset_map(ground: Ground, results: Results, _: Profile) -> None:
+    """Counted and not timed, of events of a warm forwarder: write units by DynamoDB's word, and bytes."""
+
+    def counted() -> dict[str, Figures]:
+        table = Tables().offset_map
+        stored = stored_bytes(ground.dynamodb.client(), table, lanes=LANES) + ITEM_BYTES
+        client = MeteredClient(ground.dynamodb.client())
+        chains = DynamoDbChains(client, table)
+        for number in range(2, 2 + EVENTS):
+            replicated(chains, number, range(LANES))
+        return {OURS: {"write_units_per_event": client.write_units / EVENTS, "stored_bytes_per_event": float(stored)}}
+
+    results.measure(counted, kind="offset map", case="6 lanes", turn=1, sides={OURS: ("",)})
 
 
 PARTS: dict[str, Part] = {
     "throughput": backlog.measure_throughput,
-    "latency": latency.measure,
+    "latency": flow.measure_latency,
     "pull": _pull,
     "pass-through": backlog.measure_pass_through,
-    "backfill": whole_job.measure_steady,
-    "catch-up": whole_job.measure_catch_up,
-    "recovery": recovery.measure,
-    "offset-map": counted.measure_offset_map,
+    "backfill": backlog.measure_steady,
+    "catch-up": backlog.measure_catch_up,
+    "recovery": flow.measure_recovery,
+    "offset-map": _measure_offset_map,
 }
 """In the order in which they are measured."""
 
 
 def smoke() -> Outcome:
-    """The comparison's smallest run, for `make scale`."""
+    """The smallest run of `make bench`."""
     code = main(["--profile", "smoke", "--out", ".lab"])
     return Outcome({}, ["something could not be measured"] * code)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tests.benchmarks.beside_mm2.mm2 import DEFAULT, EXACTLY_ONCE_MODE, EXACTLY_ONCE_TUNED, TUNED_MODE, Mode
 from tests.benchmarks.beside_mm2.records import Shape, shape
-from tests.benchmarks.beside_mm2.results import Results
-from tests.benchmarks.beside_mm2.sides import OURS
+from tests.benchmarks.beside_mm2.report import Results
+from tests.benchmarks.beside_mm2.sides import DEFAULT, EXACTLY_ONCE_MODE, EXACTLY_ONCE_TUNED, OURS, TUNED_MODE, Mode
 
 SIZES = {100: 300_000, 1_000: 100_000, 10_000: 12_000}
 """Bytes of a value, and the records of one measurement: some seconds each on two cores."""
@@ -134,36 +133,27 @@ def _full() -> Profile:
     )
 
 
-def _quick() -> Profile:
-    whole = _whole_batches(0.1)
-    return Profile(
+def _part(plan: Plan | None, part: float, rounds: int = 1) -> Plan:
+    """Some rounds of a part of the usual records, of the shapes that the summary compares; not warm."""
+    assert plan is not None
+    small = [each for each in plan.rounds if each.size < max(SIZES) and each.partitions == MAIN_PARTITIONS]
+    shapes = [replace(each, count=max(1, int(each.per_partition * part)) * each.lanes) for each in small]
+    return replace(plan, rounds=dict.fromkeys(shapes, rounds), warm_up=part)
+
+
+def _quick(full: Profile) -> Profile:
+    return replace(
+        full,
         name="quick",
         about="two small rounds of everything, about eight minutes: shows that it works, not how fast",
-        throughput=(
-            Plan(mode=EXACTLY_ONCE_TUNED, rounds={shape(100, 6, 100_000): 2, shape(1_000, 6, 30_000): 2}, warm_up=0.3),
-            Plan(mode=EXACTLY_ONCE_MODE, rounds={shape(100, 6, 100_000): 1, shape(1_000, 6, 30_000): 1}, warm_up=0.3),
-        ),
+        throughput=tuple(_part(each, 0.2, 2) for each in full.throughput[:2]),
         latency={1_000: 2},
         latency_seconds=5.0,
-        catch_up=1,
         catch_up_records=shape(1_000, 6, 60_000),
-        recovery=1,
-        pull=Plan(
-            mode=EXACTLY_ONCE_TUNED,
-            rounds={shape(1_000, 6, 30_000): 1, shape(1_000, 6, 30_000, topics=PULLED_TOPICS): 1},
-            warm_up=0.3,
-        ),
+        pull=_part(full.pull, 0.3),
         pull_latency=1,
-        pass_through=Plan(
-            mode=EXACTLY_ONCE_TUNED, rounds=dict.fromkeys(whole.values(), 1), warm_up=0.1, warm_up_batch=256_000
-        ),
-        pass_through_replicated=Plan(
-            mode=EXACTLY_ONCE_TUNED,
-            rounds={whole[REPLICATED[0]]: 1},
-            warm_up=0.1,
-            warm_up_sizes=frozenset({1_000}),
-            warm_up_batch=256_000,
-        ),
+        pass_through=_part(full.pass_through, 0.1),
+        pass_through_replicated=_part(full.pass_through_replicated, 0.1),
         backfill_gigabytes=0.2,
         backfill_warm_up=0.3,
     )
@@ -178,4 +168,4 @@ def _smoke() -> Profile:
     )
 
 
-PROFILES: Mapping[str, Profile] = {each.name: each for each in (_full(), _quick(), _smoke())}
+PROFILES: Mapping[str, Profile] = {each.name: each for each in (_full(), _quick(_full()), _smoke())}

@@ -26,8 +26,8 @@ from mirrorless.flow.settings import ClusterSettings
 from mirrorless.records.batch_records import packed
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import RecordBatch
-from tests.benchmarks.beside_mm2.results import Figures
-from tests.benchmarks.cpu import Cpu
+from tests.benchmarks.beside_mm2.report import Figures
+from tests.benchmarks.beside_mm2.sides import Cpu
 
 TEMPLATE_BYTES = 1_000_000
 """Of different values, before they come again: far more than lz4 looks back (64 KB), so that it finds none twice."""
@@ -67,9 +67,14 @@ class Shape:
         return "-".join(parts)
 
     @property
+    def lanes(self) -> int:
+        """Partitions of all topics."""
+        return self.partitions * self.topics
+
+    @property
     def per_partition(self) -> int:
         """Records of each partition."""
-        return self.count // self.partitions // self.topics
+        return self.count // self.lanes
 
     @property
     def megabytes(self) -> float:

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sys
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import msgspec
+import psutil
+from confluent_kafka import KafkaException, Producer
 
+from lab.servers.artifacts import DEFAULT_KAFKA, TEMPLATES, classpath, java_command, resolve
 from lab.servers.process import Server
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain.lane import FlowName
@@ -27,10 +33,9 @@ from mirrorless.flow.settings import Tables, decode_settings
 from mirrorless.jobs.request import REQUEST, BackfillOptions, JobRequest, encode_request
 from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
-from tests.benchmarks import cpu
 from tests.benchmarks.beside_mm2.stand_in import HOLD, POLLED, READY, RUNS, Request
-from tests.benchmarks.ground import PYTHONPATH, REPOSITORY, Ground
-from tests.support.lab_process import running
+from tests.benchmarks.ground import PYTHONPATH, QUICK_START, REPOSITORY, Ground
+from tests.benchmarks.harness import family, family_cpu, own_cpu, resident_mb
 
 OURS = "Mirrorless"
 POLLED_WITHIN_S, LOOK_S = 60.0, 0.02
@@ -54,6 +59,19 @@ CONTINUOUS = """
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """CPU-seconds so far, user and system."""
+
+    replicator: float
+    """Of what is paid for: MM2's process, or the function's processes."""
+    poller: float = 0.0
+    """Of the event source mapping's poller, which AWS runs. The lab's is a Python program."""
+
+    def __sub__(self, earlier: Self) -> Cpu:
+        return Cpu(self.replicator - earlier.replicator, self.poller - earlier.poller)
+
+
 class Side(Server):
     """One replicator with its settings.
 
@@ -75,12 +93,16 @@ class Side(Server):
         return f"{self._alias}.{topic}"
 
     @abstractmethod
-    def cpu(self) -> cpu.Cpu:
+    def cpu(self) -> Cpu:
         """CPU so far."""
 
-    @abstractmethod
+    def processes(self) -> list[psutil.Process]:
+        """Those that replicate."""
+        return family(self.pid)[:1]
+
     def resident_mb(self) -> float:
-        """Memory now."""
+        """Their memory now."""
+        return resident_mb(self.processes())
 
     def freeze(self) -> None:
         """Stop it where it is (SIGSTOP)."""
@@ -122,19 +144,14 @@ class Deployed(Side):
     _one_at_a_time = False
     _timeout_seconds = 0.0
 
-    def cpu(self) -> cpu.Cpu:
+    def cpu(self) -> Cpu:
         """CPU so far; a cold start's is in it."""
-        if self.pid is None:
-            return cpu.Cpu(replicator=0.0)
-        return cpu.Cpu(replicator=cpu.children(self.pid), poller=cpu.own(self.pid))
+        poller = sum(map(own_cpu, family(self.pid)[:1]))
+        return Cpu(replicator=family_cpu(self.pid) - poller, poller=poller)
 
-    def resident_mb(self) -> float:
-        """Memory of all function processes now."""
-        return sum(map(cpu.resident_mb, self.environments()))
-
-    def environments(self) -> list[int]:
-        """The pids of the function's execution environments."""
-        return sorted(child for (child, _), parent in running().items() if parent == self.pid)
+    def processes(self) -> list[psutil.Process]:
+        """The function's execution environments."""
+        return family(self.pid, recursive=False)[1:]
 
     def _command(self) -> list[str]:
         (self._folder / READY).unlink(missing_ok=True)
@@ -188,9 +205,8 @@ class Mirrorless(Deployed):
 
     def kill_busy(self) -> None:
         """SIGKILL one execution environment, one that works if there is one: idle ones are stopped (SIGSTOP)."""
-        pids = self.environments()
-        if pids:
-            os.kill(min(pids, key=cpu.is_stopped), signal.SIGKILL)
+        if environments := self.processes():
+            min(environments, key=_is_stopped).kill()
 
     def thaw(self) -> None:
         """Let it go on, and its mappings invoke."""
@@ -225,6 +241,14 @@ class Mirrorless(Deployed):
         return polled
 
 
+def _is_stopped(process: psutil.Process) -> bool:
+    """Whether it is stopped (SIGSTOP), or gone."""
+    try:
+        return process.status() in {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE}
+    except psutil.NoSuchProcess:
+        return True
+
+
 class Pulled(Deployed):
     """One flow whose topics are scheduled, in continuous runs of a single shard. Ready: its first run was started."""
 
@@ -242,19 +266,19 @@ class Pulled(Deployed):
         """Args: timeout_seconds: of a run, which gives way some time before. The others are those of `Mirrorless`."""
         super().__init__(ground, name=name, alias=alias, topics=topics, log="aws.log")
         self._timeout_seconds = timeout_seconds
-        self._frozen: list[int] = []
+        self._frozen: list[psutil.Process] = []
 
     def freeze(self) -> None:
         """Stop schedule and run where they are (SIGSTOP); environments that are idle are stopped anyway."""
         super().freeze()
-        self._frozen = [pid for pid in self.environments() if not cpu.is_stopped(pid)]
-        for pid in self._frozen:
-            os.kill(pid, signal.SIGSTOP)
+        self._frozen = [each for each in self.processes() if not _is_stopped(each)]
+        for each in self._frozen:
+            each.suspend()
 
     def thaw(self) -> None:
         """Let them go on."""
-        for pid in self._frozen:
-            os.kill(pid, signal.SIGCONT)
+        for each in self._frozen:
+            each.resume()
         self._frozen = []
         super().thaw()
 
@@ -307,23 +331,22 @@ class Backfill(Side):
         """
         super().__init__(ground, name=f"{OURS}, backfill job", alias=alias, topics=[topic], log="backfill.log")
         self._slots, self._handover = slots, handover_seconds
-        self._spent = cpu.Cpu(replicator=0.0)
+        self._spent = 0.0
 
     @property
     def folder(self) -> Path:
         """The run's folder, with its report once it has ended."""
         return self._folder
 
-    def cpu(self) -> cpu.Cpu:
+    def cpu(self) -> Cpu:
         """CPU so far, of the driver, its JVM and the workers; of a job that has ended, as far as it was seen."""
         if self.pid is not None:
-            now = cpu.Cpu(replicator=cpu.family(self.pid))
-            self._spent = max(self._spent, now, key=lambda each: each.replicator)
-        return self._spent
+            self._spent = max(self._spent, family_cpu(self.pid))
+        return Cpu(self._spent)
 
-    def resident_mb(self) -> float:
-        """Memory now, of all its processes."""
-        return cpu.family_resident_mb(self.pid) if self.pid is not None else 0.0
+    def processes(self) -> list[psutil.Process]:
+        """The driver, its JVM and the workers."""
+        return family(self.pid)
 
     def obstacle(self) -> str:
         """Why it does not copy any more; empty while it may, and when it has ended well."""
@@ -365,3 +388,143 @@ class Backfill(Side):
 
     def _probe(self) -> Callable[[], str]:
         return lambda: ""
+
+
+# MirrorMaker 2
+
+POM = Path(__file__).parent / "mirror-maker-pom.xml"
+VERSION = DEFAULT_KAFKA
+READY_TOPIC = "ready"
+
+ON_THE_TARGET = (
+    "replication.factor",
+    *(f"{kind}.topic.replication.factor" for kind in ("checkpoints", "heartbeats")),
+    *(f"{kind}.storage.replication.factor" for kind in ("offset", "status", "config")),
+)
+"""Replication factors of topics on the target; offset syncs are on the source."""
+
+COMMON = {
+    "tasks.max": "4",
+    "offset-syncs.topic.replication.factor": "1",
+    # Topics are there before it starts; this is for those that a measurement adds.
+    "refresh.topics.interval.seconds": "5",
+}
+
+EXACTLY_ONCE = {
+    "target.exactly.once.source.support": "enabled",
+    "source.consumer.isolation.level": "read_committed",
+    "dedicated.mode.enable.internal.rest": "true",
+    "listeners": "http://127.0.0.1:0",
+}
+
+TUNED = {
+    "target.producer.batch.size": "524288",
+    "target.producer.linger.ms": "20",
+    "target.producer.compression.type": "lz4",
+    "target.producer.buffer.memory": "67108864",
+    "target.producer.max.request.size": "8000000",
+    "source.consumer.max.poll.records": "10000",
+    "source.consumer.fetch.min.bytes": "65536",
+    "source.consumer.max.partition.fetch.bytes": "4194304",
+}
+
+WHILE_FROZEN = {
+    # It is stopped (SIGSTOP) while the others are measured; Connect must not take that for its death.
+    "target.session.timeout.ms": "900000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """One way to run MM2."""
+
+    name: str
+    properties: Mapping[str, str]
+
+
+DEFAULT = Mode("default", {})
+TUNED_MODE = Mode("tuned", TUNED)
+EXACTLY_ONCE_MODE = Mode("exactly once", EXACTLY_ONCE)
+EXACTLY_ONCE_TUNED = Mode("exactly once, tuned", EXACTLY_ONCE | TUNED)
+
+
+def jars() -> Path:
+    """The folder of MM2's jars.
+
+    Raises:
+        MissingTool: no Maven.
+        ArtifactsUnavailable: Maven cannot reach a repository.
+    """
+    return resolve(f"mirror-maker-{VERSION}", str(POM), VERSION)
+
+
+class MirrorMaker(Side):
+    """One MM2 process. Ready means that it replicates: a record that was written to the source is on the target."""
+
+    def __init__(self, ground: Ground, mode: Mode, *, alias: str, topics: Sequence[str], frozen: bool = False) -> None:
+        """Describe it.
+
+        Args:
+            ground: the clusters.
+            mode: how it is set.
+            alias: of the source.
+            topics: names and patterns of what it replicates.
+            frozen: whether it will be frozen; its timeouts then allow for that.
+        """
+        super().__init__(ground, name=f"MM2 {mode.name}", alias=alias, topics=[*topics, READY_TOPIC], log="mm2.log")
+        self.mode, self._frozen = mode, frozen
+
+    def cpu(self) -> Cpu:
+        """CPU so far."""
+        return Cpu(sum(map(own_cpu, self.processes())))
+
+    def properties(self) -> dict[str, str]:
+        """Its whole properties file: every name that belongs to a cluster carries the cluster's alias."""
+        settings = COMMON | dict(self.mode.properties) | (WHILE_FROZEN if self._frozen else {})
+        settings |= dict.fromkeys(ON_THE_TARGET, str(self._ground.replicas))
+        source, flow = self._alias, f"{self._alias}->target"
+        renamed = {re.sub(r"^source\.", f"{source}.", name): value for name, value in settings.items()}
+        return {
+            "clusters": f"{source},target",
+            f"{source}.bootstrap.servers": self._ground.source.bootstrap,
+            "target.bootstrap.servers": self._ground.target.bootstrap,
+            f"{flow}.enabled": "true",
+            f"{flow}.topics": ",".join(self._topics),
+            f"target->{source}.enabled": "false",
+            f"target->{source}.emit.heartbeats.enabled": "false",
+            **renamed,
+        }
+
+    def _command(self) -> list[str]:
+        path = self._folder / "mm2.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in self.properties().items()))
+        logging = f"-Dlog4j2.configurationFile={TEMPLATES / 'log4j2.properties'}"
+        options = ["-Xmx2g", *(QUICK_START if self._ground.quick_start else ())]
+        run = [java_command(), *options, logging, "-cp", classpath(jars())]
+        return [*run, "org.apache.kafka.connect.mirror.MirrorMaker", str(path)]
+
+    def _probe(self) -> Callable[[], str]:
+        producer = Producer({"bootstrap.servers": self._ground.source.bootstrap, "log_level": 0})
+        topic = self.remote_topic(READY_TOPIC)
+        before = dict(self._ground.ends(topic))
+
+        def obstacle() -> str:
+            producer.produce(READY_TOPIC, b"", partition=0)
+            producer.flush(5)
+            try:
+                ends = self._ground.ends(topic)
+            except KafkaException as exc:
+                return str(exc.args[0])
+            return "" if ends.get(0, 0) > before.get(0, 0) else f"nothing has come to {topic} yet"
+
+        return obstacle
+
+    def discard(self) -> None:
+        """End it, and remove its folder: it leaves nothing that anybody reads, and would take half a minute to stop."""
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def pairs_of(side: Side, mm2: Collection[str]) -> Sequence[str]:
+    """With whom a side's figures are compared: ours with each of MM2's, MM2's own with itself."""
+    return (side.name,) if isinstance(side, MirrorMaker) else tuple(mm2)
