@@ -144,6 +144,6 @@ MM2's own tests (`tests/unit/mm2/test_mm2_store.py`). It sees its best case: no 
 sync stored at once, no restart. Mirrorless is the code
 that ships, on a chain as the forwarder leaves it: batches of 1 to {LARGEST_BATCH:,} records with a commit marker behind
 each. Its figures are counted against a list of where every record stands, as MM2's are. That they hold over gaps,
-aborted records, retries and resets as well is shown by `tests/unit/protocol/test_translation_property.py` and, on real
+aborted records, retries and resets as well is shown by `tests/unit/protocol/test_invariants.py` and, on real
 clusters, by `tests/integration/test_translation_oracle.py`.
 """

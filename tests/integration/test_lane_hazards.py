@@ -26,7 +26,7 @@ from tests.support.tries import some_of
 pytestmark = pytest.mark.integration
 
 SCHEDULES = pytest.mark.soak(
-    "tests/unit/protocol/test_protocol.py::test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants"
+    "tests/unit/protocol/test_invariants.py::test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants"
 )
 LARGE = pytest.mark.soak(
     "tests/integration/test_lane_refusals.py::test_a_record_that_is_too_large_stops_its_lane_wherever_it_stands"

@@ -28,7 +28,7 @@ from tests.support.tries import some_of
 pytestmark = pytest.mark.integration
 
 HELD = pytest.mark.soak(
-    "tests/unit/protocol/test_oversize_property.py::test_any_schedule_stops_before_what_no_event_can_carry_and_a_reader_of_the_log_brings_it_in_order"
+    "tests/unit/protocol/test_invariants.py::test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants"
 )
 
 

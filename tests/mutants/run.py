@@ -73,7 +73,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "protocol": Part(
         ("protocol/*",),
         ("tests/unit/protocol", "tests/unit/groups/test_two_way.py", "tests/unit/chain/test_journal_chains.py"),
-        chosen="(not any_schedule or [0] or [1] or [2]) and not test_translation_property",
+        chosen="not any_schedule or [records] or [jobs]",
     ),
     "kafka": Part(
         # What an event passes through, and what settles a doubt.

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from mirrorless.chain.entry import Slice
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head, Lease
-from mirrorless.chain.run import Run
+from mirrorless.chain.run import Reset, Run
 from mirrorless.errors import Retriable
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import Step
@@ -75,6 +75,8 @@ class World:
     """The source's, where a test says them."""
     damaged: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By partition: the upstream offsets of a batch that no reader can read."""
+    gone: dict[int, list[Record]] = field(default_factory=dict)
+    """What retention or compaction has removed of the source."""
     _positions: dict[int, tuple[int, int]] = field(default_factory=dict)
     _environments: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -134,8 +136,9 @@ class World:
         return replicate(self.environment(), batch or self.whole())
 
     def head(self, partition: int = 0) -> Head:
-        """Where a lane of the first topic stands."""
-        return self.chains.heads([lane(partition)])[lane(partition)]
+        """Where a lane stands."""
+        own = self.lane(partition)
+        return self.chains.heads([own])[own]
 
     def runs(self, partition: int = 0) -> list[Run]:
         """Of a lane, in order."""
@@ -151,18 +154,26 @@ class World:
         self.epochs[partition] = [*kept, (self.epochs_of(partition)[-1][0] + 2, at)]
         self.source[partition] = [*(each for each in self.source[partition] if each.offset < at), *new]
 
+    def remove(self, partition: int, first: int, following: int) -> None:
+        """Let the source's log lose its records of these upstream offsets, but not its last one."""
+        *rest, last = self.source[partition]
+        kept = [each for each in rest if not first <= each.offset < following]
+        self.gone.setdefault(partition, []).extend(each for each in rest if each not in kept)
+        self.source[partition] = [*kept, last]
+
     def lane(self, partition: int) -> Lane:
         """The lane of a partition."""
         return Lane(FLOW, TOPIC if partition % self.topics == 0 else "payments", partition)
 
     def lease(self, partition: int = 0, *, job: str = "backfill-1", seconds: int = 60) -> None:
         """Let a job take a lane, or keep it for longer."""
-        self.states.take(lane(partition), Lease(holder=job, until=self.now + seconds * 1000), now=self.now)
+        self.states.take(self.lane(partition), Lease(holder=job, until=self.now + seconds * 1000), now=self.now)
 
     def chunk(self, first: int, following: int, partition: int = 0) -> Batch:
         """What a job reads of upstream offsets [first, following): whatever is not in it does not exist."""
         found = [record for record in self.source[partition] if first <= record.offset < following]
-        return Batch.of_topic(TOPIC, {partition: found}, {partition: following})
+        place = self.lane(partition).topic, partition
+        return Batch(records={place: found}, covered={place: following})
 
     def batch(self, **offsets: list[int]) -> Batch:
         """Records by partition, as `p0=[1, 2]`; offsets that the source does not have are left out."""
@@ -205,25 +216,30 @@ class World:
         """A, C, D, F and G, and that the map is right, once nothing is open or in doubt."""
         self.assert_journals()
         for partition, stored in self.source.items():
-            runs = self.runs(partition)
-            pairs = [(s.upstream + i, s.downstream + i) for run in runs for s in run.spans for i in range(s.length)]
-            visible = self._visible(partition)
-            position = runs[-1].next if runs else 0
+            runs, visible = self.runs(partition), self._visible(partition)
+            resets = [link for link in self.chains.of(self.lane(partition)) if isinstance(link, Reset)]
+            newest, birth = (resets[-1].to_generation, resets[-1].next) if resets else (0, 0)
+            own = [run for run in runs if run.generation == newest]
+            position = own[-1].next if own else birth
+            there = {record.offset: record for record in [*self.gone.get(partition, ()), *stored]}
 
             assert {run.state for run in runs} <= {"committed"}
             # A: both ways, byte for byte.
-            assert [offset for offset, _ in visible] == [downstream for _, downstream in pairs]
-            by_offset = {record.offset: record for record in stored}
-            assert [_content(record) for _, record in visible] == [_content(by_offset[at]) for at, _ in pairs]
-            # C: the runs lie end to end, and their spans hold what the source holds.
-            assert [run.position for run in runs[:1]] in ([], [0])
-            assert all(first.next == second.position for first, second in pairwise(runs))
-            assert [upstream for upstream, _ in pairs] == [r.offset for r in stored if r.offset < position]
+            assert [offset for offset, _ in visible] == [downstream for _, downstream in _pairs(runs)]
+            found = zip(visible, _pairs(runs), strict=True)
+            assert all(_content(record) == _content(there[upstream]) for (_, record), (upstream, _) in found)
+            # C: the runs lie end to end, and their spans hold what the source holds, but for what was ordered out.
+            assert [run.position for run in own[:1]] in ([], [birth])
+            assert all(first.next == second.position for first, second in pairwise(own))
+            ordered_out = {offset for run in own for offset in run.quarantined}
+            covered = {upstream for upstream, _ in _pairs(own)}
+            assert covered | ordered_out >= {each.offset for each in stored if birth <= each.offset < position}
+            assert not covered & ordered_out
             # D follows from A and C if both sides grow.
-            assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairs))
-            for upstream, downstream in pairs:
-                found = OffsetMap(self.chains).downstream(self.lane(partition), upstream)
-                assert found == Translation(offset=downstream, state="exact")
+            assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(_pairs(own)))
+            for upstream, downstream in _pairs(own):
+                exact = Translation(offset=downstream, state="exact")
+                assert OffsetMap(self.chains).downstream(self.lane(partition), upstream) == exact
 
     def assert_journals(self) -> None:
         """F and G, at any moment. An entry that stood would be overwritten if a number were taken twice."""
@@ -256,6 +272,11 @@ class World:
 def world(*partitions: Iterable[int]) -> World:
     """A source with records at these upstream offsets of each partition."""
     return World({partition: records(*offsets) for partition, offsets in enumerate(partitions)})
+
+
+def _pairs(runs: Iterable[Run]) -> list[tuple[int, int]]:
+    """The upstream and the downstream offset of each of their records."""
+    return [(s.upstream + i, s.downstream + i) for run in runs for s in run.spans for i in range(s.length)]
 
 
 def _content(record: Record) -> tuple[int, bytes | None, bytes | None, Headers]:

@@ -14,7 +14,7 @@ from tests.support.tries import some_of
 pytestmark = pytest.mark.integration
 
 HELD = pytest.mark.soak(
-    "tests/unit/protocol/test_protocol.py::test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants"
+    "tests/unit/protocol/test_invariants.py::test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants"
 )
 
 

@@ -28,9 +28,8 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.integration
 
 LEASES = pytest.mark.soak(
-    "tests/unit/protocol/test_protocol.py::test_any_schedule_of_jobs_that_take_leases_beside_forwarders_keeps_the_invariants",
+    "tests/unit/protocol/test_invariants.py::test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants",
     "tests/unit/protocol/test_protocol.py::test_a_dead_jobs_lease_keeps_a_lane_no_longer_than_its_term",
-    "tests/unit/protocol/test_protocol.py::test_a_lease_that_a_warm_environment_has_not_read_yet_is_decided_by_the_chain",
 )
 
 HOLDER = "backfill-1"

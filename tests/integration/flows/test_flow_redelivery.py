@@ -11,8 +11,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.integration
 
 HELD = pytest.mark.soak(
-    "tests/unit/protocol/test_protocol.py::test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants",
-    "tests/unit/protocol/test_protocol.py::test_a_batch_delivered_again_changes_nothing_at_whatever_boundaries",
+    "tests/unit/protocol/test_invariants.py::test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants",
 )
 
 

@@ -1,46 +1,32 @@
-"""The seven invariants of exactly-once replication, over schedules of rivals, zombies, jobs, crashes and lost answers.
-
-A. A record is visible to read_committed readers if and only if a committed run covers it.
-B. The position of a lane never moves back within its generation.
-C. Every upstream offset below the position is in exactly one run: in a span, or in a gap where the source has none.
-D. Within a lane, downstream order is upstream order.
-E. A zombie cannot commit after its successor prepared: whatever commits stands, prepared, in the chain.
-F. The numbers of a slice's entries are taken without holes, and never twice.
-G. An entry's heads name each other lane's newest link as of the moment its number was taken.
-"""
+"""One batch, and what becomes of it where something fails, stops or waits. `test_invariants.py` has all at once."""
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import pytest
 
 from mirrorless.chain.lane import Lane
-from mirrorless.chain.lane_state import RUNNING, LaneState, LeftOut, Stop
+from mirrorless.chain.lane_state import LaneState, LeftOut, Stop
 from mirrorless.chain.run import Run
 from mirrorless.clock import Deadline
-from mirrorless.errors import ChainBroken, InDoubt, LeaseHeld, LostRace, Retriable
+from mirrorless.errors import ChainBroken, InDoubt, LostRace, Retriable
 from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.ports.kafka import LookResult
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
-from mirrorless.protocol.outgoing import first_offset, following_offset
 from mirrorless.protocol.positions import STATES_MS
 from mirrorless.protocol.recovery import settle_doubt, settle_doubts
 from mirrorless.protocol.replicate import BatchOutcome
 from mirrorless.protocol.transaction import SMALLER
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.records.record import Record, size_of
-from tests.support.batches import in_batches
 from tests.support.chains import MemoryChains, MemoryLaneStates, reset
 from tests.support.clusters import MemoryTarget, MemoryWriter
 from tests.support.protocol_world import REMOTE, TOPIC, T, World, lane, records, replicate, world
-from tests.support.schedule import Attempt, Killed, lost_answer
-from tests.support.tries import tries
+from tests.support.schedule import lost_answer
 
 # One batch
 
@@ -56,20 +42,6 @@ def test_a_batch_is_replicated_once_with_its_gaps_in_the_map() -> None:
     ]
     assert outcome.stopped == {}
     there.assert_invariants()
-
-
-def test_a_batch_delivered_again_changes_nothing_at_whatever_boundaries() -> None:
-    there = world([*range(20)])
-    warm, cold = there.environment(), there.environment()
-    for start, end in [(0, 7), (7, 12), (12, 20)]:
-        replicate(warm, there.batch(p0=[*range(start, end)]))
-    before = there.cluster.topics[REMOTE][0].copy()
-
-    for start, end in [(0, 7), (3, 9), (0, 20), (19, 20), (6, 7)]:
-        for environment in (warm, cold):
-            assert replicate(environment, there.batch(p0=[*range(start, end)])).runs == []
-
-    assert there.cluster.topics[REMOTE][0] == before
 
 
 def test_a_missing_remote_topic_is_created_with_the_sources_partition_count() -> None:
@@ -425,19 +397,6 @@ def test_a_run_in_doubt_whose_remote_partition_is_gone_stops_its_lane(partitions
 # Zombies: paused after each step while a successor does the whole batch, then going on
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_a_zombie_that_goes_on_after_its_successor_changes_nothing(step: Step) -> None:
-    there = world([1, 2, 5], [0, 3])
-    zombie = there.attempt()
-    zombie.until(step)
-
-    there.deliver()
-    zombie.finish()
-
-    assert (there.visible(0), there.visible(1)) == ([1, 2, 5], [0, 3])
-    there.assert_invariants()
-
-
 def test_a_successor_cannot_prepare_while_the_zombies_run_is_in_doubt() -> None:
     there = world([1, 2])
     zombie, successor = there.attempt(), there.attempt()
@@ -455,21 +414,6 @@ def test_a_successor_cannot_prepare_while_the_zombies_run_is_in_doubt() -> None:
     there.assert_invariants()
 
 
-def test_rivals_with_different_batches_of_several_lanes_write_each_record_once() -> None:
-    """One of them loses on one lane only, and must take back what it prepared on the others."""
-    there = world([*range(6)], [*range(6)])
-    first = there.attempt(there.batch(p0=[0, 1, 2], p1=[0, 1]))
-    second = there.attempt(there.batch(p0=[0, 1, 2, 3], p1=[]))
-    first.until("settled")
-    second.until("confirmed")
-    second.finish()
-    first.finish()
-
-    assert first.error is None
-    assert (there.visible(0), there.visible(1)) == ([0, 1, 2, 3], [0, 1])
-    there.assert_invariants()
-
-
 def test_a_rival_that_is_always_faster_ends_in_a_retriable_error() -> None:
     there = world([*range(50)])
     slow, fast = there.environment(), there.environment()
@@ -484,18 +428,6 @@ def test_a_rival_that_is_always_faster_ends_in_a_retriable_error() -> None:
     assert "second mapping" in losing.error.hint
     assert losing.error.retriable
     there.cluster.time_transactions_out()
-    there.assert_invariants()
-
-
-def test_a_warm_environment_with_a_stale_position_reads_the_chain_and_goes_on() -> None:
-    there = world([*range(9)])
-    stale, other = there.environment(), there.environment()
-    replicate(stale, there.batch(p0=[0, 1, 2]))
-    replicate(other, there.batch(p0=[3, 4, 5]))
-
-    outcome = replicate(stale, there.batch(p0=[3, 4, 5, 6]))
-
-    assert [(run.position, run.next) for run in outcome.runs] == [(6, 7)]
     there.assert_invariants()
 
 
@@ -705,22 +637,6 @@ def test_what_a_contradiction_stopped_is_not_passed_in_smaller_batches() -> None
     assert first.stopped[TOPIC, 0].upstream_offset == again.stopped[TOPIC, 0].upstream_offset == 4
 
 
-@pytest.mark.parametrize("first", [0, 2, 3, 5, 6, 8])
-def test_what_the_operator_skipped_by_a_reset_is_dropped_and_the_lane_goes_on(first: int) -> None:
-    """The mapping delivers from where it stands, which is below the new position, at whatever boundaries."""
-    there = world([*range(12)])
-    environment = there.environment()
-    replicate(environment, there.batch(p0=[0, 1, 2]))
-    replicate(environment, there.batch(p0=[3, 4]))
-    there.chains.reset(reset(5, 8, lane=lane()))
-
-    for each in (environment, there.environment()):
-        outcome = replicate(each, there.batch(p0=[*range(first, 12)]))
-        assert outcome.stopped == {}
-
-    assert there.visible() == [0, 1, 2, 3, 4, 8, 9, 10, 11]
-
-
 def test_what_was_replicated_before_a_reset_is_still_held_against_its_old_chain() -> None:
     there = world([*range(12)])
     replicate(there.environment(), there.batch(p0=[0, 1, 2]))
@@ -893,32 +809,6 @@ def test_an_order_is_kept_by_an_event_that_began_before_it_and_takes_longer_than
     there.assert_invariants()
 
 
-@pytest.mark.parametrize("after_forwarder", STEPS)
-@pytest.mark.parametrize("after_job", STEPS)
-def test_a_lease_that_a_warm_environment_has_not_read_yet_is_decided_by_the_chain(
-    after_forwarder: Step, after_job: Step
-) -> None:
-    """What it remembers of a lane's state may be a minute old."""
-    there = world([1, 2, 5, 7])
-    warm = there.environment()
-    replicate(warm, there.batch(p0=[1]))
-    there.now += STATES_MS // 2
-    there.lease()
-    rival = there.attempt(there.batch(p0=[2, 5]), warm)
-    rival.until(after_forwarder)
-    job = there.attempt(there.chunk(2, 6), there.environment(job="backfill-1"))
-    while job.running and job.point != after_job:  # where it must wait for the rival's run, it ends earlier
-        job.resume()
-    rival.finish()
-    job.finish()
-
-    there.cluster.time_transactions_out()
-    there.now += STATES_MS
-    there.deliver()
-    assert there.visible() == [1, 2, 5, 7]
-    there.assert_invariants()
-
-
 def test_a_dead_jobs_lease_keeps_a_lane_no_longer_than_its_term() -> None:
     there = world([1, 2, 5, 7])
     warm = there.environment()
@@ -1045,200 +935,6 @@ def test_a_refused_record_of_one_topic_stops_its_lane_and_the_other_topics_go_on
 
     assert {place: stop.upstream_offset for place, stop in outcome.stopped.items()} == {("payments", 1): 3}
     assert (there.visible(0), there.visible(1)) == ([1, 2, 5], [0])
-
-
-# Any schedule
-
-FATES: list[Callable[[], BaseException | None]] = [lambda: None] * 20 + [Killed, lost_answer]
-
-
-# Of 60 the first 18 take every branch of protocol, lanes and pull that all of them take.
-@pytest.mark.parametrize("seed", range(tries(20, many=60)))
-def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two to four environments at a time, batches at any boundaries from anywhere below what was acknowledged.
-
-    Lanes of one slice, of several, or of two topics: some batches share all lanes, some have none in common.
-    """
-    chance = random.Random(seed)
-    partitions = [sorted(chance.sample(range(60), chance.randint(1, 40))) for _ in range(chance.randint(1, 4))]
-    there = world(*partitions)
-
-    rivals(there, chance, monkeypatch)
-
-    for partition, offsets in enumerate(partitions):
-        assert there.visible(partition) == offsets
-    there.assert_invariants()
-
-
-# Of 10 the first 8 take every branch of protocol, lanes and pull that all of them take.
-@pytest.mark.parametrize("seed", range(tries(8, many=10)))
-def test_any_schedule_of_environments_by_batches_beside_those_by_records_keeps_the_invariants(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Half of the deliveries are by whole batches, some of which compaction has thinned or the target does not take."""
-    chance = random.Random(seed)
-    counts = Counter[str]()
-    for limit in (None, None, 20):  # bytes of three records
-        partitions = [sorted(chance.sample(range(90), chance.randint(40, 85))) for _ in range(chance.randint(1, 3))]
-        there = world(*partitions)
-        there.batches = {partition: in_batches(found, chance) for partition, found in there.source.items()}
-        there.cluster.batch_bytes = limit or there.cluster.batch_bytes
-
-        rivals(there, chance, monkeypatch, raw=0.5)
-
-        for partition, offsets in enumerate(partitions):
-            assert there.visible(partition) == offsets
-            kinds = [run.digest_of for run in there.runs(partition) if run.records]
-            counts.update(kinds)
-            counts["engine changed"] += len({*kinds}) - 1
-        there.assert_invariants()
-        runs = [run for p in there.source for run in there.runs(p)]
-        counts["passed"] += sum(run.passed_bytes > 0 for run in runs)
-        counts["packed anew"] += sum(run.passed_bytes < run.bytes for run in runs if run.digest_of == "batches")
-    assert min(counts[each] for each in ("records", "batches", "engine changed", "passed", "packed anew")) > 0, counts
-
-
-def rivals(there: World, chance: random.Random, monkeypatch: pytest.MonkeyPatch, *, raw: float = 0.0) -> None:  # noqa: C901  one schedule, in order
-    """Deliver all that there is, by two to four environments at a time.
-
-    Args:
-        there: with its source.
-        chance: of the schedule.
-        monkeypatch: of the test.
-        raw: the share of deliveries by whole batches.
-    """
-    monkeypatch.setattr("mirrorless.chain.entry.SLICE_LANES", chance.choice([2, 16]))
-    share = chance.choice([0.3, 0.8])
-    there.topics = chance.choice([1, 2])
-    acknowledged = dict.fromkeys(there.source, 0)
-    environments = [there.environment() for _ in range(chance.randint(2, 4))]
-    flying: dict[int, tuple[Attempt, Batch]] = {}
-
-    def begin(environment: int) -> None:
-        batch = there.batch(
-            **{
-                f"p{p}": [*range(max(0, at - chance.choice([0, 0, 5])), at + chance.randint(1, 15))]
-                for p, at in acknowledged.items()
-                if chance.random() < share
-            }
-        )
-        if raw and chance.random() < raw:
-            batch = there.raw(batch)
-        flying[environment] = there.attempt(batch, environments[environment]), batch
-
-    def land(environment: int) -> None:
-        done, batch = flying.pop(environment)
-        if isinstance(done.error, Killed):
-            environments[environment] = there.environment()
-        elif isinstance(done.error, Retriable):
-            if chance.random() < 0.5:
-                there.cluster.time_transactions_out()
-        elif done.error is not None:
-            raise done.error
-        else:
-            assert done.result.stopped == {}
-            for (_, p), found in batch.records.items():
-                if found and first_offset(found) <= acknowledged[p]:
-                    acknowledged[p] = max(acknowledged[p], following_offset(found))
-
-    for _ in range(400):
-        environment = chance.randrange(len(environments))
-        if environment not in flying:
-            begin(environment)
-        # Some run far, some stand still for long: that is what makes zombies.
-        for _ in range(chance.choice([1, 1, 3, 20])):
-            if environment in flying and flying[environment][0].running:
-                flying[environment][0].resume(chance.choice(FATES)())
-        if environment in flying and not flying[environment][0].running:
-            land(environment)
-    for environment in list(flying):
-        flying[environment][0].finish()
-        land(environment)
-    there.cluster.time_transactions_out()
-    there.deliver(there.raw(there.whole()) if raw else there.whole())
-
-
-# Of 40 the first 14 take every branch of protocol, lanes and pull that all of them take.
-@pytest.mark.parametrize("seed", range(tries(16, many=40)))
-def test_any_schedule_of_jobs_that_take_leases_beside_forwarders_keeps_the_invariants(seed: int) -> None:  # noqa: C901, PLR0915  one schedule, in order
-    """Two tries of two jobs beside two environments; jobs die with their leases, and forwarders read of them late."""
-    chance = random.Random(seed)
-    partitions = [sorted(chance.sample(range(60), chance.randint(1, 40))) for _ in range(chance.randint(1, 2))]
-    there = world(*partitions)
-    there.history_first = chance.random() < 0.5
-    acknowledged = dict.fromkeys(there.source, 0)
-    jobs = {2: "backfill-1", 3: "backfill-2"}
-    actors = [there.environment(), there.environment(), *(there.environment(job=job) for job in jobs.values())]
-    flying: dict[int, tuple[Attempt, Batch]] = {}
-    counts = dict.fromkeys(("leased", "refused"), 0)
-
-    def begin(actor: int) -> None:
-        if actor not in jobs:
-            offsets = {p: range(max(0, at - chance.choice([0, 5])), at + 15) for p, at in acknowledged.items()}
-            batch = there.batch(**{f"p{p}": [*found] for p, found in offsets.items()})
-        else:
-            partition = chance.randrange(len(partitions))
-            try:
-                there.lease(partition, job=jobs[actor], seconds=30)
-            except LeaseHeld:
-                counts["refused"] += 1
-                return
-            counts["leased"] += 1
-            at = there.head(partition).position
-            batch = there.chunk(at, min(at + chance.randint(1, 15), partitions[partition][-1] + 1), partition)
-        flying[actor] = there.attempt(batch, actors[actor]), batch
-
-    def land(actor: int) -> None:
-        done, batch = flying.pop(actor)
-        if isinstance(done.error, Killed):
-            actors[actor] = there.environment(job=jobs.get(actor, ""))
-        elif isinstance(done.error, Retriable):
-            if chance.random() < 0.5:
-                there.cluster.time_transactions_out()
-        elif done.error is not None:
-            raise done.error
-        elif actor not in jobs:
-            for (_, p), found in batch.records.items():
-                if found and (TOPIC, p) not in done.result.waiting and first_offset(found) <= acknowledged[p]:
-                    acknowledged[p] = max(acknowledged[p], following_offset(found))
-        elif chance.random() < 0.5:
-            ((_, partition),) = batch.records
-            position = there.head(partition).position
-            there.states.let_go(lane(partition), jobs[actor], position=position)
-
-    for _ in range(400):
-        actor = chance.randrange(len(actors))
-        there.now += chance.choice([0, 0, 500, 5_000])
-        if actor not in flying:
-            begin(actor)
-        for _ in range(chance.choice([1, 3, 20, 40])):
-            if actor in flying and flying[actor][0].running:
-                flying[actor][0].resume(chance.choice(FATES)())
-        if actor in flying and not flying[actor][0].running:
-            land(actor)
-    for actor in list(flying):
-        flying[actor][0].finish()
-        land(actor)
-    there.cluster.time_transactions_out()
-    there.now += STATES_MS
-    there.history_first = False
-    for partition in range(len(partitions)):
-        # What waits for a job, or was left by a dead one, is brought by one, as a job's next run does.
-        state = there.states.states.get(lane(partition), RUNNING)
-        if state.waiting is not None or state.lease is not None:
-            there.lease(partition, job="backfill-3")
-            head = there.head(partition)
-            until = partitions[partition][-1] + 1 if state.waiting is None else state.waiting
-            replicate(there.environment(job="backfill-3"), there.chunk(head.position, until, partition))
-            there.states.let_go(lane(partition), "backfill-3")
-    there.deliver()
-
-    assert all(counts.values()), counts
-    for partition, offsets in enumerate(partitions):
-        assert there.visible(partition) == offsets
-    there.assert_invariants()
 
 
 # Orders for many records
