@@ -37,6 +37,7 @@ from mirrorless.chain.lane_state import RUNNING, LeftOut, Stop
 from mirrorless.errors import LeaseHeld, Retriable
 from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.protocol.event import Batch
+from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.outgoing import following_offset
 from mirrorless.protocol.positions import STATES_MS
 from mirrorless.protocol.replicate import Replicator
@@ -73,7 +74,9 @@ HAPPENS = (
 )
 Fate = Callable[[], BaseException] | None
 LANES = st.sets(st.sampled_from(range(3)), min_size=1)
-POINTS = st.sampled_from([3, 10, 20, 40, 400])
+PLACES = st.sampled_from([3, 10, 20, 40, 400, *STEPS])
+"""After how many points an invocation stands still or dies, or after which step of the protocol."""
+
 FATES = st.sampled_from([None, None, None, Killed, lost_answer])
 KINDS = {
     "records": ["refused"],
@@ -146,10 +149,10 @@ class Replication(RuleBasedStateMachine):
         lanes=LANES,
         back=st.integers(0, 5),
         count=st.integers(1, 20),
-        points=POINTS,
+        place=PLACES,
         fate=FATES,
     )
-    def deliver(self, actor: int, *, lanes: set[int], back: int, count: int, points: int, fate: Fate) -> None:
+    def deliver(self, actor: int, *, lanes: set[int], back: int, count: int, place: int | Step, fate: Fate) -> None:
         """Records from below what was acknowledged on, at any boundaries; the mapping leaves out what is too large."""
         if actor not in self.flying:
             begins = {p: max(self.floor[p], at - back) for p, at in self.acknowledged.items() if p in lanes}
@@ -160,11 +163,11 @@ class Replication(RuleBasedStateMachine):
                 fit = {p: [r for r in batch.records_of(p) if _bytes_in_event(r) < LARGE_BYTES] for p in batch.records}
                 batch = Batch(records={place: found for place, found in fit.items() if found})
             self.begin_invocation(actor, batch)
-        self.go_on(actor, points, fate)
+        self.go_on(actor, place, fate)
 
     @precondition(lambda self: self.kind in {"jobs", "history first"})
-    @rule(actor=st.sampled_from(JOBS), lane=st.integers(0, 2), count=st.integers(1, 20), points=POINTS, fate=FATES)
-    def copy(self, actor: int, *, lane: int, count: int, points: int, fate: Fate) -> None:
+    @rule(actor=st.sampled_from(JOBS), lane=st.integers(0, 2), count=st.integers(1, 20), place=PLACES, fate=FATES)
+    def copy(self, actor: int, *, lane: int, count: int, place: int | Step, fate: Fate) -> None:
         """A job takes a lane, or keeps it for longer, and reads on from its position; or it lets go."""
         partition = lane % len(self.there.source)
         if actor not in self.flying:
@@ -175,7 +178,7 @@ class Replication(RuleBasedStateMachine):
                 happened["lease refused"] += 1
                 return
             self.begin_invocation(actor, self.there.chunk(at, min(at + count, END), partition))
-        self.go_on(actor, points, fate)
+        self.go_on(actor, place, fate)
         if actor not in self.flying and count % 2:
             position = self.there.head(partition).position
             self.there.states.let_go(self.there.lane(partition), f"job-{actor}", position=position)
@@ -185,18 +188,22 @@ class Replication(RuleBasedStateMachine):
         self.flying[actor] = Invocation(self.there.attempt(batch, self.environments[actor]), batch)
 
     @precondition(lambda self: self.flying)
-    @rule(which=st.integers(0, 4), points=POINTS, fate=FATES)
-    def resume(self, which: int, points: int, fate: Fate) -> None:
+    @rule(which=st.integers(0, 4), place=PLACES, fate=FATES)
+    def resume(self, which: int, place: int | Step, fate: Fate) -> None:
         """One that stood still goes on: that is what zombies do."""
-        self.go_on(sorted(self.flying)[which % len(self.flying)], points, fate)
+        self.go_on(sorted(self.flying)[which % len(self.flying)], place, fate)
 
-    def go_on(self, actor: int, points: int, fate: Fate) -> None:
+    def go_on(self, actor: int, place: int | Step, fate: Fate) -> None:
         """It runs for a while, and then dies, has no answer, or stands still."""
         flying = self.flying[actor]
         attempt = flying.attempt
-        while attempt.running and points:
-            points -= 1
-            flying.knows_positions |= attempt.resume() == "position"
+        for _ in range(place if isinstance(place, int) else 400):
+            if not attempt.running:
+                break
+            point = attempt.resume()
+            flying.knows_positions |= point == "position"
+            if point == place:
+                break
         if attempt.running and fate is not None:
             happened[fate.__name__] += 1
             attempt.resume(fate())
