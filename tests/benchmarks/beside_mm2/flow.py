@@ -22,10 +22,8 @@ from tests.benchmarks.beside_mm2.profiles import Profile
 from tests.benchmarks.beside_mm2.report import Figures, Results
 from tests.benchmarks.beside_mm2.sides import (
     AT_ONCE,
-    DEFAULT,
     EXACTLY_ONCE_MODE,
     EXACTLY_ONCE_TUNED,
-    OURS,
     READY_TOPIC,
     Mirrorless,
     MirrorMaker,
@@ -109,7 +107,6 @@ class Reader:
     partitions: int
     writer: Writer
     """Whose records are noted."""
-    committed: bool = True
     seen: dict[int, int] = field(default_factory=dict)
     """By number: how often."""
     latencies: list[tuple[int, int]] = field(default_factory=list)
@@ -151,7 +148,6 @@ class Reader:
     def _read(self) -> None:
         consumer = reader(
             self.bootstrap,
-            isolation_level="read_committed" if self.committed else "read_uncommitted",
             auto_offset_reset="error",
             reconnect_backoff_max_ms=200,
             fetch_error_backoff_ms=20,
@@ -195,13 +191,10 @@ FIRST_WARM_S, FIRST_RATE = 10.0, 5_000
 PRIMED_WITHIN_S = 120.0
 
 PULLED_RATE = 1_000
-HANDED_OVER = f"{OURS}, handed over"
-GIVES_WAY_S = 100.0
-"""The time of a run that hands over: it begins nothing more in its last 35 s, and gives way in its last 90."""
 
 
 def measure_latency(ground: Ground, results: Results, profile: Profile) -> None:
-    """Mapped topics: ours at once and by default, and MM2 exactly once, tuned and by default, in turns."""
+    """Mapped topics: ours at once, and MM2 exactly once, tuned and by default, in turns."""
     _in_turns(
         ground,
         results,
@@ -209,7 +202,6 @@ def measure_latency(ground: Ground, results: Results, profile: Profile) -> None:
             "latency-0": partial(Mirrorless, alias="ours-at-once", options=AT_ONCE),
             "latency-1": partial(MirrorMaker, mode=EXACTLY_ONCE_TUNED, alias="mm2-latency-tuned"),
             "latency-2": partial(MirrorMaker, mode=EXACTLY_ONCE_MODE, alias="mm2-latency"),
-            "latency-3": partial(Mirrorless, alias="ours-gathering", name=f"{OURS}, default window"),
         },
         kind="latency",
         rounds=profile.latency,
@@ -218,14 +210,13 @@ def measure_latency(ground: Ground, results: Results, profile: Profile) -> None:
 
 
 def measure_pull_latency(ground: Ground, results: Results, profile: Profile) -> None:
-    """Scheduled topics: within a continuous run, and by itself over the hand-over to the next."""
+    """Scheduled topics, within a continuous run."""
     _in_turns(
         ground,
         results,
         {
             "pulled": partial(Pulled, alias="ours-pulled"),
             "pulled-mm2": partial(MirrorMaker, mode=EXACTLY_ONCE_TUNED, alias="mm2-pulled"),
-            "pulled-twice": partial(Pulled, alias="ours-handing-over", name=HANDED_OVER, timeout_seconds=GIVES_WAY_S),
         },
         kind="pull latency",
         rounds={PULLED_RATE: profile.pull_latency},
@@ -309,7 +300,7 @@ def prime(ground: Ground, side: Side, topic: str) -> None:
 
 
 def _latency(ground: Ground, side: Side, topic: str, rate: int, seconds: float) -> dict[str, Figures]:
-    """One measurement; it lasts so many seconds, after a hand-over where the side is to do one.
+    """One measurement; it lasts so many seconds.
 
     Raises:
         RuntimeError: records did not arrive, or the source did not take them.
@@ -319,8 +310,6 @@ def _latency(ground: Ground, side: Side, topic: str, rate: int, seconds: float) 
         with writer:
             time.sleep(WARM_S)  # a warm-up at this rate
             first, earlier, began = writer.written, side.cpu(), time.monotonic()
-            if isinstance(side, Pulled) and side.name == HANDED_OVER:
-                side.hand_over()
             time.sleep(seconds)  # the measurement's own length
             last, spent, lasted = writer.written, side.cpu() - earlier, time.monotonic() - began
         deadline = time.monotonic() + DRAIN_S
@@ -364,13 +353,12 @@ LOOK_EVERY_S = 0.02
 
 
 def measure_recovery(ground: Ground, results: Results, profile: Profile) -> None:
-    """Kill ours, MM2 exactly once (tuned) and MM2 default, in turns."""
+    """Kill ours, and MM2 exactly once and tuned, in turns."""
     for turn in range(1, profile.recovery + 1):
-        topic, tuned, default = (f"{name}recovery{turn}" for name in ("", "mm2-tuned-", "mm2-"))
+        topic = f"recovery{turn}"
         sides: list[Side] = [
             Mirrorless(ground, alias=f"ours-{topic}", topics=[topic], options=AT_ONCE),
-            MirrorMaker(ground, EXACTLY_ONCE_TUNED, alias=tuned, topics=[topic]),
-            MirrorMaker(ground, DEFAULT, alias=default, topics=[topic]),
+            MirrorMaker(ground, EXACTLY_ONCE_TUNED, alias=f"mm2-tuned-{topic}", topics=[topic]),
         ]
         mm2 = [side.name for side in sides[1:]]
         for side in sides if turn % 2 else sides[::-1]:
@@ -430,7 +418,6 @@ def _recovered(ground: Ground, side: Side, topic: str, fault: Callable[[Ground, 
     writer = Writer(ground.source.bootstrap, topic, PARTITIONS, RATE)
     with (
         Reader(bootstrap, remote, PARTITIONS, writer) as committed,
-        Reader(bootstrap, remote, PARTITIONS, writer, committed=False) as uncommitted,
         writer,
     ):
         time.sleep(STEADY_S)  # records flow
@@ -447,15 +434,14 @@ def _recovered(ground: Ground, side: Side, topic: str, fault: Callable[[Ground, 
         deadline = time.monotonic() + DRAIN_S
         while len(committed.seen) < writer.written and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY_S)  # between two looks at a condition with a deadline
-    if writer.refused or committed.failed or uncommitted.failed:
-        raise RuntimeError(f"{writer.refused} refused; {committed.failed}{uncommitted.failed}")
+    if writer.refused or committed.failed:
+        raise RuntimeError(f"{writer.refused} refused; {committed.failed}")
     slowest = max((nanoseconds for _, nanoseconds in committed.latencies), default=0)
     found = {
         "records": writer.written,
         "seconds": seconds,
         "slowest_record_s": slowest / 1e9,
         "duplicates": committed.duplicates,
-        "duplicates_uncommitted": uncommitted.duplicates,
         "lost": writer.written - len(committed.seen),
     }
     return {side.name: found}

@@ -440,8 +440,7 @@ third; MM2's default writes without a codec.
 - **Recovery.** While 2,000 records a second flow, the broker is killed and started again at once. Seconds are from the
   fault until a reader has everything that was written up to one second before.
 
-The raw figures have more: other partitions, rates and modes of MM2, noise, catching up from a cold start, a killed
-replicator, and each round's memory and CPU.
+The raw figures have more: catching up from a cold start, a killed replicator, and each round's memory and CPU.
 """
 
 

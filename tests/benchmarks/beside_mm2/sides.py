@@ -6,7 +6,6 @@ measured, as MM2's source connector is; those that a schedule starts once a minu
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -33,13 +32,12 @@ from mirrorless.flow.settings import Tables, decode_settings
 from mirrorless.jobs.request import REQUEST, BackfillOptions, JobRequest, encode_request
 from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
-from tests.benchmarks.beside_mm2.stand_in import HOLD, POLLED, READY, RUNS, Request
+from tests.benchmarks.beside_mm2.stand_in import HOLD, POLLED, READY, Request
 from tests.benchmarks.ground import PYTHONPATH, QUICK_START, REPOSITORY, Ground
 from tests.benchmarks.harness import family, family_cpu, own_cpu, resident_mb
 
 OURS = "Mirrorless"
 POLLED_WITHIN_S, LOOK_S = 60.0, 0.02
-HANDED_OVER_WITHIN_S = 90.0
 
 CONFIGURATION = """
 clusters:
@@ -260,12 +258,9 @@ class Pulled(Deployed):
         *,
         alias: str,
         topics: Sequence[str],
-        name: str = OURS,
-        timeout_seconds: float = PULL_TIMEOUT_SECONDS,
     ) -> None:
-        """Args: timeout_seconds: of a run, which gives way some time before. The others are those of `Mirrorless`."""
-        super().__init__(ground, name=name, alias=alias, topics=topics, log="aws.log")
-        self._timeout_seconds = timeout_seconds
+        super().__init__(ground, name=OURS, alias=alias, topics=topics, log="aws.log")
+        self._timeout_seconds = PULL_TIMEOUT_SECONDS
         self._frozen: list[psutil.Process] = []
 
     def freeze(self) -> None:
@@ -281,26 +276,6 @@ class Pulled(Deployed):
             each.resume()
         self._frozen = []
         super().thaw()
-
-    def hand_over(self) -> None:
-        """Let the schedule start a run that takes over from the one under way; returns when it has.
-
-        Raises:
-            TimeoutError: it did not.
-        """
-        assert self._process is not None
-        before, deadline = self._handed_over(), time.monotonic() + HANDED_OVER_WITHIN_S
-        self._process.signal(signal.SIGUSR1)
-        while self._handed_over() == before:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no run took over; see {self._folder / RUNS}")
-            time.sleep(0.05)  # between two looks at a condition with a deadline
-
-    def _handed_over(self) -> int:
-        """How many runs have ended because their successor waited."""
-        path = self._folder / RUNS
-        payloads = [json.loads(line)["payload"] for line in path.read_text().splitlines()] if path.exists() else []
-        return sum(json.loads(payload).get("ended") == "successor" for payload in payloads)
 
     def _command(self) -> list[str]:
         documents = DynamoDbDocuments(self._ground.dynamodb.client(), Tables().control)
@@ -442,8 +417,6 @@ class Mode:
     properties: Mapping[str, str]
 
 
-DEFAULT = Mode("default", {})
-TUNED_MODE = Mode("tuned", TUNED)
 EXACTLY_ONCE_MODE = Mode("exactly once", EXACTLY_ONCE)
 EXACTLY_ONCE_TUNED = Mode("exactly once, tuned", EXACTLY_ONCE | TUNED)
 

@@ -9,9 +9,8 @@ runtime client. It runs until SIGTERM.
 A mapped flow has the lab's event source mappings. While the folder has a file `hold`, they read and encode all that is
 there, and invoke nothing; `polled` has how many records they have read, and is there for as long as they hold.
 
-A scheduled flow has one run after the other, where AWS's schedule would start one within the minute. SIGUSR1 starts a
-second run beside the one under way, again and again until it takes over, as the schedule does in the last of a run's
-time. What the runs return is in `runs.jsonl`, a line each.
+A scheduled flow has one run after the other, where AWS's schedule would start one within the minute. What the runs
+return is in `runs.jsonl`, a line each.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -41,7 +40,7 @@ READY, HOLD, POLLED, RUNS = "ready", "hold", "polled", "runs.jsonl"
 LOOK_S = 0.02
 """Between two looks for `hold`."""
 AGAIN_S = 1.0
-"""Between two starts of a run that finds the shard held."""
+"""Before another run, after one that failed."""
 SESSION_TIMEOUT_S = 120.0
 """It is stopped (SIGSTOP) while others are measured; the cluster must not take that for its death."""
 ENABLED_WITHIN_S = 60.0
@@ -142,44 +141,21 @@ def pull_function(flow: Flow, folder: Path, *, dynamodb: str, timeout_seconds: f
     )
 
 
-@dataclass(slots=True)
-class RunAfterRun:
-    """Starts runs of one shard, so that one is under way at any moment."""
-
-    function: LambdaFunction
-    event: bytes
-    log: Path
-    over: threading.Event
-    _under_way: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def start(self, *, successor: bool = False) -> None:
-        """Start a run; a successor is started anew until it has the shard."""
-        with self._lock:
-            self._under_way += 1
-        threading.Thread(target=self._go_on, args=(successor,), daemon=True).start()
-
-    def _go_on(self, successor: bool) -> None:  # noqa: FBT001 -- a thread's argument
-        while not self.over.is_set():
-            outcome = self.function.invoke(self.event)
-            with self._lock, self.log.open("a") as log:
-                log.write(json.dumps({"status": outcome.status, "payload": outcome.payload.decode()}) + "\n")
-                held = outcome.status == "success" and json.loads(outcome.payload)["ended"] == "held"
-                if self._under_way > 1 and not (held and successor):
-                    self._under_way -= 1
-                    return
-            if held or outcome.status != "success":
-                self.over.wait(AGAIN_S)
-
-
 def _run_after_run(flow: Flow, request: Request, over: threading.Event) -> None:
-    folder = Path(request.folder)
+    folder, event = Path(request.folder), json.dumps(flow.pull_settings(0)).encode()
     function = pull_function(flow, folder, dynamodb=request.dynamodb, timeout_seconds=request.timeout_seconds)
-    runs = RunAfterRun(function, json.dumps(flow.pull_settings(0)).encode(), folder / RUNS, over)
-    signal.signal(signal.SIGUSR1, lambda *_: runs.start(successor=True))
+
+    def runs() -> None:
+        while not over.is_set():
+            outcome = function.invoke(event)
+            with (folder / RUNS).open("a") as log:
+                log.write(json.dumps({"status": outcome.status, "payload": outcome.payload.decode()}) + "\n")
+            if outcome.status != "success":
+                over.wait(AGAIN_S)
+
     try:
         function.initialise()
-        runs.start()
+        threading.Thread(target=runs, daemon=True).start()
         (folder / READY).touch()
         over.wait()
     finally:
