@@ -79,8 +79,8 @@ PLACES = st.sampled_from([3, 10, 20, 40, 400, *STEPS])
 
 FATES = st.sampled_from([None, None, None, Killed, lost_answer])
 KINDS = {
-    "records": ["refused"],
-    "whole batches": ["refused", "passed", "packed anew", "both engines"],
+    "records": [],
+    "whole batches": ["passed", "packed anew", "both engines"],
     "large records": ["undelivered", "waiting"],
     "jobs": ["lease refused", "waiting"],
     "history first": ["lease refused", "waiting"],
@@ -122,7 +122,7 @@ class Replication(RuleBasedStateMachine):
         for record in (each for found in self.there.source.values() for each in found):
             if self.kind == "large records" and self.chance.random() < 0.1:
                 record.headers.append((LARGE, None))
-        self.refused = {b"%d" % offset for offset in self.chance.sample(offsets[0], 1) if self.chance.random() < 0.5}
+        self.refused = {b"%d" % offset for offset in self.chance.sample(offsets[0], 1) if self.chance.random() < 0.7}
         self.there.cluster.refuses = lambda _, __, record: record.value in self.refused
         self.there.cluster.batch_bytes = self.chance.choice([20, 10**6, 10**6])  # of three records, or of all
         self.patches = ExitStack()
