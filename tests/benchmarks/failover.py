@@ -11,7 +11,7 @@ from tests.benchmarks.harness import Outcome
 
 
 def distance(*, round_trip_ms: float = 80.0) -> Outcome:
-    """Failover and failback with the target 80 ms away, and answers lost."""
+    """Failover and failback with the target 80 ms away."""
     tests = ("-q", "-k", "at_a_distance", "tests/integration/spark/test_failover.py")
     environment = os.environ | {"MIRRORLESS_TEST_ROUND_TRIP_MS": str(round_trip_ms)}
     code = subprocess.run(

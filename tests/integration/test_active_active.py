@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import importlib
 import json
 import threading
@@ -13,45 +11,33 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 from uuid import uuid4
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka import Producer
+from control import ControlWiring
 from msgspec.structs import replace
 
-from cli.deployment import DeployedFlows
-from cli.failover import effects_of
-from cli.lab_state import read_lab_state
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
-from mirrorless.adapters.checkpoint_rounds import CheckpointWiring
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
-from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
-from mirrorless.adapters.kafka.records import KafkaRecords
-from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.chain.lane import FlowName
-from mirrorless.failover.effects import FailoverEffects
 from mirrorless.failover.report import missing_of
 from mirrorless.failover.run import FailoverCommand
 from mirrorless.failover.state import FailoverDocument, FailoverOrder
 from mirrorless.flow.settings import FlowSettings
-from mirrorless.groups.clusters import GroupSide
-from mirrorless.groups.round import CheckpointRound
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.records.origin import ORIGIN_HEADER
-from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.scope import FlowScope
+from mirrorless.scheduled.runner import RoundReport, Task
 from mirrorless.scheduled.settings import ControlSettings, PullSettings
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from mirrorless.verify.lane import LaneVerification
 from mirrorless.verify.task import VerifyTask
+from tests.support.failover_scenario import deployed, effects_between, read_as_member
 from tests.support.lane_stage import ORDERED, LaneStage
 from tests.support.readback import await_settled, read_topic
 
@@ -70,7 +56,7 @@ class Pair:
     mapped: Replicator
     produced: dict[str, list[bytes]] = field(default_factory=dict)
     read: list[bytes] = field(default_factory=list)
-    _rounds: dict[FlowName, CheckpointRound] = field(default_factory=dict)
+    _rounds: dict[FlowName, Task] = field(default_factory=dict)
 
     @property
     def there(self) -> FlowSettings:
@@ -87,21 +73,18 @@ class Pair:
     def produce(self, cluster: KafkaCluster, count: int, pause: float = 0.0) -> None:
         """Write as an application, half of it in transactions."""
         kept = self.produced.setdefault(cluster.alias, [])
-        plain = Producer({"bootstrap.servers": cluster.bootstrap, **ORDERED})
-        wrapped = Producer(
+        producer = Producer(
             {"bootstrap.servers": cluster.bootstrap, "transactional.id": f"app-{uuid4().hex}", **ORDERED}
         )
-        wrapped.init_transactions(20)
+        producer.init_transactions(20)
         for number in range(count):
-            value = f"{cluster.alias} {len(kept)}".encode()
-            producer = wrapped if number % 2 else plain
-            if producer is wrapped:
-                wrapped.begin_transaction()
-            producer.produce(self.stage.topic, value, key=b"k", partition=number % PARTITIONS, headers=[("app", value)])
-            if producer is wrapped:
-                wrapped.commit_transaction(20)
+            value, partition = f"{cluster.alias} {len(kept)}".encode(), number % PARTITIONS
+            if number % 2:
+                producer.begin_transaction()
+                producer.produce(self.stage.topic, value, key=b"k", partition=partition, headers=[("app", value)])
+                producer.commit_transaction(20)
             else:
-                assert plain.flush(20) == 0
+                self.stage.write_to(cluster, self.stage.topic, value, partition=partition, headers=[("app", value)])
             kept.append(value)
             threading.Event().wait(pause)
 
@@ -128,33 +111,8 @@ class Pair:
 
     def consume(self, cluster: KafkaCluster, count: int | None = None) -> list[bytes]:
         """Read as a member of the group, to the end or a number of records, and commit."""
-        settings: dict[str, Any] = {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": f"shop-{self.stage.topic}",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 20,
-        }
-        consumer, found, ended = Consumer(settings), list[bytes](), set[int]()
-        try:
-            consumer.subscribe([self.stage.topic])
-            while len(ended) < PARTITIONS and (count is None or len(found) < count):
-                message = consumer.poll(20)
-                assert message is not None
-                if (error := message.error()) is None:
-                    found.append(message.value() or b"")
-                    ended.discard(message.partition() or 0)
-                    consumer.commit(message=message, asynchronous=False)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(message.partition() or 0)
-                    at = consumer.position([ClientPartition(message.topic() or "", message.partition() or 0)])
-                    if at[0].offset > 0:
-                        consumer.commit(offsets=at, asynchronous=False)
-                else:
-                    raise KafkaException(error)
-        finally:
-            consumer.close()
+        client = {"bootstrap.servers": cluster.bootstrap, "group.id": f"shop-{self.stage.topic}"}
+        found = read_as_member(client, self.stage.topic, PARTITIONS, count)
         self.read += found
         return found
 
@@ -192,9 +150,8 @@ class Pair:
             wrong += found.counts.found
         return proved, compared, wrong
 
-    def _round(self, flow: FlowSettings) -> CheckpointRound:
+    def _round(self, flow: FlowSettings) -> Task:
         if flow.name not in self._rounds:
-            client, tables = self.dynamodb.client(), flow.tables
             settings = ControlSettings(
                 flow=flow,
                 aliases=(flow.source.alias, flow.target.alias),
@@ -203,29 +160,10 @@ class Pair:
                 checkpoints_replication_factor=1,
                 sync_group_offsets_seconds=0,
                 sync_group_offsets_reverse=flow.name == self.there.name,
+                counterpart_map=flow.tables.offset_map,
                 group_grace_seconds=0,
             )
-            sides = [
-                GroupSide(
-                    alias=cluster.alias,
-                    groups=KafkaGroups(cluster, flow=flow.flow),
-                    topics=KafkaRecords(cluster, flow=flow.flow, client_role="test"),
-                )
-                for cluster in (flow.source, flow.target)
-            ]
-            wiring = CheckpointWiring(
-                settings=settings,
-                scope=FlowScope.of(settings),
-                source=sides[0],
-                target=sides[1],
-                chains=DynamoDbChains(client, tables.offset_map),
-                states=DynamoDbLaneStates(client, tables.lanes),
-                source_log=KafkaSourceLog(flow.source, flow=flow.flow),
-                counterpart=DynamoDbChains(client, tables.offset_map),
-                target_log=KafkaSourceLog(flow.target, flow=flow.flow),
-            )
-            documents = DynamoDbDocuments(client, tables.checkpoints)
-            self._rounds[flow.name] = wiring.rounds(documents, commits_every_seconds=0)
+            self._rounds[flow.name] = {task.name: task for task in ControlWiring(settings).tasks()}["checkpoints"]
         return self._rounds[flow.name]
 
 
@@ -287,54 +225,29 @@ def test_producers_on_both_sides_and_a_group_that_moves_have_every_record_once(p
     assert Counter(pair.read) == Counter(values)
 
 
-def effects(pair: Pair, folder: Path) -> FailoverEffects:
-    """Those of the operator's commands, between whose looks the flows replicate."""
-    stage = pair.stage
-    configuration = folder / "replication.yaml"
-    configuration.write_text(
-        f"""
-clusters:
-  us-east: {{bootstrap.servers: [127.0.0.1:1], region: us-east-1, account: "123456789012"}}
-  eu-west: {{bootstrap.servers: [127.0.0.1:1], region: us-east-1, account: "123456789012"}}
+BOTH_WAYS = """
 defaults:
   replication.policy: identity
   loop.prevention: header
   sync.topic.configs.enabled: false
   sync.topic.acls.enabled: false
-  groups: [shop-{stage.topic}]
+  topics: [{topic}]
+  groups: [shop-{topic}]
 flows:
-  us-east->eu-west: {{topics: [{stage.topic}]}}
-  eu-west->us-east: {{topics: [{stage.topic}]}}
+  us-east->eu-west: {{}}
+  eu-west->us-east: {{}}
 """
-    )
-    state = folder / "lab.json"
-    state.write_text(
-        json.dumps(
-            {
-                "config": str(configuration),
-                "clusters": {each.alias: {"bootstrap": each.bootstrap} for each in (stage.source, stage.target)},
-                "dynamodb": {"endpoint": pair.dynamodb.endpoint},
-                "tables": msgspec.to_builtins(stage.settings.tables),
-                "mappings": [],
-            }
-        )
-    )
-    deployment = DeployedFlows(config=configuration, lab=read_lab_state(state))
-    found = effects_of(deployment, pair.there.name, argparse.Namespace(local=True, folder=None, lab=None))
-    real = found.sleep
-
-    def sleep(seconds: float) -> None:
-        pair.replicate()
-        real(min(seconds, 0.1))
-
-    return dataclasses.replace(found, sleep=sleep)
 
 
 def test_one_side_fails_over_and_back_while_the_other_goes_on(pair: Pair, tmp_path: Path) -> None:
     east, west = pair.stage.source, pair.stage.target
 
+    flows = BOTH_WAYS.format(topic=pair.stage.topic)
+    deployment = deployed(pair.stage, tmp_path, pair.dynamodb.endpoint, flows)
+
     def carry_out(order: FailoverOrder | None) -> FailoverDocument:
-        command = FailoverCommand(effects=effects(pair, tmp_path), order=order, still_seconds=0.4)
+        effects = effects_between(deployment, pair.replicate)
+        command = FailoverCommand(effects=effects, order=order, still_seconds=0.4)
         command.prepare()
         return command.execute()
 

@@ -6,30 +6,16 @@ unnoticed.
 
 from __future__ import annotations
 
-import importlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
-import msgspec
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, Message, Producer
 
-from lab.esm.event import EventDraft, EventSource, encode_record
-from lab.servers.dynamodb import DynamoDbLocal
-from lab.servers.kafka import KafkaCluster
-from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.chain.lane import Lane
-from mirrorless.flow.naming import FLOW_VARIABLE
-from mirrorless.flow.settings import FlowSettings, Tables
-from mirrorless.protocol.event import decode_event
-from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
-from tests.support.flows import make_flow
 from tests.support.java_client import Given, Read, read_by_java
-from tests.support.topics import create_topic
+from tests.support.lane_stage import LaneStage
+from tests.support.readback import read_topic
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
 
@@ -61,30 +47,6 @@ RECORDS = (
 )
 
 
-@pytest.fixture
-def settings(clusters: tuple[KafkaCluster, KafkaCluster], tables: Tables) -> FlowSettings:
-    source, target = clusters
-    return make_flow(
-        f"{source.alias}->{target.alias}",
-        source=source.bootstrap,
-        target=target.bootstrap,
-        region="us-east-1",
-        replication_factor=1,
-        tables=tables,
-    )
-
-
-@pytest.fixture
-def replicator(settings: FlowSettings, dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch) -> Replicator:
-    """What the function itself would wire in this environment."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lab")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
-    monkeypatch.setenv(FLOW_VARIABLE, msgspec.json.encode(settings).decode())
-    wired: Replicator = importlib.import_module("forward").wire(settings)
-    return wired
-
-
 HELD = pytest.mark.soak(
     "tests/integration/test_lane_hazards.py::"
     "test_a_topic_with_append_time_and_a_compressed_batch_arrives_with_its_own_timestamps"
@@ -93,26 +55,18 @@ HELD = pytest.mark.soak(
 
 @pytest.mark.parametrize("timestamps", ["CreateTime", pytest.param("LogAppendTime", marks=HELD)])
 def test_java_reads_on_the_target_what_it_reads_on_the_source(
-    timestamps: str,
-    settings: FlowSettings,
-    dynamodb: DynamoDbLocal,
-    replicator: Replicator,
-    tmp_path: Path,
+    timestamps: str, stage: LaneStage, tmp_path: Path
 ) -> None:
     """Null and empty, order and repetition, every header byte, 1 byte and 4 MiB, and gaps that aborted records left."""
-    topic = f"readback-{timestamps}-{uuid4().hex[:8]}"
-    source, target, remote_topic = settings.source.bootstrap, settings.target.bootstrap, settings.remote_topic(topic)
-    create_topic(source, topic, 2, message_timestamp_type=timestamps, max_message_bytes="6000000")
+    source, target, topic = stage.source.bootstrap, stage.target.bootstrap, stage.topic
+    stage.create(stage.source, topic, 2, message_timestamp_type=timestamps, max_message_bytes="6000000")
     _produce(source, topic)
+    environment = stage.environment(transaction_timeout_ms=60_000)
+    for event in _events(stage):
+        assert len(event) <= EVENT_BYTES
+        assert not stage.replicate(environment, event, seconds=60).stopped
 
-    deadline = time.monotonic() + 60
-    for event in _events(source, topic):
-        outcome = replicator.replicate(
-            decode_event(event), request="test", deadline=lambda: deadline - time.monotonic()
-        )
-        assert not outcome.stopped
-
-    written, arrived = read_by_java(source, topic, tmp_path), read_by_java(target, remote_topic, tmp_path)
+    written, arrived = read_by_java(source, topic, tmp_path), read_by_java(target, stage.remote_topic, tmp_path)
 
     # What was handed to the producer is what Java reads on the source: otherwise the rest would prove little.
     for partition in (0, 1):
@@ -129,9 +83,9 @@ def test_java_reads_on_the_target_what_it_reads_on_the_source(
         assert {each.type for each in arrived[partition]} == {"CreateTime"}
 
     # Where it stands is where the map says.
-    offset_map = OffsetMap(DynamoDbChains(dynamodb.client(), settings.tables.offset_map))
+    offset_map = OffsetMap(stage.chains)
     for partition, records in written.items():
-        lane = Lane(settings.name, topic, partition)
+        lane = stage.lane(partition)
         for up, down in zip(records, arrived[partition], strict=True):
             assert offset_map.downstream(lane, up.offset) == Translation(offset=down.offset, state="exact")
             assert offset_map.upstream(lane, down.offset) == Translation(offset=up.offset, state="exact")
@@ -176,48 +130,15 @@ def _produce(bootstrap: str, topic: str) -> None:
             producer.abort_transaction(30)
 
 
-def _events(bootstrap: str, topic: str) -> Iterator[bytes]:
-    """The source's records as a mapping's events, each as full as Lambda allows."""
-    source = EventSource(topic=topic, bootstrap_servers=bootstrap)
-    draft = EventDraft(source=source)
-    for message in _consume(bootstrap, topic):
-        record = encode_record(message)
-        if draft.count and draft.size_with(record) > EVENT_BYTES:
-            yield draft.to_bytes()
-            draft = EventDraft(source=source)
-        assert draft.size_with(record) <= EVENT_BYTES
-        draft.add(record)
-    yield draft.to_bytes()
-
-
-def _consume(bootstrap: str, topic: str) -> list[Any]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "nobody",  # the client wants one; nothing is ever committed to it
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            **QUIET,
-        }
-    )
-    try:
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in (0, 1)])
-        unfinished, deadline = {0, 1}, time.monotonic() + 60
-        found: list[Any] = []
-        while unfinished:
-            assert time.monotonic() < deadline, f"{topic}: the ends of {unfinished} were not reached"
-            for message in consumer.consume(100, timeout=1.0):
-                error = message.error()
-                if error is None:
-                    found.append(message)
-                else:
-                    assert error.code() == KafkaError._PARTITION_EOF, error
-                    unfinished.discard(message.partition() or 0)
-        return found
-    finally:
-        consumer.close()
+def _events(stage: LaneStage) -> Iterator[bytes]:
+    """All small records, and then each large one in an event of its own, which it nearly fills."""
+    offsets = {
+        p: [seen.offset for seen in found] for p, found in read_topic(stage.source.bootstrap, stage.topic).items()
+    }
+    yield stage.event(**{f"p{partition}": some[:-2] for partition, some in offsets.items()})
+    for large in (-2, -1):
+        for partition, some in offsets.items():
+            yield stage.event(**{f"p{partition}": [some[large]]})
 
 
 def _stamped(given: Given, read: Read, timestamps: str) -> Given:

@@ -8,34 +8,26 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from pyspark.sql import SparkSession
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from cli.deployment import DeployedFlows
 from cli.failover import effects_of
 from lab.servers.kafka import KafkaCluster
-from lab.servers.proxy import NetworkLink
-from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.kafka.acls import KafkaAcls
 from mirrorless.chain.lane import FlowName
-from mirrorless.clock import now_ms
-from mirrorless.errors import Retriable
-from mirrorless.failover.effects import FailoverEffects, ReconcileRun
+from mirrorless.failover.effects import FailoverEffects, ReconcileJobs
 from mirrorless.failover.plan import PlannedStep
 from mirrorless.failover.run import FailoverCommand
 from mirrorless.failover.state import FailoverDocument, FailoverOrder, StepName, StepResult
-from mirrorless.flow.settings import ClusterSettings, FlowSettings
-from mirrorless.jobs.request import JobRequest, ReconcileOptions
+from mirrorless.flow.settings import ClusterSettings
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.acls import Acl
-from spark.jobs.driver import JobRun
-from spark.reconcile import Reconciliation
 from tests.support.guarded_cluster import as_dummy
 from tests.support.lane_stage import Crash, LaneStage
 from tests.support.readback import await_settled
@@ -47,103 +39,16 @@ GROUPS = ("shop", "audit", "billing")
 
 
 @dataclass(slots=True, kw_only=True)
-class SparkReconcile:
-    """Implements `ReconcileJobs` in this process: a run is over when it has been started."""
-
-    spark: SparkSession
-    settings: FlowSettings
-    folder: Path
-    runs: dict[str, ReconcileRun] = field(default_factory=dict)
-
-    def new_id(self) -> str:
-        """See `ReconcileJobs.new_id`."""
-        return f"reconcile-{len(self.runs)}-{self.folder.name}"
-
-    def start(self, run_id: str, *, topics: Sequence[str], groups_exclude: Sequence[str]) -> None:
-        """See `ReconcileJobs.start`."""
-        options = ReconcileOptions(groups_exclude=tuple(groups_exclude))
-        request = JobRequest(run_id=run_id, flow=self.settings, topics=tuple(topics), options=options)
-        job = JobRun(request, open_job_files(str(self.folder / run_id)), now_ms())
-        job._context = self.spark.sparkContext
-        outcome = Reconciliation(job, settle_ms=0, still_seconds=0).act()
-        report = json.loads(json.dumps({"clean": outcome.clean} | outcome.found))
-        self.runs[run_id] = ReconcileRun(state="succeeded", place=str(self.folder), report=report)
-
-    def inspect(self, run_id: str) -> ReconcileRun:
-        """See `ReconcileJobs.inspect`."""
-        return self.runs.get(run_id, ReconcileRun(state="missing"))
-
-
-@dataclass(slots=True)
-class LostAnswers:
-    """Writes that reach their server and whose answers are lost: each kind once, on a new connection as well.
-
-    The link to the target is cut at that moment, so every client of the command has to connect again.
-    """
-
-    link: NetworkLink
-    lost: list[str] = field(default_factory=list)
-    """What was lost so far."""
-
-    def among(self, effects: FailoverEffects) -> FailoverEffects:
-        """Effects that lose answers."""
-        source, target = (
-            replace(side, acls=_Losing(self, f"{name} acls", side.acls, ("create", "delete")))
-            for name, side in (("source", effects.source), ("target", effects.target))
-        )
-        return replace(
-            effects,
-            source=source,
-            target=target,
-            acl_sync=replace(effects.acl_sync, source=source.acls, target=target.acls),
-            fences=_Losing(self, "fences", effects.fences, ("fence", "lift")),
-            documents=_Losing(self, "documents", effects.documents, ("write", "claim")),
-            checkpoints=_Losing(self, "checkpoints", effects.checkpoints, ("write",)),
-            shadows=_Losing(self, "shadows", effects.shadows, ("commit", "delete")),
-            rounds=lambda store: _Losing(self, "rounds", effects.rounds(store), ("act",)),
-        )
-
-    def lose(self, what: str) -> None:
-        """Lose the answer to a write that was carried out; only the first of its kind."""
-        if what not in self.lost:
-            self.lost.append(what)
-            self.link.cut()
-            self.link.restore()
-            raise Retriable(f"the answer was lost: {what}")
-
-
-class _Losing:
-    """An object some of whose methods lose their first answer."""
-
-    def __init__(self, losing: LostAnswers, name: str, inner: Any, methods: Sequence[str]) -> None:
-        self._losing, self._name, self._inner, self._methods = losing, name, inner, methods
-
-    def __getattr__(self, method: str) -> Any:
-        call = getattr(self._inner, method)
-        if method not in self._methods:
-            return call
-
-        def lost(*args: Any, **kwargs: Any) -> Any:
-            result = call(*args, **kwargs)
-            self._losing.lose(f"{self._name}.{method}")
-            return result
-
-        return lost
-
-
-@dataclass(slots=True, kw_only=True)
 class FailoverScenario:
     """One topic, its applications and the operator."""
 
     stage: LaneStage
     deployment: DeployedFlows
-    jobs: SparkReconcile
+    jobs: ReconcileJobs
     written: list[str] = field(default_factory=list)
     """Every value that was acknowledged to a producer and committed, on either cluster."""
     reads: dict[str, Counter[str]] = field(default_factory=dict)
     """What each group has read, by group."""
-    loses: LostAnswers | None = None
-    """Of the commands; None for none."""
     _environment: Any = None
 
     # Applications, as the user `dummy`
@@ -182,26 +87,8 @@ class FailoverScenario:
 
     def read(self, cluster: KafkaCluster, group: str, count: int | None = None, *, counted: bool = True) -> list[str]:
         """Read as a member of a group, up to a number of records or to the end, and commit."""
-        settings = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-        consumer = Consumer(as_dummy(cluster) | settings | {"enable.partition.eof": True, "fetch.wait.max.ms": 20})
-        found: list[str] = []
-        ended: set[int] = set()
-        try:
-            consumer.subscribe([self._name(cluster)])
-            while len(ended) < PARTITIONS and (count is None or len(found) < count):
-                message = consumer.poll(20)
-                assert message is not None, f"group {group} was shown nothing"
-                error, partition = message.error(), message.partition() or 0
-                if error is None:
-                    found.append((message.value() or b"").decode())
-                    ended.discard(partition)
-                    consumer.commit(message=message, asynchronous=False)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(partition)
-                else:
-                    raise KafkaException(error)
-        finally:
-            consumer.close()
+        client = as_dummy(cluster) | {"group.id": group}
+        found = [value.decode() for value in read_as_member(client, self._name(cluster), PARTITIONS, count)]
         if counted:
             self.reads.setdefault(group, Counter()).update(found)
         return found
@@ -232,12 +119,14 @@ class FailoverScenario:
 
     # The operator
 
-    def command(self, order: FailoverOrder | None, *, force: bool = False) -> FailoverCommand:
-        """A command of a new process."""
-        return FailoverCommand(effects=self._effects(), order=order, force=force, still_seconds=STILL_SECONDS)
+    def command(self, order: FailoverOrder | None) -> FailoverCommand:
+        """A command of a new process, that has been prepared."""
+        command = FailoverCommand(effects=self._effects(), order=order, still_seconds=STILL_SECONDS)
+        command.prepare()
+        return command
 
     def until_done(self, order: FailoverOrder | None) -> FailoverDocument:
-        """Carry out, killed once behind every step, and run again until nothing is left."""
+        """Carry out, killed once behind every step, and run again by a new process until nothing is left."""
         killed = set[StepName]()
 
         def crash(step: PlannedStep, _: StepResult) -> None:
@@ -247,7 +136,6 @@ class FailoverScenario:
 
         while True:
             command = self.command(order)
-            command.prepare()
             command.on_step = crash
             try:
                 document = command.execute()
@@ -256,32 +144,52 @@ class FailoverScenario:
             assert killed == {each.step for each in command.plan}
             return document
 
-    def until_answered(self, order: FailoverOrder | None, tries: int = 30) -> FailoverDocument:
-        """Carry out, again after each lost answer, as an operator who repeats the command."""
-        for _ in range(tries):
-            try:
-                command = self.command(order)
-                command.prepare()
-                return command.execute()
-            except Retriable:
-                continue
-        raise AssertionError(f"it did not end in {tries} tries")
-
     def acls(self, cluster: KafkaCluster) -> KafkaAcls:
         """One cluster's ACLs."""
         return KafkaAcls(ClusterSettings(alias=cluster.alias, bootstrap=cluster.bootstrap), flow="test")
 
-    def _effects(self) -> Any:
-        arguments = argparse.Namespace(local=True, folder=None, lab=None)
-        effects = effects_of(self.deployment, FLOW, arguments)
-        real = effects.sleep
+    def _effects(self) -> FailoverEffects:
+        return replace(effects_between(self.deployment, self.replicate), jobs=self.jobs)
 
-        def sleep(seconds: float) -> None:
-            self.replicate()
-            real(min(seconds, 0.1))
 
-        effects = replace(effects, sleep=sleep, jobs=self.jobs)
-        return effects if self.loses is None else self.loses.among(effects)
+def read_as_member(client: dict[str, Any], topic: str, partitions: int, count: int | None = None) -> list[bytes]:
+    """The values of so many records, or to the end, by a group's member that commits behind each, and leaves."""
+    settings = {"enable.auto.commit": False, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
+    consumer = Consumer(client | settings | {"enable.partition.eof": True})
+    found: list[bytes] = []
+    ended: set[int] = set()
+    try:
+        consumer.subscribe([topic])
+        while len(ended) < partitions and (count is None or len(found) < count):
+            message = consumer.poll(20)
+            assert message is not None, f"a member of {client['group.id']} was shown nothing"
+            error, partition = message.error(), message.partition() or 0
+            if error is None:
+                found.append(message.value() or b"")
+                ended.discard(partition)
+                consumer.commit(message=message, asynchronous=False)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(partition)
+                (at,) = consumer.position([TopicPartition(topic, partition)])
+                if at.offset > 0:  # behind the marker of the last transaction
+                    consumer.commit(offsets=[at], asynchronous=False)
+            else:
+                raise KafkaException(error)
+    finally:
+        consumer.close()
+    return found
+
+
+def effects_between(deployment: DeployedFlows, looks: Callable[[], object]) -> FailoverEffects:
+    """Those of the operator's commands on this machine. Args: looks: what happens between two looks of a wait."""
+    effects = effects_of(deployment, FLOW, argparse.Namespace(local=True, folder=None, lab=None))
+    real = effects.sleep
+
+    def sleep(seconds: float) -> None:
+        looks()
+        real(min(seconds, 0.1))
+
+    return replace(effects, sleep=sleep)
 
 
 def granted(topic: str) -> frozenset[Acl]:
@@ -299,23 +207,19 @@ def granted(topic: str) -> frozenset[Acl]:
     )
 
 
-def deployed(stage: LaneStage, folder: Path, endpoint: str) -> DeployedFlows:
-    """The flow as the operator's commands find it: a configuration, and the state file of a lab."""
+CLUSTERS = """
+clusters:
+  us-east: {bootstrap.servers: [127.0.0.1:1], region: us-east-1, account: "123456789012"}
+  eu-west: {bootstrap.servers: [127.0.0.1:1], region: us-east-1, account: "123456789012"}
+"""
+
+
+def deployed(stage: LaneStage, folder: Path, endpoint: str, flows: str) -> DeployedFlows:
+    """Flows as the operator's commands find them: a configuration, and the state file of a lab."""
     from cli.lab_state import read_lab_state  # noqa: PLC0415 -- used here only
 
     configuration = folder / "replication.yaml"
-    configuration.write_text(
-        f"""
-clusters:
-  us-east: {{bootstrap.servers: [127.0.0.1:1], region: us-east-1, account: "123456789012"}}
-  eu-west: {{bootstrap.servers: [127.0.0.1:1], region: us-east-1, account: "123456789012"}}
-flows:
-  us-east->eu-west:
-    topics: [{stage.topic}]
-    replication.policy: {stage.settings.policy}
-    sync.topic.acls.enabled: true
-"""
-    )
+    configuration.write_text(CLUSTERS + flows)
     state = {
         "config": str(configuration),
         "clusters": {each.alias: {"bootstrap": each.bootstrap} for each in (stage.source, stage.target)},

@@ -56,6 +56,8 @@ class Kill:
     at: int
     calls: int = 0
     dead: bool = False
+    answer_lost: bool = False
+    """Whether only the answer to that call is lost, and the command lives on."""
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """A call that may be the last one."""
@@ -66,6 +68,8 @@ class Kill:
             self.calls += 1
             result = call(*args, **kwargs)
             if self.calls == self.at:
+                if self.answer_lost:
+                    raise Retriable("the answer was lost")
                 self.dead = True
                 raise CommandKilled
             return result
@@ -401,14 +405,6 @@ class FailoverWorld:
             self.carry_out(order, behind={step: die})
             raise AssertionError(f"{step} was not done")
 
-    def until_done(self, order: FailoverOrder | None, kill: Kill) -> tuple[FailoverDocument, bool]:
-        """Carry out, killed once, and again until it is done. Returns the document, and whether the kill came."""
-        try:
-            return self.carry_out(order, kill=kill), False
-        except CommandKilled:
-            pass
-        return self.carry_out(order), True
-
     def document(self, key: str = "failover") -> FailoverDocument | None:
         """The stored document."""
         return read_document(self.documents, FLOW, key)
@@ -498,32 +494,27 @@ class FailoverWorld:
 
 def mortal(effects: FailoverEffects, kill: Kill) -> FailoverEffects:
     """Effects of a process that is killed at one of its calls."""
-
-    def side(each: FailoverSide) -> FailoverSide:
-        return FailoverSide(
-            answers=kill.around(each.answers),
-            partitions=kill.around(each.partitions),
-            ends=kill.around(each.ends),
-            acls=kill.object(each.acls),
-            groups=kill.object(each.groups),
-            static_groups=kill.around(each.static_groups),
-            records=each.records,
+    calls = ("answers", "partitions", "ends", "static_groups")
+    source, target = (
+        replace(
+            side,
+            acls=kill.object(side.acls),
+            groups=kill.object(side.groups),
+            **{name: kill.around(getattr(side, name)) for name in calls},  # type: ignore[arg-type]  # by their names
         )
-
-    documents = kill.object(effects.documents)
-    source, target = side(effects.source), side(effects.target)
+        for side in (effects.source, effects.target)
+    )
+    objects = ("shadows", "fences", "documents", "checkpoints", "jobs")
+    changed = {name: kill.object(getattr(effects, name)) for name in objects}
+    stores = {"source": source.acls, "target": target.acls, "documents": changed["documents"]}
     return replace(
         effects,
+        **changed,
         source=source,
         target=target,
-        shadows=kill.object(effects.shadows),
-        fences=kill.object(effects.fences),
-        documents=documents,
-        checkpoints=kill.object(effects.checkpoints),
         rounds=lambda store: kill.object(effects.rounds(store)),
         rounds_back=lambda store: kill.object(effects.rounds_back(store)),
-        acl_sync=replace(effects.acl_sync, source=source.acls, target=target.acls, documents=documents),
-        jobs=kill.object(effects.jobs),
+        acl_sync=replace(effects.acl_sync, **stores),
         sleep=kill.around(effects.sleep),
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 PARTS: Sequence[Sequence[str]] = (
     # Programs that a stranger runs, and labs that are started as commands or whose schedules run every few seconds.
-    ("test_lab_demo.py", "test_lab_failover.py", "test_lab_up.py", "test_tutorial.py", "mm2/", "test_mirror_client.py"),
+    ("test_lab_demo.py", "test_lab_failover.py", "test_lab_up.py", "test_tutorial.py", "test_mirror_client.py"),
     # Two clusters with an authorizer, and one Spark session.
     ("test_acl_sync.py", "spark/"),
     # One lab, and faults; parts of a lab, and environments without one around them.

@@ -1,13 +1,15 @@
 """Failover and failback under ACLs: nothing is lost, read twice or skipped.
 
-Each command is killed behind every step; or the target is at a distance, and the answers to writes are lost.
+Each command is killed behind every step; the target is near, or at a distance.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,20 +19,24 @@ from pyspark.sql import SparkSession
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
+from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.clock import now_ms
+from mirrorless.failover.effects import ReconcileRun
 from mirrorless.failover.report import missing_of, summary
 from mirrorless.failover.state import FailoverOrder
 from mirrorless.flow.settings import ClusterSettings, FlowSettings
+from mirrorless.jobs.request import JobRequest, ReconcileOptions
 from mirrorless.protocol.replicate import Replicator
+from spark.jobs.driver import JobRun
+from spark.reconcile import Reconciliation
 from tests.support.failover_scenario import (
     FLOW,
     PARTITIONS,
     FailoverScenario,
-    LostAnswers,
-    SparkReconcile,
     deployed,
     granted,
 )
@@ -43,8 +49,43 @@ PLANNED = FailoverOrder(mode="planned")
 LOST = FailoverOrder(mode="source-lost")
 REHEARSAL = FailoverOrder(mode="drill")
 DENIED = "TOPIC_AUTHORIZATION_FAILED"
+UNDER_ACLS = """
+flows:
+  us-east->eu-west:
+    topics: [{topic}]
+    replication.policy: {policy}
+    sync.topic.acls.enabled: true
+"""
 ROUND_TRIP_MS = float(os.environ.get("MIRRORLESS_TEST_ROUND_TRIP_MS", "5"))
 """To the target; `make scale PART=failover-distance` goes further."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SparkReconcile:
+    """Implements `ReconcileJobs` in this process: a run is over when it has been started."""
+
+    spark: SparkSession
+    settings: FlowSettings
+    folder: Path
+    runs: dict[str, ReconcileRun] = field(default_factory=dict)
+
+    def new_id(self) -> str:
+        """See `ReconcileJobs.new_id`."""
+        return f"reconcile-{len(self.runs)}-{self.folder.name}"
+
+    def start(self, run_id: str, *, topics: Sequence[str], groups_exclude: Sequence[str]) -> None:
+        """See `ReconcileJobs.start`."""
+        options = ReconcileOptions(groups_exclude=tuple(groups_exclude))
+        request = JobRequest(run_id=run_id, flow=self.settings, topics=tuple(topics), options=options)
+        job = JobRun(request, open_job_files(str(self.folder / run_id)), now_ms())
+        job._context = self.spark.sparkContext
+        outcome = Reconciliation(job, settle_ms=0, still_seconds=0).act()
+        report = json.loads(json.dumps({"clean": outcome.clean} | outcome.found))
+        self.runs[run_id] = ReconcileRun(state="succeeded", place=str(self.folder), report=report)
+
+    def inspect(self, run_id: str) -> ReconcileRun:
+        """See `ReconcileJobs.inspect`."""
+        return self.runs.get(run_id, ReconcileRun(state="missing"))
 
 
 @pytest.fixture
@@ -79,9 +120,10 @@ def build(  # noqa: PLR0917 -- fixtures
             wire=wire,
         )
         stage.create(source, stage.topic, PARTITIONS)
+        flows = UNDER_ACLS.format(topic=stage.topic, policy=policy)
         made = FailoverScenario(
             stage=stage,
-            deployment=deployed(stage, tmp_path, dynamodb.endpoint),
+            deployment=deployed(stage, tmp_path, dynamodb.endpoint, flows),
             jobs=SparkReconcile(spark=spark, settings=settings, folder=tmp_path / "jobs"),
         )
         acls = made.acls(source)
@@ -125,10 +167,29 @@ def accounted(scenario: FailoverScenario, *, but: frozenset[str] = frozenset()) 
         assert scenario.reads[group] == expected, group
 
 
-def test_a_planned_failover_and_its_failback_lose_and_repeat_nothing(
-    build: Callable[[str], FailoverScenario],
-) -> None:
+@pytest.fixture(
+    params=[
+        pytest.param(0, id="near"),
+        pytest.param(
+            ROUND_TRIP_MS,
+            id="at_a_distance",
+            marks=pytest.mark.soak(
+                "tests/integration/spark/test_failover.py::test_a_planned_failover_and_its_failback_lose_and_repeat_nothing"
+            ),
+        ),
+    ]
+)
+def near_or_far(request: pytest.FixtureRequest, build: Callable[[str], FailoverScenario]) -> Iterator[FailoverScenario]:
+    """The scenario with prefixed names, with a target in the same place, or so many ms away."""
     scenario = build("prefixed")
+    link = scenario.stage.target.link
+    link.round_trip_ms = request.param
+    yield scenario
+    link.round_trip_ms = 0
+
+
+def test_a_planned_failover_and_its_failback_lose_and_repeat_nothing(near_or_far: FailoverScenario) -> None:
+    scenario = near_or_far
     source, target = scenario.stage.source, scenario.stage.target
     begin(scenario)
     before = [scenario.acls(cluster).read(lambda: 20.0) for cluster in (source, target)]
@@ -156,7 +217,7 @@ def test_a_planned_failover_and_its_failback_lose_and_repeat_nothing(
 
     scenario.let_a_minute_pass()
     scenario.stage.write(b"late 0", b"late 1", partition=1)  # a super user is not bound by the fence
-    (late,) = [each for each in missing_of(scenario.until_answered(PLANNED)) if "group audit" not in each]
+    (late,) = [each for each in missing_of(scenario.command(PLANNED).execute()) if "group audit" not in each]
     assert late.startswith(f"{scenario.stage.topic}-1: 2 records from offset ")
 
     back = scenario.until_done(None)
@@ -207,51 +268,3 @@ def test_a_lost_source_costs_what_the_report_names_and_nothing_is_read_twice(
     for group in ("shop", "billing"):
         scenario.read(source, group)
     accounted(scenario, but=orphans)
-
-
-@pytest.mark.soak(
-    "tests/integration/spark/test_failover.py::test_a_planned_failover_and_its_failback_lose_and_repeat_nothing",
-    "tests/unit/failover/test_killed_and_run_again.py::test_a_planned_failover_loses_nothing_wherever_it_is_killed",
-    "tests/unit/failover/test_killed_and_run_again.py::test_a_failback_leaves_everything_as_it_was_wherever_it_is_killed",
-)
-def test_at_a_distance_and_with_every_kind_of_answer_lost_once_nothing_is_lost_or_repeated(
-    build: Callable[[str], FailoverScenario],
-) -> None:
-    scenario = build("prefixed")
-    source, target = scenario.stage.source, scenario.stage.target
-    target.link.round_trip_ms = ROUND_TRIP_MS
-    try:
-        begin(scenario)
-        scenario.loses = LostAnswers(target.link)
-        scenario.until_answered(REHEARSAL)
-        scenario.produce(source, "b0", "b1")
-        document = scenario.until_answered(PLANNED)
-        there = set(scenario.loses.lost)
-        scenario.let_a_minute_pass()
-
-        assert [each for each in missing_of(document) if "group audit" not in each] == []
-        assert not scenario.produce(target, "c0", "c1")
-        for group in ("shop", "billing"):
-            scenario.read(target, group)
-        accounted(scenario)
-
-        back = scenario.until_answered(None)
-
-        assert missing_of(back) == []
-        for group in ("shop", "billing"):
-            scenario.read(source, group)
-        accounted(scenario)
-        assert there >= {
-            "source acls.create",
-            "target acls.create",
-            "fences.fence",
-            "documents.claim",
-            "documents.write",
-            "rounds.act",
-            "shadows.commit",
-            "shadows.delete",
-        }
-        assert "fences.lift" in there, "of a fence that the command had not noted, before it drained again"
-        assert set(scenario.loses.lost) - there == {"source acls.delete", "target acls.delete"}
-    finally:
-        target.link.round_trip_ms = 0

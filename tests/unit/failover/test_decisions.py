@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from mirrorless.chain.lane import Lane
-from mirrorless.chain.lane_state import Head, Stop
+from mirrorless.chain.lane_state import Head
 from mirrorless.chain.run import Run
 from mirrorless.failover.groups import verdicts
 from mirrorless.failover.plan import plan_of
@@ -28,7 +28,7 @@ from mirrorless.topics.acls import MARK, Acl, deny, mark, to_create, to_delete, 
 from mirrorless.topics.topic_state import TopicState
 from tests.support.chains import FLOW, LANE, run
 from tests.support.failover_world import DRILL, LOST, PLANNED, TOPICS, FailoverWorld
-from tests.support.group_cluster import MARKER
+from tests.support.group_cluster import MARKER, settings
 
 OTHER = Lane(FLOW, "orders", 1)
 
@@ -90,23 +90,21 @@ def test_records_that_do_not_move_are_named_and_the_flow_is_not_fenced() -> None
 # Holdings
 
 
-def test_what_is_missing_is_what_was_seen_beyond_the_position() -> None:
+def test_what_is_missing_is_what_was_seen_beyond_the_position_and_an_end_that_nobody_has_seen_is_unknown() -> None:
     head = Head(generation=0, position=8, run=run(3, 8, (3, 20, 5)))
     found = holdings_of(
         {LANE: head, OTHER: Head(generation=0, position=4)}, {"orders": [11, 4]}, seen_at=5_000, now=9_000
     )
-
     assert [lane.missing for lane in found.lanes] == [3, 0]
     assert found.missing == 3
     assert found.copied_until == 2_000  # the newest record of the lane that is behind
     assert found.recovery_point_seconds == 7
 
+    whole = holdings_of({LANE: head}, {"orders": [8]}, seen_at=5_000, now=9_000)
+    assert (whole.missing, whole.recovery_point_seconds) == (0, 4), "it holds the lane up to then"
 
-def test_a_lane_that_has_all_that_was_seen_holds_it_up_to_then() -> None:
-    head = Head(generation=0, position=8, run=run(3, 8, (3, 20, 5)))
-    found = holdings_of({LANE: head}, {"orders": [8]}, seen_at=5_000, now=9_000)
-
-    assert (found.missing, found.recovery_point_seconds) == (0, 4)
+    unseen = holdings_of({LANE: Head(generation=0, position=8)}, {"orders": [-1]}, seen_at=0, now=9_000)
+    assert (unseen.lanes[0].seen_end, unseen.recovery_point_seconds) == (None, None)
 
 
 HOUR = 3_600_000
@@ -136,13 +134,6 @@ def test_a_recovery_point_is_never_too_small_and_not_known_where_nothing_shows_i
     lane = msgspec.structs.replace(SOME, **changes)
     assert Holdings(lanes=(ALL, lane), seen_at=SEEN, lost_at=NOW).recovery_point_seconds == seconds
     assert Holdings(lanes=(ALL,), seen_at=SEEN, lost_at=NOW).recovery_point_seconds == 20
-
-
-def test_ends_that_nobody_has_seen_are_unknown_and_not_zero() -> None:
-    found = holdings_of({LANE: Head(generation=0, position=8)}, {"orders": [-1]}, seen_at=0, now=9_000)
-
-    assert found.lanes[0].seen_end is None
-    assert found.recovery_point_seconds is None
 
 
 def lost(ends: dict[str, list[int]] | None, *, records: int = 10, gone: str = "") -> FailoverWorld:
@@ -270,11 +261,7 @@ def test_a_group_that_still_reads_on_the_source_is_named() -> None:
 
 def test_members_that_have_just_left_the_target_are_not_waited_for() -> None:
     """An operator who fails over has stopped them: the grace period of the schedule is five minutes."""
-    world = FailoverWorld()
-    world.settings = msgspec.structs.replace(world.settings, group_grace_seconds=600.0)
-    world.__post_init__()
-    world.produce(10)
-    world.replicate()
+    world = FailoverWorld.of(10, settings=settings(topics=tuple(TOPICS), grace=600.0))
     for lane in world.lanes:
         world.clusters.read(world.clusters.source, "shop", lane, 6, past=False)
     world.clusters.target.members = {"shop"}
@@ -291,12 +278,34 @@ def test_members_that_have_just_left_the_target_are_not_waited_for() -> None:
     assert world.clusters.now - began < 60_000
 
 
-def with_static_members(side: str, order: FailoverOrder, *, goes_after: int | None) -> tuple[FailoverWorld, int]:
-    """A group with static members, closed or not, on a cluster; they go after so many seconds of a failover."""
+STAYS = "stays for its session time-out"
+
+
+@pytest.mark.parametrize(
+    ("side", "order", "static", "goes_after", "fate", "named", "seconds"),
+    [
+        pytest.param("source", PLANNED, True, 45, "moved", "", (45, 80), id="closed on the source"),
+        pytest.param("target", PLANNED, True, 45, "moved", "", (45, 80), id="closed on the target"),
+        pytest.param("target", LOST, True, 45, "moved", "", (45, 80), id="closed on the target, source lost"),
+        pytest.param("source", PLANNED, True, None, "moved", STAYS, (0, 240), id="one stays on the source"),
+        pytest.param("target", PLANNED, True, None, "waits", STAYS, (0, 240), id="one stays on the target"),
+        pytest.param("source", PLANNED, False, None, "moved", "stop them", (0, 60), id="not static"),
+    ],
+)
+def test_static_members_that_were_closed_are_waited_for_and_those_that_stay_are_named(
+    side: str,
+    order: FailoverOrder,
+    fate: str,
+    named: str,
+    seconds: tuple[int, int],
+    *,
+    static: bool,
+    goes_after: int | None,
+) -> None:
     world = FailoverWorld.of(10)
     clusters = world.clusters
     groups = clusters.source if side == "source" else clusters.target
-    groups.static.add("shop")
+    groups.static |= {"shop"} if static else set()
     for lane in world.lanes:
         clusters.read(clusters.source, "shop", lane, 6, past=False)
     clusters.target.offsets.setdefault("shop", {})
@@ -311,44 +320,15 @@ def with_static_members(side: str, order: FailoverOrder, *, goes_after: int | No
     world.meanwhile = pass_time
     if order.mode == "source-lost":
         world.lose_source()
-    return world, began
-
-
-@pytest.mark.parametrize(
-    ("side", "order"),
-    [("source", PLANNED), ("target", PLANNED), ("target", LOST)],
-    ids=["source", "target", "target, source lost"],
-)
-def test_static_members_that_were_closed_are_waited_for(side: str, order: FailoverOrder) -> None:
-    world, began = with_static_members(side, order, goes_after=45)
 
     document = world.carry_out(order)
 
-    assert [each["fate"] for each in document.facts("groups")["groups"]] == ["moved"]
-    assert not [each for each in missing_of(document) if "shop" in each]
-    assert 45_000 <= world.clusters.now - began < 80_000
-    assert any("stays for its session time-out" in each for each in world.said)
-
-
-@pytest.mark.parametrize(
-    ("side", "static", "fate", "seconds"),
-    [("source", True, "moved", 240), ("target", True, "waits", 240), ("source", False, "moved", 60)],
-    ids=["source", "target", "they are not static"],
-)
-def test_members_that_stay_are_named_and_only_static_ones_are_waited_for(
-    side: str, fate: str, seconds: int, *, static: bool
-) -> None:
-    world, began = with_static_members(side, PLANNED, goes_after=None)
-    if not static:
-        world.clusters.source.static.clear()
-
-    document = world.carry_out(PLANNED)
-
     assert [each["fate"] for each in document.facts("groups")["groups"]] == [fate]
-    (sentence,) = [each for each in missing_of(document) if "shop" in each]
-    assert ("stays for its session time-out" in sentence) is static
-    assert static or "stop them" in sentence
-    assert world.clusters.now - began < seconds * 1_000
+    sentences = [each for each in missing_of(document) if "shop" in each]
+    assert len(sentences) == bool(named)
+    assert all(named in each and (STAYS in each) is static for each in sentences)
+    assert any(STAYS in each for each in world.said) is static
+    assert seconds[0] * 1000 <= clusters.now - began < seconds[1] * 1000
 
 
 # Digests
@@ -428,18 +408,6 @@ def test_a_run_in_other_batches_than_were_produced_is_proved_by_the_records_of_t
 
 
 # Fences
-
-
-def test_a_fenced_flow_replicates_nothing_and_a_lane_keeps_its_own_stop() -> None:
-    world = FailoverWorld()
-    own = Stop(reason="refused", upstream_offset=1, detail="too large", at=1)
-    world.states.stop(LANE, own)
-    world.states.fence(FLOW, Stop(reason="held", upstream_offset=0, detail="failover", at=2))
-
-    found = world.states.read([LANE, OTHER])
-
-    assert (found[LANE].stop, found[LANE].fenced) == (own, False)
-    assert found[OTHER].fenced
 
 
 def test_a_fence_is_complete_only_with_its_mark_and_a_half_one_is_completed_or_lifted() -> None:

@@ -6,11 +6,15 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
 
 from mirrorless.chain.lane_state import Stop
+from mirrorless.errors import Retriable
 from mirrorless.failover.report import is_clean, missing_of
 from mirrorless.failover.state import FailoverOrder, StepName
 from tests.support.chains import FLOW
@@ -73,25 +77,39 @@ def reads_the_rest(world: FailoverWorld) -> None:
         assert world.clusters.read(world.clusters.target, "shop", lane) == everything[6:]
 
 
-def kill_everywhere(world_of: Callable[[], FailoverWorld], order: FailoverOrder | None) -> Iterator[FailoverWorld]:
-    """The world after a command was killed behind each of its calls in turn, and run again; the last one was not.
+def killed_everywhere(
+    make: Callable[[], FailoverWorld],
+    order: FailoverOrder | None,
+    *,
+    stride: int = 1,
+    meanwhile: Callable[[FailoverWorld], object] = lambda _: None,
+    late: tuple[StepName, int] | None = None,
+) -> Iterator[FailoverWorld]:
+    """The world after a command was killed behind one of its calls, and run again; the last one was not killed.
 
-    A kill before a call is one behind the call before.
+    A kill before a call is one behind the call before. Args: stride: one kill in so many is made; meanwhile: what
+    happens between the two commands; late: behind which step the same happens in the second one, and how often.
     """
-    killed, kills = True, 0
-    while killed:
-        world = world_of()
-        document, killed = world.until_done(order, Kill(at=kills + 1))
-        kills += killed
-        assert document.ended_at
+    for at in count(1, stride):
+        world, killed = make(), False
+        try:
+            world.carry_out(order, kill=Kill(at=at))
+        except CommandKilled:
+            killed = True
+            meanwhile(world)
+        step, times = late or ("check", 0)
+        writes = (meanwhile(world) for _ in range(times))
+        world.carry_out(order, behind={step: partial(next, writes, None)})
         yield world
-    assert kills > LEAST_CALLS
+        if not killed:
+            break
+    assert at > LEAST_CALLS
 
 
 @pytest.mark.parametrize("order", [PLANNED, WAITED], ids=["acl", "wait"])
 def test_a_planned_failover_loses_nothing_wherever_it_is_killed(order: FailoverOrder) -> None:
     results = []
-    for world in kill_everywhere(lambda: moving(order), order):
+    for world in killed_everywhere(lambda: moving(order), order):
         assert is_clean(world.stored), missing_of(world.stored)
         for lane in world.lanes:
             source = [identity for identity in world.clusters.source_log(lane) if identity != MARKER]
@@ -104,7 +122,7 @@ def test_a_planned_failover_loses_nothing_wherever_it_is_killed(order: FailoverO
 
 def test_a_failover_without_the_source_brings_groups_to_the_record_wherever_it_is_killed() -> None:
     results = []
-    for world in kill_everywhere(lambda: moving(LOST), LOST):
+    for world in killed_everywhere(lambda: moving(LOST), LOST):
         results.append(on_target(world))
         reads_the_rest(world)
     assert all(each == results[-1] for each in results)
@@ -157,7 +175,7 @@ def test_a_failback_leaves_everything_as_it_was_wherever_it_is_killed(order: Fai
         assert world.target_acls.there != before.target_acls.there
         return world
 
-    for world in kill_everywhere(moved, None):
+    for world in killed_everywhere(moved, None):
         assert world.stored.over
         assert world.source_acls.there == before.source_acls.there
         assert world.target_acls.there == before.target_acls.there
@@ -170,14 +188,38 @@ def test_a_drill_touches_nothing_wherever_it_is_killed() -> None:
         return on_target(world), dict(world.clusters.target.offsets), world.source_acls.there
 
     before = untouched(moving(DRILL))
-    for world in kill_everywhere(lambda: moving(DRILL), DRILL):
+    for world in killed_everywhere(lambda: moving(DRILL), DRILL):
         assert untouched(world) == before
         assert not world.shadows.offsets
         assert world.document() is None
 
 
+@pytest.mark.parametrize("order", [PLANNED, LOST, DRILL, None], ids=["planned", "source-lost", "drill", "failback"])
+def test_an_answer_that_is_lost_to_a_write_that_was_made_changes_nothing(order: FailoverOrder | None) -> None:
+    """Each call's in turn. The command goes on, or is run again, as one that had every answer."""
+
+    def before() -> FailoverWorld:
+        world = moving(order or PLANNED)
+        if order is None:
+            world.carry_out(PLANNED)
+        return world
+
+    usual = before()
+    usual.carry_out(order)
+    for at in count(1):
+        world, kill = before(), Kill(at=at, answer_lost=True)
+        with suppress(Retriable):
+            world.carry_out(order, kill=kill)
+        world.carry_out(order)
+        assert on_target(world) == on_target(usual)
+        assert world.source_acls.there == usual.source_acls.there
+        assert not world.shadows.offsets
+        if kill.calls < at:
+            break
+
+
 STRIDE = int(os.environ.get("MIRRORLESS_KILLS_STRIDE", "9"))
-"""One kill in so many is made; 1 makes all."""
+"""One kill in so many is made where what is lost is audited; 1 makes all."""
 
 LATE = re.compile(r"^(?:us-east\.)?(\w+)-(\d+): ([\d,]+) records? from offset ")
 ORPHANED = re.compile(r"^(\w+)-(\d+): ([\d,]+) records? of the source")
@@ -210,44 +252,14 @@ def producers_go_on(world: FailoverWorld) -> None:
     world.replicate(3)
 
 
-def with_a_kill(world: FailoverWorld, order: FailoverOrder | None, at: int, late: StepName | None, times: int) -> bool:
-    """Carry out, killed at a call, and again while producers write behind a step; whether the kill came."""
-    killed = False
-    try:
-        world.carry_out(order, kill=Kill(at=at))
-    except CommandKilled:
-        killed = True
-        producers_go_on(world)
-    left = iter(range(times))
-
-    def write() -> None:
-        if next(left, None) is not None:
-            producers_go_on(world)
-
-    world.carry_out(order, behind={late: write} if late else {})
-    return killed
-
-
-def kills(
-    make: Callable[[], FailoverWorld], order: FailoverOrder | None, late: StepName | None, times: int
-) -> Iterator[FailoverWorld]:
-    """The world after each kill; the last one was not killed."""
-    at, killed = 1, True
-    while killed:
-        world = make()
-        killed = with_a_kill(world, order, at, late, times)
-        yield world
-        at += STRIDE
-
-
 # The audit
 
 
 def only_here(world: FailoverWorld, *, on_source: bool) -> Counts:
     """The number of records that one side has and the other has not, by partition."""
     found = Counts()
-    for topic, count in TOPICS.items():
-        for partition in range(count):
+    for topic, partitions in TOPICS.items():
+        for partition in range(partitions):
             source = world.clusters.source_topics.logs[topic, partition]
             target = world.clusters.target_topics.logs[f"us-east.{topic}", partition]
             here, there = (source, target) if on_source else (target, source)
@@ -270,24 +282,25 @@ FOR_EVER = 99
 """Times that a producer writes behind a step: more than a command replicates what came late."""
 
 
-@pytest.mark.parametrize(("late", "times"), [(None, 0), ("drain", 1), ("prove", 1), ("fence-flow", FOR_EVER)])
+@pytest.mark.parametrize("late", [None, ("drain", 1), ("prove", 1), ("fence-flow", FOR_EVER)], ids=str)
 @pytest.mark.parametrize("order", [PLANNED, WAITED], ids=["acl", "wait"])
-def test_a_failover_names_what_is_not_on_the_target(order: FailoverOrder, late: StepName | None, times: int) -> None:
+def test_a_failover_names_what_is_not_on_the_target(order: FailoverOrder, late: tuple[StepName, int] | None) -> None:
     wrong = losing = made = 0
-    for world in kills(populated, order, late, times):
+    for world in killed_everywhere(populated, order, stride=STRIDE, meanwhile=producers_go_on, late=late):
         lost = only_here(world, on_source=True)
         made, losing = made + 1, losing + bool(lost)
         wrong += lost != named(world, LATE)
     print(f"{made - 1} kills, audited: {losing} with losses, {wrong} of them unnamed")
     assert not wrong
-    assert (losing > made / 2) == (times == FOR_EVER and order == WAITED)
+    assert (losing > made / 2) == (late == ("fence-flow", FOR_EVER) and order == WAITED)
 
 
-@pytest.mark.parametrize(("late", "times"), [(None, 0), ("reconcile", 1), ("revoke-acls", 1), ("reconcile", FOR_EVER)])
+@pytest.mark.parametrize("late", [None, ("reconcile", 1), ("revoke-acls", 1), ("reconcile", FOR_EVER)], ids=str)
 @pytest.mark.parametrize("order", [PLANNED, WAITED, LOST], ids=["acl", "wait", "source lost"])
-def test_a_failback_names_what_is_not_on_the_source(order: FailoverOrder, late: StepName | None, times: int) -> None:
+def test_a_failback_names_what_is_not_on_the_source(order: FailoverOrder, late: tuple[StepName, int] | None) -> None:
     wrong = losing = orphaning = made = 0
-    for world in kills(lambda: failed_over(order, guarded=times < FOR_EVER), None, late, times):
+    made_of = partial(failed_over, order, guarded=late != ("reconcile", FOR_EVER))
+    for world in killed_everywhere(made_of, None, stride=STRIDE, meanwhile=producers_go_on, late=late):
         world.replicate()
         lost, orphaned = only_here(world, on_source=False), only_here(world, on_source=True)
         made, losing = made + 1, losing + bool(lost)
@@ -296,4 +309,4 @@ def test_a_failback_names_what_is_not_on_the_source(order: FailoverOrder, late: 
     print(f"{made - 1} kills, audited: {losing} with losses, {wrong} of them unnamed")
     assert not wrong
     assert order != LOST or orphaning > made / 2, "some never left the source"
-    assert (losing > made / 2) == (times == FOR_EVER)
+    assert (losing > made / 2) == (late == ("reconcile", FOR_EVER))

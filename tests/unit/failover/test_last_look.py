@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ from mirrorless.ports.kafka import TopicPartition
 from mirrorless.topics.acls import Acl
 from tests.support.chains import FLOW
 from tests.support.failover_world import APPLICATION, DRILL, LOST, PLANNED, WAITED, FailoverWorld
-from tests.support.group_cluster import MARKER, MemoryTopics, settings
+from tests.support.group_cluster import MARKER, settings
 
 
 def replicated(**changes: object) -> FailoverWorld:
@@ -205,21 +205,6 @@ def test_a_lane_that_stops_while_what_came_late_is_drained_is_not_passed_over() 
         world.carry_out(WAITED, behind={"prove": stop})
 
 
-@dataclass
-class Shortsighted:
-    """Looks at a log that see so many offsets at a time, as those of a client do in a second."""
-
-    log: MemoryTopics
-    most: int
-
-    def look(
-        self, ranges: Mapping[TopicPartition, Sequence[GapRange]], **options: Any
-    ) -> Mapping[TopicPartition, Look]:
-        """See `LogLooks.look`."""
-        near = {place: [(some[0][0], min(some[0][1], some[0][0] + self.most))] for place, some in ranges.items()}
-        return self.log.look(near, **options)
-
-
 @pytest.mark.parametrize(
     ("most", "words"),
     [
@@ -234,7 +219,12 @@ def test_records_are_counted_in_as_many_looks_as_it_takes_and_offsets_where_no_l
     world.carry_out(WAITED)
     world.clusters.produce(world.lanes[1], 7)
 
-    document = world.carry_out(WAITED, source_looks=Shortsighted(world.clusters.source_topics, most))
+    def look(ranges: Mapping[TopicPartition, Sequence[GapRange]], **options: Any) -> Mapping[TopicPartition, Look]:
+        """So many offsets at a time, as those that a client sees in a second."""
+        near = {place: [(some[0][0], min(some[0][1], some[0][0] + most))] for place, some in ranges.items()}
+        return world.clusters.source_topics.look(near, **options)
+
+    document = world.carry_out(WAITED, source_looks=SimpleNamespace(look=look))
 
     assert words in missing_of(document)[0]
 
@@ -377,22 +367,14 @@ def test_a_group_that_has_begun_on_the_target_meanwhile_has_moved(now: str, befo
     assert with_started([found], [earlier])[0].fate == fate
 
 
-def test_a_fence_tells_its_age_by_the_store_s_clock_and_from_when_it_stood() -> None:
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_fence_tells_its_age_by_the_store_s_clock_where_that_is_told_and_from_when_it_stood(*, tells: bool) -> None:
     world = replicated()
     wrong = world.effects().clock
-    world.states.store_now = lambda: wrong() + 400_000
+    world.states.store_now = lambda: wrong() + 400_000 if tells else None
 
     world.carry_out(WAITED, clock=wrong)
 
     stop = world.states.fences[FLOW]
-    assert stop.by_store
-    assert stop.at > 1_400_000, "not by the operator's clock"
-
-
-def test_a_fence_in_a_store_that_does_not_tell_its_time_has_the_operator_s() -> None:
-    world = replicated()
-    world.states.store_now = lambda: None
-
-    world.carry_out(WAITED)
-
-    assert not world.states.fences[FLOW].by_store
+    assert stop.by_store == tells
+    assert (stop.at > 1_400_000) == tells, "not by the operator's clock"

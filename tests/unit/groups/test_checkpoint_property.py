@@ -48,24 +48,36 @@ def records(log: list[int], first: int, end: int | None = None) -> list[int]:
     return [record for record in log[first:end] if record != MARKER]
 
 
-@settings(max_examples=tries(50, many=150), deadline=None)
-@given(history=histories, where=st.floats(0, 1), stands=st.floats(0, 1))
-def test_a_group_that_moves_over_skips_nothing_and_rereads_as_counted(
-    history: History, where: float, stands: float
+@settings(max_examples=tries(100, many=300), deadline=None)
+@given(
+    lives=st.lists(histories, min_size=1, max_size=3), where=st.floats(0, 1), stands=st.floats(0, 1), back=st.booleans()
+)
+def test_a_group_that_moves_over_or_back_skips_nothing_and_rereads_as_counted(
+    lives: list[History], where: float, stands: float, *, back: bool
 ) -> None:
     world = TwoClusters(flow_settings())
     lane = world.lane()
-    history.live(world, lane)
-    source, target = world.source_log(lane), world.target_log(lane)
-    upstream, downstream = round(where * len(source)), round(stands * len(target))
-    world.source.put("shop", SOURCE, upstream)
-    world.target.put("shop", TARGET, downstream)
+    for history in lives:  # a round goes on from what the one before has counted
+        history.live(world, lane)
+        source, target = world.source_log(lane), world.target_log(lane)
+        upstream, downstream = (
+            round((stands if back else where) * len(source)),
+            round((where if back else stands) * len(target)),
+        )
+        world.source.put("shop", SOURCE, upstream)
+        world.target.put("shop", TARGET, downstream)
 
-    world.act()
+        report = world.act()
 
-    offset, document = world.document("shop").offsets["orders"][0], world.document("shop")
-    unread = records(source, upstream)
-    assert document.ahead == max(0, upstream - world.chains.heads([lane])[lane].position)
+        (held_back if back else held_over)(world, source, target, upstream, downstream)
+        assert report.counts["reread-records-max"] == world.document("shop").reread
+
+
+def held_over(world: TwoClusters, source: list[int], target: list[int], upstream: int, downstream: int) -> None:
+    """A group that has read the source up to an offset, and stands on the target."""
+    document = world.document("shop")
+    offset, unread = document.offsets["orders"][0], records(source, upstream)
+    assert document.ahead == max(0, upstream - world.chains.heads([world.lane()])[world.lane()].position)
     if not offset.usable or offset.downstream is None:
         assert not records(target, 0)
         return
@@ -79,21 +91,8 @@ def test_a_group_that_moves_over_skips_nothing_and_rereads_as_counted(
         assert not skipped
 
 
-@settings(max_examples=tries(50, many=150), deadline=None)
-@given(history=histories, where=st.floats(0, 1), stands=st.floats(0, 1))
-def test_a_group_that_moves_back_skips_nothing_and_rereads_as_counted(
-    history: History, where: float, stands: float
-) -> None:
-    world = TwoClusters(flow_settings())
-    lane = world.lane()
-    history.live(world, lane)
-    source, target = world.source_log(lane), world.target_log(lane)
-    downstream, upstream = round(where * len(target)), round(stands * len(source))
-    world.target.put("shop", TARGET, downstream)
-    world.source.put("shop", SOURCE, upstream)
-
-    world.act()
-
+def held_back(world: TwoClusters, source: list[int], target: list[int], upstream: int, downstream: int) -> None:
+    """One that has read the target up to an offset, and stands on the source."""
     document = world.document("shop", "reverse")
     offset = document.offsets["orders"][0]
     unread = set(records(source, 0)) - set(records(target, 0, downstream))
@@ -102,5 +101,4 @@ def test_a_group_that_moves_back_skips_nothing_and_rereads_as_counted(
         assert not records(target, 0, downstream)
         return
     assert set(records(source, offset.upstream)) == unread
-    again = {record for record in records(source, upstream) if record not in unread}
-    assert document.reread == len(again)
+    assert document.reread == len({record for record in records(source, upstream) if record not in unread})

@@ -115,30 +115,26 @@ def test_a_group_that_was_on_the_target_before_the_flow_may_have_just_lost_its_m
     assert offset(world.target, REMOTE) == 11
 
 
-def test_a_group_whose_members_come_between_two_looks_of_a_round_waits_when_they_go(world: TwoClusters) -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["between two looks of a round", "just before the commit"])
+def test_a_group_whose_members_come_in_a_round_waits_when_they_go(world: TwoClusters, *, late: bool) -> None:
     world.commit_and_act(5)
     world.source.put("shop", ORDERS, 10)
     looks: list[set[str]] = [set(), {"shop"}]
+    refusals = [GroupIsActive("only its members may commit")]
 
     def look() -> None:
         world.target.members = looks.pop(0) if looks else set()
-
-    world.target.before_states = look
-    rounds(world, GRACE_MS)
-    assert offset(world.target, REMOTE) == 6
-
-
-def test_a_group_whose_members_come_just_before_the_commit_waits_when_they_go(world: TwoClusters) -> None:
-    world.commit_and_act(5)
-    world.source.put("shop", ORDERS, 10)
-    refusals = [GroupIsActive("only its members may commit")]
 
     def refuse(*_: object) -> None:
         if refusals:
             raise refusals.pop()
 
-    world.target.before_commit = refuse
+    if late:
+        world.target.before_commit = refuse
+    else:
+        world.target.before_states = look
     rounds(world, GRACE_MS)
+    assert not (refusals if late else looks)
     assert offset(world.target, REMOTE) == 6
 
 

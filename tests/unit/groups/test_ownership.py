@@ -63,19 +63,27 @@ def test_another_application_gets_no_offset_on_a_partition_where_it_has_none() -
     assert world.target.offsets["shop"].keys() == {REMOTE}
 
 
-def test_another_application_at_the_very_same_place_is_not_taken_for_the_group() -> None:
-    """Both have read everything; equal offsets prove nothing."""
-    world = mirrored(5, sync=3)
-    independent(world, 5)
-    world.source.put("shop", ORDERS, 5)
-    for _ in range(2):
+@pytest.mark.parametrize(
+    ("at", "reverse"),
+    [(2, False), (11, False), (2, True)],
+    ids=[
+        "behind the group",
+        "at the very same place, which proves nothing",
+        "the way back does not make it the group's",
+    ],
+)
+def test_another_application_is_not_taken_for_the_group(at: int, *, reverse: bool) -> None:
+    world = mirrored(5, 5, reverse=reverse, sync=3)
+    independent(world, at)
+    world.source.put("shop", ORDERS, 10)
+    for _ in range(4):
         world.act()
     assert world.document("shop").readiness == "independent"
 
     world.grow(5)
-    world.commit_and_act(10)
+    world.commit_and_act(15)
 
-    assert there(world) == 5
+    assert there(world) == at
 
 
 def test_a_group_that_read_on_by_itself_on_the_target_is_not_moved() -> None:
@@ -87,19 +95,6 @@ def test_a_group_that_read_on_by_itself_on_the_target_is_not_moved() -> None:
     world.commit_and_act(15)
 
     assert there(world) == 7
-    assert world.document("shop").readiness == "independent"
-
-
-def test_the_way_back_does_not_make_another_application_the_groups_own() -> None:
-    """It is behind the group on the source, so there is nothing to carry back: that is no sign of a return."""
-    world = mirrored(5, 5, reverse=True, sync=3)
-    independent(world, 2)
-    world.source.put("shop", ORDERS, 10)
-
-    for _ in range(4):
-        world.act()
-
-    assert there(world) == 2
     assert world.document("shop").readiness == "independent"
 
 

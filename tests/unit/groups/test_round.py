@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -166,28 +167,22 @@ def test_a_group_on_an_empty_partition_goes_on_at_its_beginning() -> None:
     assert world.read(world.target, "shop", empty) == world.source_log(empty)
 
 
-def test_an_offset_before_the_map_is_never_committed() -> None:
-    """The oldest offset in the map lies after records that the group has not read."""
-    world = TwoClusters(settings(sync=3))
-    world.chains.prepare([run(40, 50, (40, 10, 10))])
-
-    world.commit_and_act(20)
-
-    assert world.checkpoints() == []
-    assert world.target.commits == []
-    assert world.document("shop").readiness == "before_map"
-
-
-@pytest.mark.parametrize(("start", "readiness"), [("latest", "before_map"), ("earliest", "ready")])
-def test_a_group_below_the_start_of_its_flow_is_before_the_map(start: str, readiness: str) -> None:
+@pytest.mark.parametrize(
+    ("first", "start", "readiness"),
+    [(40, "earliest", "before_map"), (0, "latest", "before_map"), (0, "earliest", "ready")],
+    ids=["the map has expired", "the flow left records out", "the flow took all that there was"],
+)
+def test_an_offset_is_not_committed_where_records_that_the_group_has_not_read_lie_before_the_map(
+    first: int, start: str, readiness: str
+) -> None:
     """A flow that begins at the latest record leaves records out; one that takes all has only lost what is gone."""
     world = TwoClusters(settings(sync=3, start=start))
-    world.chains.prepare([run(0, 50, (40, 10, 10))])
+    world.chains.prepare([run(first, 50, (40, 10, 10))])
 
     world.commit_and_act(20)
 
     assert world.document("shop").readiness == readiness
-    assert bool(world.target.commits) == (readiness == "ready")
+    assert bool(world.target.commits) == bool(world.checkpoints()) == (readiness == "ready")
 
 
 def test_a_partition_is_not_empty_where_a_flow_leaves_records_out() -> None:
@@ -239,26 +234,19 @@ def test_nothing_is_committed_unless_switched_on() -> None:
     assert world.document("shop").by == "checkpoint"
 
 
-def test_a_group_with_members_is_never_written() -> None:
-    world = mirrored(5, 5, sync=3)
-    world.commit_and_act(2)
-    world.source.put("shop", ORDERS, 7)
-    world.target.members.add("shop")
-
-    world.act()
-    assert world.target.commits == [("shop", REMOTE, None, 2)]
-    assert world.document("shop").readiness == "active_on_target"
-
-    world.target.members.clear()
-    world.act()
-    assert world.target.commits == [("shop", REMOTE, None, 2), ("shop", REMOTE, 2, 8)]
-    assert world.document("shop").readiness == "ready"
-
-
-@pytest.mark.parametrize(("there", "sync"), [(3, None), (None, 3)], ids=["nothing is due", "it has no commits"])
-def test_a_group_with_members_is_active_whatever_is_due(there: int | None, sync: int | None) -> None:
+@pytest.mark.parametrize(
+    ("there", "sync", "commits"),
+    [(3, None, []), (None, 3, []), (2, 3, [("shop", REMOTE, 2, 3)])],
+    ids=["nothing is due", "it has no commits", "an offset is due"],
+)
+def test_a_group_with_members_is_active_whatever_is_due_and_not_written_until_they_have_gone(
+    there: int | None, sync: int | None, commits: list[object]
+) -> None:
     world = mirrored(5, sync=sync)
-    if there is not None:
+    if commits:
+        world.commit_and_act(2)
+        world.target.commits.clear()
+    elif there is not None:
         world.target.put("shop", REMOTE, there)
     world.target.members.add("shop")
 
@@ -266,6 +254,11 @@ def test_a_group_with_members_is_active_whatever_is_due(there: int | None, sync:
 
     assert world.target.commits == []
     assert world.document("shop").readiness == "active_on_target"
+    if commits:
+        world.target.members.clear()
+        world.act()
+        assert world.target.commits == commits
+        assert world.document("shop").readiness == "ready"
 
 
 def test_a_group_that_gets_members_in_the_last_moment_is_no_error() -> None:
@@ -412,36 +405,25 @@ def test_nothing_is_written_to_the_source_unless_switched_on_and_then_what_was_d
     assert world.source.offsets["shop"] == {ORDERS: OffsetAndMetadata(8)}
 
 
-def test_the_two_directions_do_not_echo_each_other() -> None:
-    """An offset in a gap translates to the next record, and that one translates back to a higher offset."""
+@pytest.mark.parametrize("before", [[], [1]], ids=["it is new there", "it has commits on both sides"])
+def test_the_two_directions_do_not_echo_each_other(before: list[int]) -> None:
+    """An offset in a gap translates to the next record, and that one translates back to a higher offset.
+
+    Where it has commits on both sides, the round translates both before it writes one of them.
+    """
     world = TwoClusters(settings(sync=3, reverse=True))
     world.produce(world.lane(), 3, 3)
     world.replicate(world.lane())
-    world.source.put("shop", ORDERS, 3)  # on the marker between the two transactions
-
-    world.act()
+    for upstream in before:
+        world.commit_and_act(upstream)
+    world.commit_and_act(3)  # on the marker between the two transactions
     writes = world.documents.writes
     for _ in range(5):
         world.act()
 
-    assert world.target.commits == [("shop", REMOTE, None, 3)]
+    assert [(old, new) for *_, old, new in world.target.commits] == list(pairwise([None, *before, 3]))
     assert world.source.commits == []
     assert world.documents.writes <= writes + 2  # the way back sees the group once
-
-
-def test_a_commit_is_no_news_for_the_other_direction_of_the_same_round() -> None:
-    """The group has commits on both sides, so the round translates both before it writes one of them."""
-    world = TwoClusters(settings(sync=3, reverse=True))
-    world.produce(world.lane(), 3, 3)
-    world.replicate(world.lane())
-    world.commit_and_act(1)
-    world.source.put("shop", ORDERS, 3)  # on the marker between the two transactions
-
-    for _ in range(3):
-        world.act()
-
-    assert world.target.commits == [("shop", REMOTE, None, 1), ("shop", REMOTE, 1, 3)]
-    assert world.source.commits == []
 
 
 # A cluster that is gone
@@ -587,47 +569,34 @@ def test_an_offset_beyond_the_end_of_the_log_is_out_of_range_and_not_ahead(parti
     assert not [each for each in world.checkpoints() if each[1] == "us-east.orders"]
 
 
-def test_an_offset_far_beyond_the_end_stays_out_of_range_while_its_lane_moves_answered_for_or_not() -> None:
+def test_an_offset_is_ahead_once_the_log_has_come_to_it_and_ready_once_its_records_have_arrived() -> None:
     world = mirrored(4, sync=0)
-    world.source.put("shop", ORDERS, 99_900)
-    for number in range(6):
-        world.produce(world.lane(), -1)
-        world.replicate(world.lane())
-        if number == 3:
-            world.deafen("ends")
-        world.act()
-        assert world.document("shop").readiness == "out_of_range"
 
+    def readiness(*groups: str) -> set[str]:
+        return {world.document(name).readiness for name in groups}
 
-def test_an_offset_at_the_end_of_the_log_or_before_it_is_ahead_until_its_records_arrive() -> None:
-    world = mirrored(4, sync=0)
+    world.source.put("far", ORDERS, 99_900)
+    world.source.put("soon", ORDERS, 6)
+    world.act()
+    assert readiness("far", "soon") == {"out_of_range"}
+
     world.produce(world.lane(), -3)
-    for name, offset in (("end", 7), ("before", 6)):
-        world.source.put(name, ORDERS, offset)
+    world.source.put("end", ORDERS, 7)
+    world.act()
+    world.now += 60_000  # after so long at most the log's end is asked for again
     for _ in range(3):
         world.act()
-        assert {world.document(name).readiness for name in ("end", "before")} == {"ahead_of_replication"}
+        assert (readiness("soon", "end"), readiness("far")) == ({"ahead_of_replication"}, {"out_of_range"})
 
     world.replicate(world.lane())
     world.act()
-
-    assert {world.document(name).readiness for name in ("end", "before")} == {"ready"}
-
-
-def test_a_log_that_grows_past_an_offset_that_was_out_of_range_has_it_again_within_a_minute() -> None:
-    world = mirrored(4, sync=0)
-    world.commit_and_act(6)
-    assert world.document("shop").readiness == "out_of_range"
-    world.produce(world.lane(), -3)
-    world.act()
-    world.now += 60_000
-
-    world.act()
-    assert world.document("shop").readiness == "ahead_of_replication"
-    world.replicate(world.lane())
-    world.act()
-
-    assert world.document("shop").readiness == "ready"
+    assert (readiness("soon", "end"), readiness("far")) == ({"ready"}, {"out_of_range"})
+    world.deafen("ends")
+    for _ in range(3):
+        world.produce(world.lane(), -1)
+        world.replicate(world.lane())
+        world.act()
+        assert readiness("far") == {"out_of_range"}, "while its lane moves, answered for or not"
 
 
 @pytest.mark.parametrize("offset", [0, 2, 4, 7])
@@ -687,26 +656,6 @@ def test_a_read_that_finds_a_record_is_not_repeated_until_the_lane_moves() -> No
         world.act()
 
     assert (world.document("shop").readiness, world.source_topics.looks) == ("ready", 2)
-
-
-def test_reread_counts_records_and_not_offsets() -> None:
-    """Three events of 5 leave a marker each downstream; from offset 2 to the end there are 13 records, not 16."""
-    world = mirrored(5, 5, 5)
-    world.source.put("shop", ORDERS, 15)
-    world.target.put("shop", REMOTE, 2)
-    report = world.act()
-
-    assert (world.document("shop").readiness, world.document("shop").reread) == ("behind", 13)
-    assert (report.counts["groups-not-ready"], report.counts["reread-records-max"]) == (1, 13)
-
-    world.produce(world.lane(), -4)
-    world.replicate(world.lane())
-    world.commit_and_act(18)
-    assert world.document("shop").reread == 16
-
-    world.target.put("shop", REMOTE, 4)
-    world.act()
-    assert world.document("shop").reread == 14
 
 
 def test_a_group_rewound_on_the_source_would_skip_records_on_the_target() -> None:
@@ -1009,24 +958,18 @@ def test_a_group_that_fails_over_and_back_three_times_reads_every_record_once(se
 # The pace of rounds
 
 
-def test_a_round_in_which_a_group_has_moved_says_so_and_the_next_one_does_not() -> None:
+def test_a_round_in_which_a_group_has_moved_says_so_and_one_that_waits_for_records_does_not_count() -> None:
+    """A group that is stuck would keep the rounds at two seconds for ever."""
     world = mirrored(4, sync=1)
     world.source.put("shop", ORDERS, 3)
     assert world.act().moved
     world.act()  # records what the first one wrote on the target
     assert not world.act().moved
 
-    world.source.put("shop", ORDERS, 4)
-    assert world.act().moved
-
-
-def test_a_group_that_waits_for_records_does_not_count_as_moving() -> None:
-    """A group that is stuck would keep the rounds at two seconds for ever."""
-    world = mirrored(4)
     world.produce(world.lane(), -3)
-    world.commit_and_act(7)
+    world.source.put("shop", ORDERS, 7)
+    assert world.act().moved
     assert world.document("shop").readiness == "ahead_of_replication"
-
     world.act()
     assert not world.act().moved
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.errors import ConfigurationError, MirrorlessError, Retriable
 from mirrorless.mm2.heartbeats import Heartbeats
 from mirrorless.mm2.internal_records import COMPACTED, OPEN_MS, CircuitBreaker, Heartbeat, within
 from mirrorless.scheduled.runner import RoundReport
@@ -50,7 +50,7 @@ def beats(topics: MemoryTopics) -> list[tuple[str, str, int, int]]:
     return found
 
 
-def test_each_side_gets_a_heartbeat_of_the_other() -> None:
+def test_each_side_gets_a_heartbeat_of_the_other_and_the_source_none_where_that_is_switched_off() -> None:
     flow = Beating()
     for _ in range(2):
         assert flow.beat().counts == {"heartbeats-emitted": 2}
@@ -60,16 +60,13 @@ def test_each_side_gets_a_heartbeat_of_the_other() -> None:
     assert beats(flow.source) == [("eu-west", "us-east", first, first), ("eu-west", "us-east", second, second)]
     assert flow.target.created == flow.source.created == {"heartbeats": (1, 3, COMPACTED)}
 
-
-def test_nothing_is_written_to_the_source_where_that_is_switched_off() -> None:
-    flow = Beating(on_source=False)
-
-    assert flow.beat().counts == {"heartbeats-emitted": 1}
-    assert (flow.source.created, flow.source.written) == ({}, [])
+    one_sided = Beating(on_source=False)
+    assert one_sided.beat().counts == {"heartbeats-emitted": 1}
+    assert (one_sided.source.created, one_sided.source.written) == ({}, [])
 
 
 @pytest.mark.parametrize("silent", ["source", "target"])
-def test_a_side_that_is_gone_does_not_stop_the_other(silent: str) -> None:
+def test_a_side_that_is_gone_does_not_stop_the_other_and_no_heartbeat_at_all_is_an_error(silent: str) -> None:
     flow = Beating()
     gone, there = (flow.source, flow.target) if silent == "source" else (flow.target, flow.source)
     gone.silent = True
@@ -80,17 +77,13 @@ def test_a_side_that_is_gone_does_not_stop_the_other(silent: str) -> None:
     flow.beat()
     assert len(there.written) == 2
 
-    gone.silent = False
-    flow.now += OPEN_MS
-    assert flow.beat().troubles == []
-
-
-def test_no_heartbeat_at_all_is_an_error() -> None:
-    flow = Beating()
-    flow.source.silent = flow.target.silent = True
-
+    there.silent = True
     with pytest.raises(Retriable):
         flow.beat()
+
+    there.silent = gone.silent = False
+    flow.now += OPEN_MS
+    assert flow.beat().troubles == []
 
 
 def test_a_topic_that_was_deleted_is_made_again() -> None:
@@ -106,30 +99,30 @@ def test_a_topic_that_was_deleted_is_made_again() -> None:
     assert "heartbeats" in flow.target.created
 
 
-def test_a_cluster_that_does_not_answer_is_not_called_for_a_while() -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (Retriable("the cluster does not answer"), "the cluster does not answer"),
+        (ConfigurationError("the secret has no 'password'", where="arn"), "arn: the secret has no 'password'"),
+    ],
+    ids=["it is silent", "a secret that cannot be used"],
+)
+def test_a_cluster_whose_call_failed_is_not_called_for_a_while(error: MirrorlessError, said: str) -> None:
     """A time-out takes seconds; the work for the other side must not wait for it in every round."""
     calls: list[int] = []
     clock = [0]
 
     def fail(_: object) -> None:
         calls.append(clock[0])
-        raise Retriable("the cluster does not answer")
+        raise error
 
     breaker = CircuitBreaker(alias="us-east", clock=lambda: clock[0])
     for moment in (0, 1, OPEN_MS - 1, OPEN_MS, OPEN_MS + 1):
         clock[0] = moment
-        with pytest.raises(Retriable, match="the cluster does not answer"):
+        with pytest.raises(Retriable, match=said if moment in {0, OPEN_MS} else said.removeprefix("arn: ")):
             breaker.call(fail, lambda: 60.0)
 
     assert calls == [0, OPEN_MS]
-
-
-def test_a_secret_that_cannot_be_used_is_a_failed_call_too() -> None:
-    def fail(_: object) -> None:
-        raise ConfigurationError("the secret has no 'password'", where="arn")
-
-    with pytest.raises(Retriable, match="arn: the secret has no 'password'"):
-        CircuitBreaker(alias="us-east", clock=lambda: 0).call(fail, lambda: 60.0)
 
 
 def test_a_shortened_deadline_runs_with_the_original_one() -> None:
