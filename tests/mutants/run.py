@@ -82,8 +82,6 @@ PARTS: Final[Mapping[str, Part]] = {
             "tests/unit/adapters/test_kafka_writer.py",
             "tests/unit/adapters/test_kafka_client.py",
             "tests/unit/adapters/test_kafka_target.py",
-            "tests/unit/adapters/test_kafka_writer.py",
-            "tests/unit/adapters/test_remote_topic_creation.py",
             "tests/integration/test_kafka_writer.py",
             "tests/integration/test_lane_doubts.py",
             "tests/integration/test_lane_refusals.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
@@ -259,23 +260,28 @@ def test_a_lane_that_was_reset_says_nothing_of_the_attempt_that_it_left() -> Non
 
 
 @pytest.mark.parametrize(
-    ("seen", "why", "untrue"),
+    ("lose", "why", "untrue", "left"),
     [
-        ("expired", "no longer holds its witness", None),
-        ("ended", "log ends before its witness", 0),
-        (records(9)[0], "another record than this run's", 0),
+        pytest.param(lambda log: setattr(log[0][1], "record", None), "no longer holds its", None, [1], id="compacted"),
+        pytest.param(lambda log: log[0].clear(), "log ends before its", 0, [], id="made anew"),
+        pytest.param(lambda log: log.clear(), "log ends before its", 0, [], id="without its partition"),
+        pytest.param(lambda log: setattr(log[0][1], "record", records(9)[0]), "another record", 0, [1, 9], id="other"),
     ],
 )
-def test_a_lane_is_stopped_with_what_became_of_its_witness(
-    seen: Record | LookResult, why: str, untrue: int | None, monkeypatch: pytest.MonkeyPatch
+def test_a_run_in_doubt_whose_witness_is_not_there_stops_its_lane_and_is_not_written_again(
+    lose: Callable[[Any], None], why: str, untrue: int | None, left: list[int]
 ) -> None:
-    there = world([1, 2])
-    there.crash("committed")
-    monkeypatch.setattr(MemoryTarget, "look", lambda _, offsets, deadline: dict.fromkeys(offsets, seen))  # noqa: ARG005 -- the port's
+    there = world([1, 2], [0, 3])
+    there.crash("committed", there.batch(p0=[1, 2]))
+    lose(there.cluster.topics[REMOTE])
 
-    stop = replicate(there.environment(), there.whole()).stopped[TOPIC, 0]
+    outcome = replicate(there.environment(), there.whole())
+
+    stop = outcome.stopped[TOPIC, 0]
+    assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([(TOPIC, 0)], "broken", 0)
     assert why in stop.detail
     assert stop.untrue_from == untrue, "whether the map below the run in doubt still holds"
+    assert (there.visible(0), there.visible(1)) == (left, [0, 3])
 
 
 def two_crashes(step: Step) -> tuple[World, list[Run]]:
@@ -338,17 +344,6 @@ def test_a_lane_without_a_record_is_stopped_with_what_became_of_the_witnesses_be
     )
 
 
-def test_a_run_in_doubt_whose_witness_compaction_removed_stops_its_lane_and_is_not_written_again() -> None:
-    there = world([1, 2], [0, 3])
-    there.crash("committed", there.batch(p0=[1, 2]))
-    there.cluster.topics[REMOTE][0][1].record = None
-
-    outcome = replicate(there.environment(), there.whole())
-
-    assert {place: stop.reason for place, stop in outcome.stopped.items()} == {(TOPIC, 0): "broken"}
-    assert (there.visible(0), there.visible(1)) == ([1], [0, 3])
-
-
 @pytest.mark.parametrize("at_least_once", [False, True])
 @pytest.mark.parametrize("warm", [True, False])
 @pytest.mark.parametrize("left", [0, 1])
@@ -383,15 +378,6 @@ def test_a_lane_with_a_refused_record_is_stopped_by_what_the_target_lost() -> No
 
     assert replicate(environment, there.batch(p0=[5, 6])).stopped[TOPIC, 0].reason == "broken"
     assert there.visible() == []
-
-
-@pytest.mark.parametrize("partitions", [0, 1])
-def test_a_run_in_doubt_whose_remote_partition_is_gone_stops_its_lane(partitions: int) -> None:
-    there = world([1, 2], [0, 3])
-    there.crash("committed", there.batch(p1=[0, 3]))
-    there.cluster.topics = {REMOTE: [[]]} if partitions else {}
-
-    assert replicate(there.environment(), there.whole()).stopped[TOPIC, 1].reason == "broken"
 
 
 # Zombies: paused after each step while a successor does the whole batch, then going on
@@ -965,41 +951,31 @@ def test_ten_thousand_refused_records_are_left_out_by_one_small_order(*, names_r
         assert len(there.cluster.requests) < 50
 
 
-def test_an_order_for_one_cause_leaves_out_nothing_that_is_refused_for_another() -> None:
-    there = world([1, 2, 5, 6, 7])
-    refuse(there, 2, 6)
-    there.states.quarantine(lane(), LeftOut(first=0, next=99, cause="INVALID_RECORD"))
-
-    stop = replicate(there.environment(), there.whole()).stopped[TOPIC, 0]
-
-    assert (stop.upstream_offset, stop.cause) == (2, "MSG_SIZE_TOO_LARGE")
-    assert there.visible() == [1]
-    assert there.ledger.read(lane()) == []
+INVALID, TOO_LARGE = "INVALID_RECORD", "MSG_SIZE_TOO_LARGE"
 
 
-def test_a_range_without_a_cause_leaves_out_what_the_target_would_take_and_goes_on_behind_it() -> None:
+@pytest.mark.parametrize(
+    ("order", "refused", "cause", "stops_at", "expected"),
+    [
+        pytest.param(LeftOut(first=0, next=99, cause=INVALID), (2, 6), TOO_LARGE, 2, ([1], []), id="for another cause"),
+        pytest.param(LeftOut(first=2, next=7), (2, 6, 8), TOO_LARGE, 8, ([1, 7], [(2, 3), (5, 7)]), id="for any cause"),
+        pytest.param(LeftOut(first=1, next=6, cause=INVALID), (1, 2, 6), INVALID, 6, ([5], [(1, 3)]), id="before it"),
+    ],
+)
+def test_an_order_leaves_out_what_it_covers_and_only_offsets_that_had_a_record_are_losses(
+    order: LeftOut, refused: tuple[int, ...], cause: str, stops_at: int, expected: tuple[list[int], list[Any]]
+) -> None:
     there = world([1, 2, 5, 6, 7, 8], [0])
-    refuse(there, 2, 6, 8)
-    there.states.quarantine(lane(), LeftOut(first=2, next=7, why="too old"))
+    refuse(there, *refused)
+    there.cluster.names_records, there.cluster.cause = cause == INVALID, cause
+    there.states.quarantine(lane(), order)
 
     stop = replicate(there.environment(), there.whole()).stopped[TOPIC, 0]
 
-    assert stop.upstream_offset == 8
-    assert (there.visible(0), there.visible(1)) == ([1, 7], [0])
     losses = [(loss.first, loss.next) for loss in there.ledger.read(lane())]
-    assert losses == [(2, 3), (5, 7)], "only offsets that had a record are losses"
-
-
-def test_a_named_record_behind_which_others_are_left_out_stops_where_no_order_covers_it() -> None:
-    there = world([1, 2, 5, 6, 7])
-    refuse(there, 1, 2, 6)
-    there.cluster.names_records, there.cluster.cause = True, "INVALID_RECORD"
-    there.states.quarantine(lane(), LeftOut(first=1, next=6, cause="INVALID_RECORD"))
-
-    stop = replicate(there.environment(), there.whole()).stopped[TOPIC, 0]
-
-    assert (stop.upstream_offset, there.visible()) == (6, [5])
-    assert [loss.first for loss in there.ledger.read(lane())] == [1]
+    assert (stop.upstream_offset, stop.cause) == (stops_at, cause)
+    assert (there.visible(0), losses) == expected
+    assert there.visible(1) == [0]
 
 
 def test_a_batch_that_nobody_can_read_is_not_passed_in_a_generation_in_which_it_was_not_met() -> None:

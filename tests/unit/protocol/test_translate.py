@@ -9,7 +9,6 @@ import pytest
 
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import LaneState, Stop
-from mirrorless.ports.stores import Chains
 from mirrorless.protocol.map_reads import MapReads, StopMemory
 from mirrorless.protocol.translate import OffsetMap, Side, Translation
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
@@ -128,15 +127,6 @@ def test_every_downstream_offset_translates_back(seed: int) -> None:
         assert found == {offset: expected_upstream(chain, offset) for offset in offsets}
 
 
-def both_ways(chains: Chains, upstream: int, downstream: int) -> tuple[str, str]:
-    offset_map = OffsetMap(chains)
-    return offset_map.downstream(LANE, upstream).state, offset_map.upstream(LANE, downstream).state
-
-
-def test_a_lane_that_was_never_replicated_has_no_map() -> None:
-    assert both_ways(MemoryChains(), 0, 0) == ("no_map", "no_map")
-
-
 def test_what_a_run_in_doubt_covers_lies_ahead_of_replication() -> None:
     """A group must not be sent to the beginning of the topic because the newest run is not yet confirmed."""
     chains = MemoryChains()
@@ -144,28 +134,6 @@ def test_what_a_run_in_doubt_covers_lies_ahead_of_replication() -> None:
 
     assert OffsetMap(chains).downstream(LANE, 15) == Translation(offset=60, state="ahead_of_replication")
     assert OffsetMap(chains).upstream(LANE, 65) == Translation(offset=10, state="ahead_of_replication")
-
-
-def test_a_quarantined_offset_translates_to_the_next_record() -> None:
-    chains = MemoryChains()
-    chains.prepare([run(0, 3, (0, 50, 1), (2, 51, 1), quarantined=(1,)), run(3, 4, quarantined=(3,))])
-    chains.prepare([run(4, 5, (4, 53, 1))])
-
-    found = [OffsetMap(chains).downstream(LANE, upstream) for upstream in (1, 3)]
-
-    assert found == [Translation(offset=51, state="next_record"), Translation(offset=53, state="next_record")]
-
-
-def test_after_a_reset_only_the_new_generation_counts() -> None:
-    chains = MemoryChains()
-    chains.prepare([run(0, 10, (0, 50, 10))])
-    chains.reset(reset(10, 0))
-    assert both_ways(chains, 5, 55) == ("no_map", "no_map")
-
-    chains.prepare([run(0, 3, (0, 61, 3), generation=1)])
-
-    assert OffsetMap(chains).downstream(LANE, 2) == Translation(offset=63, state="exact")
-    assert OffsetMap(chains).upstream(LANE, 55) == Translation(offset=0, state="before_map")
 
 
 def test_an_offset_whose_run_has_expired_is_never_said_to_be_exact() -> None:

@@ -17,7 +17,6 @@ from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.replay_check import contradiction
 from mirrorless.protocol.settle import Attempt as Writing
 from mirrorless.protocol.settle import settle_lane
-from mirrorless.protocol.translate import OffsetMap
 from mirrorless.records.batch_records import records as records_of
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import PassTerms, RecordBatch, batch_digest
@@ -289,25 +288,6 @@ def world(*batches: RecordBatch, others: tuple[int, ...] = ()) -> World:
     return there
 
 
-def test_lanes_where_engines_alternate_inside_batches_have_an_exact_map() -> None:
-    there = world(FIRST, SECOND, THIRD)
-    by_records, by_batches = there.environment(), there.environment()
-
-    replicate(by_records, there.batch(p0=[0]))
-    replicate(by_batches, there.raw(there.batch(p0=[0, 1, 2])))
-    replicate(by_records, there.batch(p0=[3, 4, 5]))
-    replicate(by_batches, there.raw(there.batch(p0=[3, 7])))
-
-    assert [(run.digest_of, run.position, run.passed_bytes > 0) for run in there.runs()] == [
-        ("records", 0, False),
-        ("batches", 1, False),
-        ("records", 3, False),
-        ("batches", 6, False),
-    ]
-    assert [OffsetMap(there.chains).downstream(lane(), at).state for at in range(8)] == ["exact"] * 8
-    there.assert_invariants()
-
-
 @pytest.mark.parametrize("refused", [0, 2, 4, 5, 7])
 def test_a_refused_record_inside_a_batch_stops_its_lane_at_the_record(refused: int) -> None:
     there = world(FIRST, SECOND, THIRD, others=(0, 1))
@@ -407,17 +387,6 @@ def test_a_target_that_loses_records_while_a_refusal_is_searched_stops_the_lane(
     environment = there.environment()
     replicate(environment, there.raw(there.batch(p0=[0, 2])))
     refusing_once(there, refused, lost_at=5)
-
-    outcome = replicate(environment, there.raw(there.batch(p0=[3, 7])))
-
-    assert outcome.stopped[TOPIC, 0].reason == "broken"
-
-
-def test_a_target_that_lost_records_stops_a_lane_of_batches() -> None:
-    there = world(FIRST, SECOND, THIRD)
-    environment = there.environment()
-    replicate(environment, there.raw(there.batch(p0=[0, 2])))
-    there.cluster.topics["us-east.orders"][0].clear()
 
     outcome = replicate(environment, there.raw(there.batch(p0=[3, 7])))
 
