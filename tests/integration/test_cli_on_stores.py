@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from uuid import uuid4
 
 import msgspec
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from control import ControlWiring
 
 from cli.main import main
@@ -28,33 +25,19 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain.lane import FlowName, Lane
-from mirrorless.chain.lane_state import RUNNING, LaneState, Lease, LeftOut, Stop, StopReason
+from mirrorless.chain.lane_state import Stop
 from mirrorless.chain.run import Run, Span
 from mirrorless.failover.work import CALL_SECONDS
 from mirrorless.flow.settings import FlowSettings, Tables
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
-from mirrorless.lanes.check_state import LaneNotes, TopicNotes, write_notes
 from mirrorless.mm2.internal_records import Heartbeat
-from mirrorless.scheduled.runner import RoundReport, TaskReport
+from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.topics.scheduled_topics import write_scheduled_topics
-from mirrorless.topics.topic_state import Recreated, TopicState
 from tests.support.lane_stage import ORDERED
 from tests.support.readback import await_settled
 from tests.support.topics import create_topic
-from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
-
-ADVICE = pytest.mark.soak(
-    "tests/unit/lanes/test_operator_actions.py::test_the_advice_of_every_stop_has_commands_that_run_as_printed",
-    "tests/unit/cli/test_stop_advice.py::test_every_reason_of_a_stop_has_its_advice_and_its_cases",
-    "tests/unit/cli/test_stop_advice.py::test_the_advice_of_a_stop_brings_each_record_once",
-)
-
-SCHEDULED = pytest.mark.soak(
-    "tests/integration/test_cli_on_stores.py::test_an_open_transaction_on_the_source_is_named_with_its_producer_and_age"
-)
 
 FLOW = FlowName("us-east", "eu-west")
 CONFIGURATION = """
@@ -77,7 +60,6 @@ class Bench:
     chains: DynamoDbChains
     states: DynamoDbLaneStates
     ledger: DynamoDbLossLedger
-    documents: DynamoDbDocuments
     checkpoints: DynamoDbDocuments
     source: KafkaCluster
     target: KafkaCluster
@@ -86,19 +68,11 @@ class Bench:
         """A lane of this test's topic."""
         return Lane(FLOW, self.topic, partition)
 
-    def replicate(
-        self,
-        position: int,
-        upto: int,
-        *spans: Span,
-        partition: int = 0,
-        state: str = "committed",
-        newest: int = SETTLED,
-    ) -> Run:
-        """Add a link as the forwarder would: prepared, then confirmed."""
+    def replicate(self, position: int, upto: int, *spans: Span, state: str = "committed") -> None:
+        """Add a link to the first lane as the forwarder would: prepared, then confirmed."""
         run = Run(
-            lane=self.lane(partition),
-            generation=self.chains.heads([self.lane(partition)])[self.lane(partition)].generation,
+            lane=self.lane(),
+            generation=0,
             position=position,
             next=upto,
             spans=spans,
@@ -108,7 +82,7 @@ class Bench:
             fingerprint=b"f" * 16,
             digest=b"d" * 16,
             oldest_timestamp=SETTLED,
-            newest_timestamp=newest,
+            newest_timestamp=SETTLED,
             records=sum(span.length for span in spans),
             bytes=0,
             settled_at=SETTLED,
@@ -116,19 +90,6 @@ class Bench:
         self.chains.prepare([run])
         if state == "committed":
             self.chains.confirm([run.committed()])
-        return run
-
-    def stop(self, reason: StopReason, upstream_offset: int) -> None:
-        """Stop the first lane as the forwarder would."""
-        stop = Stop(reason=reason, upstream_offset=upstream_offset, detail="it is too large", at=SETTLED)
-        self.states.stop(self.lane(), stop)
-
-    def stops(self, partitions: int) -> list[tuple[str, int] | None]:
-        """Why and where each lane is stopped."""
-        lanes = [self.lane(partition) for partition in range(partitions)]
-        states = self.states.read(lanes)
-        stops = [states.get(lane, RUNNING).stop for lane in lanes]
-        return [None if stop is None else (stop.reason, stop.upstream_offset) for stop in stops]
 
     def run(self, *words: str) -> int:
         """The command's exit code."""
@@ -167,7 +128,6 @@ def bench(
         chains=DynamoDbChains(client, tables.offset_map),
         states=DynamoDbLaneStates(client, tables.lanes),
         ledger=DynamoDbLossLedger(client, tables.loss_ledger),
-        documents=DynamoDbDocuments(client, tables.control),
         checkpoints=DynamoDbDocuments(client, tables.checkpoints),
         source=source,
         target=target,
@@ -181,19 +141,6 @@ def produce(bench: Bench, count: int, *, first_timestamp: int = 0) -> None:
         timestamp = first_timestamp and first_timestamp + number
         producer.produce(bench.topic, value=str(number).encode(), partition=0, timestamp=timestamp)
     assert producer.flush(20) == 0
-
-
-def silence(bench: Bench, alias: str, address: str = "127.0.0.1:1") -> None:
-    """Point the command at nobody for this cluster."""
-    state = json.loads(bench.state.read_text())
-    state["clusters"][alias]["bootstrap"] = address
-    bench.state.write_text(json.dumps(state))
-
-
-def configure(bench: Bench, topics: str) -> None:
-    """Give the flow other topics."""
-    config = Path(json.loads(bench.state.read_text())["config"])
-    config.write_text(config.read_text().replace(f"[{bench.topic}]", topics))
 
 
 def create(cluster: KafkaCluster, topic: str, partitions: int = 1, **configs: str) -> None:
@@ -214,12 +161,6 @@ def beat(cluster: KafkaCluster, topic: str, *heartbeats: Heartbeat) -> None:
     assert producer.flush(20) == 0
 
 
-def report(bench: Bench, task: str, *, ok_at: int, **more: Any) -> None:
-    """Leave a task's report as `Rounds` does."""
-    told = TaskReport(task=task, at=now(), ms=5, ok_at=ok_at, **more)
-    bench.documents.write(FLOW, {f"task/{task}": msgspec.json.encode(told)})
-
-
 def now() -> int:
     return time.time_ns() // 1_000_000
 
@@ -229,58 +170,6 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 # translate
-
-
-def test_offsets_are_translated_by_the_map_both_ways(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.replicate(0, 110, Span(100, 500, 5), Span(107, 505, 3))
-
-    def translated(topic: str, *words: str) -> tuple[int | None, str]:
-        assert bench.run("translate", str(FLOW), topic, *words, "--json") == 0
-        said = answer(capsys)
-        assert list(said)[:2] == ["offset", "state"]
-        assert topic == bench.topic or said["source_topic"] == bench.topic
-        return said["offset"], said["state"]
-
-    for upstream, downstream, state in (
-        (0, 500, "next_record"),
-        (100, 500, "exact"),
-        (104, 504, "exact"),
-        (105, 505, "next_record"),
-        (107, 505, "exact"),
-        (110, 508, "exact"),
-        (5_000, 508, "ahead_of_replication"),
-    ):
-        assert translated(bench.topic, "0", str(upstream)) == (downstream, state)
-    assert translated(bench.topic, "0", "506", "--reverse") == (108, "exact")
-    # At three in the morning it is the remote topic's name that is at hand.
-    assert translated(f"us-east.{bench.topic}", "0", "501", "--reverse") == (101, "exact")
-    assert translated(bench.topic, "1", "7") == (None, "no_map")
-
-
-def test_a_stopped_lane_whose_map_is_not_true_has_no_offset_to_go_to(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bench.replicate(0, 110, Span(100, 500, 5))
-    bench.states.stop(bench.lane(), Stop(reason="broken", upstream_offset=0, detail="anew", at=SETTLED, untrue_from=0))
-
-    for way in ((), ("--reverse",)):
-        assert bench.run("translate", str(FLOW), bench.topic, "0", "101", "--json", *way) == 0
-        said = answer(capsys)
-        assert (said["offset"], said["state"]) == (None, "map_lost")
-    assert bench.run("translate", str(FLOW), bench.topic, "0", "101") == 0
-    assert f"mirrorless lanes stopped '{FLOW}'" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("topic", "partition", "says"),
-    [("nothing", 0, "has no topic nothing"), ("", 2, "has no partition 2 (a retry does not help)")],
-)
-def test_an_offset_of_what_the_source_does_not_have_is_bad_input(
-    bench: Bench, topic: str, partition: int, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert bench.run("translate", str(FLOW), topic or bench.topic, str(partition), "7") == 2
-
-    assert says in capsys.readouterr().err
 
 
 def test_the_command_answers_as_a_process_and_soon(bench: Bench) -> None:
@@ -303,7 +192,8 @@ def partitions(said: Any) -> list[dict[str, Any]]:
 
 
 def test_status_shows_position_lag_gaps_and_doubt(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    produce(bench, 20)
+    """The lag in seconds is what a reader on the target misses: not of the newest record, nor of one that is there."""
+    produce(bench, 20, first_timestamp=now() - 3_600_000)
     bench.replicate(0, 4, Span(0, 70, 4))
     bench.replicate(4, 10, Span(7, 74, 3))
     bench.replicate(10, 12, Span(10, 77, 2), state="prepared")
@@ -313,93 +203,10 @@ def test_status_shows_position_lag_gaps_and_doubt(bench: Bench, capsys: pytest.C
     first, second = partitions(answer(capsys))
     assert code == 0
     assert first | {"position": 10, "source_end": 20, "lag": 10, "in_doubt": True, "gaps_in_newest_runs": 3} == first
-    assert first["last_run_at"] == SETTLED
-    assert second | {"position": 0, "source_end": 0, "lag": 0, "last_run_at": None, "in_doubt": False} == second
-
-
-def test_a_silent_source_is_reported_and_does_not_hide_the_rest(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The source being down is the very moment at which the map is needed most."""
-    bench.replicate(0, 4, Span(0, 70, 4), partition=1)
-    silence(bench, "us-east")
-
-    code = bench.run("status", str(FLOW), "--json")
-
-    said = answer(capsys)
-    assert code == 0
-    assert said["flows"][0]["source_reachable"] is False
-    assert "127.0.0.1:1" in said["flows"][0]["source_trouble"]
-    assert [row["position"] for row in partitions(said)] == [0, 4]
-    assert [row["lag"] for row in partitions(said)] == [None, None]
-
-
-@pytest.mark.soak(
-    "tests/unit/cli/test_status_views.py::test_a_page_has_lag_throughput_and_latency_of_the_runs_in_the_map_and_names_what_is_stopped_first"
-)
-def test_the_page_of_a_status_is_written(bench: Bench, tmp_path: Path) -> None:
-    bench.replicate(0, 4, Span(0, 70, 4))
-    page = tmp_path / "page.html"
-
-    assert bench.run("status", "--html", str(page)) == 1  # the source ends below the position
-    assert bench.run("status", "--html", str(tmp_path)) == 2
-
-    text = page.read_text()
-    assert bench.topic in text
-    assert "seconds that the oldest record of a run had waited" in text
-
-
-def test_a_topic_that_the_flow_names_and_the_source_lacks_needs_the_operator(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    configure(bench, f"[{bench.topic}, absent]")
-
-    assert bench.run("status") == 1
-
-    assert "! absent: us-east has no such topic" in capsys.readouterr().out
-
-
-def test_the_lane_of_a_partition_that_is_gone_is_closed_and_left_out(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    produce(bench, 3)
-    for partition in range(2):
-        bench.replicate(0, 100, Span(0, 70, 100), partition=partition)
-    admin = AdminClient({"bootstrap.servers": bench.source.bootstrap})
-    admin.delete_topics([bench.topic])[bench.topic].result(20)
-    eventually(lambda: bench.topic not in admin.list_topics(timeout=5).topics, "the topic is deleted")
-    create(bench.source, bench.topic, 1)
-    eventually(lambda: bench.topic in admin.list_topics(timeout=5).topics, "the new topic is shown")
-    for partition in range(2):
-        stop = Stop(reason="recreated", upstream_offset=0, detail="it was created again", at=SETTLED)
-        bench.states.stop(bench.lane(partition), stop)
-    assert bench.run("status") == 1
-    capsys.readouterr()
-
-    words = ["lanes", "reset", str(FLOW), bench.topic, "--to", "earliest", "--reason", "re-created", "--execute"]
-    assert bench.run(*words) == 0
-
-    shown = capsys.readouterr().out
-    assert f"{bench.topic} has 1 partition on the source now." in shown
-    assert [line.split()[2] for line in shown.splitlines()[3:5]] == ["0", "closed"]
-    assert bench.stops(2) == [None, None]
-    assert bench.run("status", "--json") == 0
-    assert [each["partition"] for each in partitions(answer(capsys))] == [0]
-
-
-def test_lag_in_seconds_is_the_age_of_the_oldest_record_that_waits(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Not of the newest, and not of what is replicated already: it is what a reader on the target misses."""
-    hour_ago = now() - 3_600_000
-    produce(bench, 10, first_timestamp=hour_ago)
-    bench.replicate(0, 4, Span(0, 70, 4))
-
-    bench.run("status", "--json")
-
-    first, second = partitions(answer(capsys))
     assert 3600 <= first["lag_seconds"] < 3660
-    assert (second["lag"], second["lag_seconds"]) == (0, 0)
+    assert first["last_run_at"] == SETTLED
+    nothing = {"position": 0, "source_end": 0, "lag": 0, "lag_seconds": 0, "last_run_at": None, "in_doubt": False}
+    assert second | nothing == second
 
 
 def test_a_lag_of_markers_alone_is_no_time(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -418,12 +225,10 @@ def test_a_lag_of_markers_alone_is_no_time(bench: Bench, capsys: pytest.CaptureF
     assert (first["lag"], first["lag_seconds"]) == (1, 0)
 
 
-@pytest.mark.parametrize("scheduled", [False, pytest.param(True, marks=SCHEDULED)])
 def test_an_open_transaction_on_the_source_is_named_with_its_producer_and_age(
-    bench: Bench, capsys: pytest.CaptureFixture[str], *, scheduled: bool
+    bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Committed records behind it are seen by no reader; the lag was 0 s."""
-    write_scheduled_topics(bench.documents, FLOW, {bench.topic: 2} if scheduled else {}, stored={})
     produce(bench, 10)
     bench.replicate(0, 10, Span(0, 70, 10))
     other = Producer({"bootstrap.servers": bench.source.bootstrap, "transactional.id": bench.topic})
@@ -471,85 +276,7 @@ def test_the_newest_heartbeats_of_both_kinds_are_found(bench: Bench, capsys: pyt
     assert said == {"enabled": True, "emitted_at": SETTLED, "replicated_at": SETTLED + 5, "target_trouble": ""}
 
 
-def test_a_silent_target_is_reported_and_does_not_hide_the_rest(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    produce(bench, 4)
-    bench.replicate(0, 4, Span(0, 70, 4))
-    silence(bench, "eu-west")
-
-    assert bench.run("status") == 0
-
-    shown = capsys.readouterr().out
-    assert "heartbeats  on the target ?, end to end ?" in shown
-    assert "The target does not answer" in shown
-
-
 # groups
-
-
-def follow(bench: Bench, group: str, readiness: Any, *, direction: Any = "forward", **more: Any) -> None:
-    """Keep a group's checkpoints as the checkpoint round does."""
-    offsets = {bench.topic: {0: GroupOffset(10, 700, "exact"), 1: GroupOffset(5, None, "no_map", "note")}}
-    found = GroupCheckpoints(group=group, direction=direction, at=SETTLED, readiness=readiness, offsets=offsets, **more)
-    bench.checkpoints.write(FLOW, {found.key: msgspec.json.encode(found)})
-
-
-def commit(cluster: KafkaCluster, group: str, topic: str, offset: int) -> None:
-    """Commit for partition 0, as a consumer does that then leaves."""
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
-    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-    consumer.close()
-
-
-@pytest.mark.soak("tests/unit/cli/test_groups.py::test_all_groups_are_listed_and_the_excluded_ones_as_such")
-def test_groups_are_listed_with_those_that_the_filter_refuses(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    follow(bench, "shop", "ready", by="group")
-    follow(bench, "crm", "active_on_source", direction="reverse")
-    commit(bench.source, "console-consumer-4711", bench.topic, 0)
-    commit(bench.source, f"mirrorless.us-east.eu-west.{bench.topic}", bench.topic, 0)
-
-    assert bench.run("groups", str(FLOW), "--json") == 0
-
-    said = answer(capsys)
-    assert [(each["group"], each["readiness"], each["by"]) for each in said["groups"]] == [("shop", "ready", "group")]
-    assert "console-consumer-4711" in said["excluded"]
-    assert not [name for name in said["excluded"] if name.startswith("mirrorless.")]
-    assert said["trouble"] == ""
-
-    assert bench.run("groups", str(FLOW), "--reverse", "--json") == 0
-    said = answer(capsys)
-    assert (said["direction"], [each["group"] for each in said["groups"]]) == ("reverse", ["crm"])
-
-
-def test_one_group_is_shown_by_partition_with_what_it_has_committed_there(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    group = f"shop-{bench.topic}"
-    follow(bench, group, "ready", by="group")
-    follow(bench, group, "ready", direction="reverse")
-    create(bench.target, f"us-east.{bench.topic}", 2)
-    create(bench.target, bench.topic, 2)
-    commit(bench.target, group, f"us-east.{bench.topic}", 699)
-    commit(bench.target, group, bench.topic, 3)  # the target's own topic is none of this flow's
-    commit(bench.source, group, bench.topic, 9)
-
-    assert bench.run("groups", str(FLOW), "--group", group, "--json") == 0
-    (forward,) = answer(capsys)["groups"]
-    assert [each["committed_there"] for each in forward["offsets"]] == [699, None]
-    assert (
-        forward["offsets"][1] | {"upstream": 5, "downstream": None, "state": "no_map", "metadata": "note"}
-        == (forward["offsets"][1])
-    )
-
-    assert bench.run("groups", str(FLOW), "--group", group, "--reverse", "--json") == 0
-    (back,) = answer(capsys)["groups"]
-    assert [each["committed_there"] for each in back["offsets"]] == [9, None]
-
-    assert bench.run("groups", str(FLOW), "--group", group) == 0
-    shown = capsys.readouterr().out
-    assert "committed on eu-west" in shown
-    assert "exactly where it is" in shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -565,12 +292,11 @@ class SyncedGroup:
         """The topic's name on the target."""
         return f"us-east.{self.bench.topic}"
 
-    def stand(self, *, source: int | None = None, target: int | None = None) -> None:
-        """Commit by hand, while it has no members."""
-        if source is not None:
-            commit(self.bench.source, self.name, self.bench.topic, source)
-        if target is not None:
-            commit(self.bench.target, self.name, self.remote, target)
+    def stand(self, offset: int) -> None:
+        """Commit on the source, as a consumer does that then leaves."""
+        consumer = Consumer({"bootstrap.servers": self.bench.source.bootstrap, "group.id": self.name})
+        consumer.commit(offsets=[TopicPartition(self.bench.topic, 0, offset)], asynchronous=False)
+        consumer.close()
 
     def on_target(self) -> int:
         """Its committed offset on the target."""
@@ -613,10 +339,10 @@ def synced(bench: Bench, flow_settings: FlowSettings, monkeypatch: pytest.Monkey
 def test_a_group_rewound_on_the_source_is_shown_and_moved_back_by_order(
     synced: SyncedGroup, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    synced.stand(source=90)
+    synced.stand(90)
     synced.act()
     assert synced.on_target() == 91
-    synced.stand(source=10)
+    synced.stand(10)
     synced.act()
     assert synced.run("--group", synced.name, "--json") == 1
     (shown,) = answer(capsys)["groups"]
@@ -637,53 +363,11 @@ def test_a_group_rewound_on_the_source_is_shown_and_moved_back_by_order(
     synced.act()
     assert synced.run("--group", synced.name, "--json") == 0
     assert answer(capsys)["groups"][0]["readiness"] == "ready"
-    synced.stand(source=30)
+    synced.stand(30)
     synced.act()
     assert synced.on_target() == 31
     assert synced.run("--move-back", synced.name, "--execute") == 0
     assert "nothing to move" in capsys.readouterr().out
-
-
-@pytest.mark.soak("tests/unit/groups/test_ownership.py::test_a_group_with_members_is_refused")
-def test_a_group_with_members_on_the_target_is_not_moved_back(
-    synced: SyncedGroup, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for offset in (90, 10):
-        synced.stand(source=offset)
-        synced.act()
-    member = Consumer({"bootstrap.servers": synced.bench.target.bootstrap, "group.id": synced.name, "log_level": 0})
-    try:
-        member.subscribe([synced.remote])
-        deadline = time.monotonic() + 20
-        while not member.assignment():
-            assert time.monotonic() < deadline
-            member.poll(0.1)
-
-        assert synced.run("--move-back", synced.name, "--execute") == 2
-    finally:
-        member.close()
-
-    assert "it has members" in capsys.readouterr().err
-    assert synced.on_target() == 91
-
-
-def test_an_order_without_a_group_is_bad_input(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench.run("groups", str(FLOW), "--execute") == 2
-    assert "--move-back" in capsys.readouterr().err
-    assert bench.run("groups", str(FLOW), "--move-back", "unheard-of") == 2
-    assert "no checkpoint of group unheard-of" in capsys.readouterr().err
-
-
-def test_groups_are_known_while_the_source_is_down(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    """The very moment at which somebody asks which groups can move."""
-    follow(bench, "shop", "ahead_of_replication", ahead=4)
-    silence(bench, "us-east")
-
-    assert bench.run("groups", str(FLOW)) == 0
-
-    shown = capsys.readouterr().out
-    assert "ahead of replication" in shown
-    assert "Incomplete" in shown
 
 
 def test_a_source_that_takes_connections_and_answers_nothing_holds_up_neither_groups_nor_a_failover(
@@ -692,9 +376,18 @@ def test_a_source_that_takes_connections_and_answers_nothing_holds_up_neither_gr
     """The group has an offset on a partition without a map, of which only the source's end would say more."""
     bench.replicate(0, 4, Span(0, 700, 4))
     create(bench.target, f"us-east.{bench.topic}", 2)
-    follow(bench, "shop", "ahead_of_replication")
+    shop = GroupCheckpoints(
+        group="shop",
+        direction="forward",
+        at=SETTLED,
+        readiness="ahead_of_replication",
+        offsets={bench.topic: {0: GroupOffset(10, 700, "exact"), 1: GroupOffset(5, None, "no_map", "note")}},
+    )
+    bench.checkpoints.write(FLOW, {shop.key: msgspec.json.encode(shop)})
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        silence(bench, "us-east", f"127.0.0.1:{deaf.getsockname()[1]}")
+        state = json.loads(bench.state.read_text())
+        state["clusters"]["us-east"]["bootstrap"] = f"127.0.0.1:{deaf.getsockname()[1]}"
+        bench.state.write_text(json.dumps(state))
 
         assert bench.run("translate", str(FLOW), bench.topic, "0", "2") == 0
         assert bench.run("status", str(FLOW)) == 0
@@ -709,102 +402,10 @@ def test_a_source_that_takes_connections_and_answers_nothing_holds_up_neither_gr
     assert spent["groups"] < CALL_SECONDS * 1000, "no question to the source takes a round's time"
 
 
-def test_a_group_that_is_not_followed_is_bad_input_with_the_reason(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for group, reason in (
-        ("console-consumer-1", "refuse it"),
-        ("mirrorless.us-east.eu-west.orders", "event source mapping"),
-        ("shop", "has committed nothing"),
-    ):
-        assert bench.run("groups", str(FLOW), "--group", group) == 2
-        assert reason in capsys.readouterr().err
-
-
 # topics
 
 
-def test_topics_are_shown_from_both_sides(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    """Partitions, drift and what the refresh knows, for a literal topic and for one that a pattern finds."""
-    found, remote = f"{bench.topic}-found", f"us-east.{bench.topic}"
-    create(bench.source, found)
-    create(bench.target, remote, 1, **{"retention.ms": "1000"})
-    seen = TopicState(topic=found, topic_id="id-1", partitions=1, first_seen=SETTLED, late=True)
-    bench.documents.write(FLOW, {f"topic/{found}": msgspec.json.encode(seen)})
-    configure(bench, f"[{bench.topic}, '{bench.topic}-.*', 'eu-west[.]{bench.topic}', missing-{bench.topic}]")
-    create(bench.source, f"eu-west.{bench.topic}")
-
-    assert bench.run("topics", str(FLOW), "--json") == 0
-
-    said = answer(capsys)
-    rows = {row["topic"]: row for row in said["topics"]}
-    # Other tests write heartbeats to these clusters, and those are replicated, too.
-    assert set(rows) - {"heartbeats"} == {bench.topic, found, f"missing-{bench.topic}"}
-    literal, late, missing = rows[bench.topic], rows[found], rows[f"missing-{bench.topic}"]
-    assert literal == {
-        "topic": bench.topic,
-        "remote_topic": remote,
-        "source_partitions": 2,
-        "target_partitions": 1,
-        "trigger": "mapping",
-        "trigger_changing": False,
-        "mapping_made_by": "deployment",
-        "mapping_state": "Enabled",
-        "config_drift": ["retention.ms"],
-        "topic_id": None,
-        "found_late": False,
-        "trouble": "the remote topic has fewer partitions",
-    }
-    assert (late["mapping_made_by"], late["found_late"], late["trouble"]) == (
-        "refresh_topics",
-        True,
-        "no remote topic yet",
-    )
-    assert (missing["source_partitions"], missing["trouble"]) == (0, "not on the source")
-    assert said["refused"] == {"cycle": [f"eu-west.{bench.topic}"]}
-
-
-def test_topics_are_known_while_the_source_is_down(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    gone = Recreated(topic_id="id-2", waiting={0: 0})
-    seen = TopicState(topic=bench.topic, topic_id="id-1", partitions=2, first_seen=SETTLED, recreated=gone)
-    bench.documents.write(FLOW, {f"topic/{bench.topic}": msgspec.json.encode(seen)})
-    report(bench, "topics", ok_at=now(), troubles=("an odd thing",))
-    silence(bench, "us-east")
-
-    assert bench.run("topics", str(FLOW)) == 1
-
-    shown = capsys.readouterr().out
-    assert "! re-created" in shown
-    assert "an odd thing" in shown
-    assert "127.0.0.1:1" in shown
-
-
 # lanes
-
-
-@ADVICE
-def test_every_command_that_a_status_prints_about_stops_runs_as_printed(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    produce(bench, 9)
-    bench.replicate(0, 4, Span(0, 70, 4))
-    create(bench.target, f"us-east.{bench.topic}", 2)
-    programs = set()
-    for reason in get_args(StopReason):
-        if reason == "backfilled":
-            continue  # its command starts a job
-        bench.stop(reason, 4)
-        assert bench.run("status") == 1
-        commands = re.findall(r"`mirrorless ([^`]+)`", capsys.readouterr().out)
-        assert commands
-        for command in commands:
-            bench.stop(reason, 4)
-            words = shlex.split(command)
-            assert bench.run(*words) == 0, command
-            if "--execute" in words:  # the others show a plan
-                assert bench.states.read([bench.lane()])[bench.lane()].stop is None, command
-            programs.add(words[1])
-    assert programs == {"resume", "quarantine", "reset"}
 
 
 def test_a_reset_finds_the_end_of_what_the_target_has_by_the_records(
@@ -827,7 +428,7 @@ def test_a_reset_finds_the_end_of_what_the_target_has_by_the_records(
             producer.commit_transaction(20)
     await_settled(bench.target.bootstrap, remote)
     bench.states.begin(bench.lane(), 2)
-    bench.stop("expired", 0)
+    bench.states.stop(bench.lane(), Stop(reason="expired", upstream_offset=0, detail="too old", at=SETTLED))
 
     words = ["lanes", "reset", str(FLOW), bench.topic, "0", "--to", "target", "--reason", "expired", "--execute"]
     assert bench.run(*words) == 0, capsys.readouterr().err
@@ -835,47 +436,6 @@ def test_a_reset_finds_the_end_of_what_the_target_has_by_the_records(
     head = bench.chains.heads([bench.lane()])[bench.lane()]
     assert (head.generation, head.position) == (3, 637)
     assert bench.ledger.read(bench.lane()) == []
-
-
-def test_an_order_is_a_plan_until_it_is_executed(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.stop("refused", 17)
-
-    for words in (["resume"], ["quarantine", "17"], ["reset", "--to", "30", "--reason", "because"]):
-        assert bench.run("lanes", words[0], str(FLOW), bench.topic, "0", *words[1:]) == 0
-        assert "Nothing was changed" in capsys.readouterr().out
-
-    state = bench.states.read([bench.lane()])[bench.lane()]
-    assert state.stop is not None
-    assert state.quarantine == ()
-    assert bench.chains.heads([bench.lane()])[bench.lane()].generation == 0
-
-
-@ADVICE
-def test_a_lane_goes_on_after_its_topic_was_created_anew(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--to earliest` asks the source; the new generation begins there, with no order about the old records left."""
-    produce(bench, 3)
-    bench.replicate(0, 100, Span(0, 70, 100))
-    bench.states.quarantine(bench.lane(), *LeftOut.each(2))
-    bench.stop("contradiction", 0)
-
-    words = ["lanes", "reset", str(FLOW), bench.topic, "0", "--to", "earliest", "--reason", "created anew", "--execute"]
-    assert bench.run(*words, "--json") == 0
-
-    said = answer(capsys)
-    assert said["executed"] is True
-    assert any("The source holds upstream offsets 0 to 3" in step for step in said["plan"])
-    assert any(f"mirrorless.us-east.eu-west.{bench.topic} has committed nothing" in step for step in said["plan"])
-    head = bench.chains.heads([bench.lane()])[bench.lane()]
-    assert (head.generation, head.position) == (1, 0)
-    assert bench.ledger.read(bench.lane()) == []
-    state = bench.states.read([bench.lane()])[bench.lane()]
-    assert state.stop is None
-    assert state.quarantine == ()
-
-    # The new generation has a map of its own.
-    bench.replicate(0, 3, Span(0, 170, 3))
-    assert bench.run("translate", str(FLOW), bench.topic, "0", "2", "--json") == 0
-    assert answer(capsys) == {"offset": 172, "state": "exact", "generation": 1}
 
 
 def test_a_record_is_shown_as_it_is_and_its_value_is_written(
@@ -904,116 +464,6 @@ def test_a_record_is_shown_as_it_is_and_its_value_is_written(
     assert "the next record is at 2" in capsys.readouterr().err
     assert bench.run(*words, "4") == 2
     assert "none follows" in capsys.readouterr().err
-
-
-@pytest.mark.soak(
-    "tests/unit/lanes/test_operator_actions.py::test_a_reset_notes_what_it_skips_and_says_what_may_be_repeated",
-    "tests/unit/cli/test_lane_orders.py::test_a_loss_names_its_offsets_and_its_cause",
-)
-def test_what_a_reset_skips_is_in_the_loss_ledger(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.replicate(0, 100, Span(0, 70, 100))
-
-    words = ["lanes", "reset", str(FLOW), bench.topic, "0", "--to", "130", "--reason", "poison", "--execute"]
-    assert bench.run(*words) == 0
-    capsys.readouterr()
-    assert bench.run("losses", str(FLOW), bench.topic, "--json") == 0
-
-    (loss,) = answer(capsys)["losses"]
-    assert loss | {"generation": 0, "first": 100, "next": 130, "cause": "reset", "partition": 0} == loss
-    assert "poison" in loss["detail"]
-
-
-@pytest.mark.soak("tests/unit/cli/test_clusters.py::test_the_advice_for_a_reset_compares_the_groups_commit")
-def test_a_group_that_is_ahead_of_the_reset_is_named_with_the_way_back(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The mapping does not deliver below its own committed offset, whatever the map says."""
-    produce(bench, 10)
-    bench.replicate(0, 10, Span(0, 70, 10))
-    group = f"mirrorless.us-east.eu-west.{bench.topic}"
-    consumer = Consumer({"bootstrap.servers": bench.source.bootstrap, "group.id": group})
-    consumer.commit(offsets=[TopicPartition(bench.topic, 0, 10)], asynchronous=False)
-    consumer.close()
-
-    assert bench.run("lanes", "reset", str(FLOW), bench.topic, "0", "--to", "4", "--reason", "again") == 0
-
-    shown = capsys.readouterr().out
-    assert f"Group {group} has committed 10, above 4" in shown
-    assert "--to-offset 4" in shown
-    assert "twice" in shown
-
-
-def test_a_lane_in_doubt_is_not_reset_before_it_is_settled(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.replicate(0, 5, Span(0, 70, 5), state="prepared")
-
-    words = ["lanes", "reset", str(FLOW), bench.topic, "0", "--to", "0", "--reason", "again", "--execute"]
-    assert bench.run(*words) == 1
-    assert "in doubt" in capsys.readouterr().err
-
-    # Once the forwarder has fenced the writer and found no witness, the operator may give the run up.
-    bench.stop("broken", 0)
-    assert bench.run(*words) == 0
-    head = bench.chains.heads([bench.lane()])[bench.lane()]
-    assert (head.generation, head.position, head.in_doubt) == (1, 0, False)
-
-
-def test_lanes_are_held_where_they_stand_and_go_on_together(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    """In a failover the source is silent: partitions are those with a chain, and those that the watch has seen."""
-    bench.replicate(0, 100, Span(0, 70, 100), partition=1)
-    bench.stop("refused", 17)
-    silence(bench, "us-east")
-    seen = TopicState(topic=bench.topic, topic_id="id-1", partitions=3, first_seen=1)
-    bench.documents.write(FLOW, {f"topic/{bench.topic}": msgspec.json.encode(seen)})
-    hold = ["lanes", "hold", str(FLOW), bench.topic, "--reason", "failover, ticket 4711"]
-
-    assert bench.run(*hold) == 0
-    shown = capsys.readouterr().out
-    assert "Nothing was changed" in shown
-    assert "are not held" in shown  # what nobody has seen yet
-    assert bench.run(*hold, "--execute", "--json") == 0
-
-    said = answer(capsys)
-    assert [(lane["partition"], lane["upstream_offset"], lane["changes"]) for lane in said["lanes"]] == [
-        (0, None, False),
-        (1, 100, True),
-        (2, 0, True),
-    ]
-    assert said["executed"] is True
-    assert bench.stops(3) == [("refused", 17), ("held", 100), ("held", 0)]
-
-    assert bench.run("lanes", "resume", str(FLOW), bench.topic, "--execute") == 0
-    assert bench.stops(3) == [("refused", 17), None, None]
-
-
-def test_the_lease_of_a_dead_job_is_ended(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.states.take(bench.lane(1), Lease(holder="backfill-7", until=now() + 600_000), now=now())
-    bench.states.wait(bench.lane(1), 42)
-
-    assert bench.run("status", str(FLOW)) == 0
-    assert "1 lane leased by job run backfill-7 until" in capsys.readouterr().out
-    words = ["lanes", "reset", str(FLOW), bench.topic, "1", "--to", "130", "--reason", "no", "--execute"]
-    assert bench.run(*words) == 2
-    assert "lanes release" in capsys.readouterr().err
-    assert bench.run("lanes", "release", str(FLOW), bench.topic) == 0
-    assert "backfill-7" in capsys.readouterr().out
-    assert bench.states.read([bench.lane(1)])[bench.lane(1)].lease is not None
-
-    assert bench.run("lanes", "release", str(FLOW), bench.topic, "1", "--execute", "--json") == 0
-
-    assert answer(capsys)["executed"] is True
-    released = Lease(holder="backfill-7 (released)", until=0)
-    assert bench.states.read([bench.lane(1)])[bench.lane(1)] == LaneState(waiting=42, lease=released)
-    # Nobody has the lane now, and a batch waits for its history.
-    assert bench.run("status", str(FLOW), "--lanes") == 1
-    shown = capsys.readouterr().out
-    assert "WAITS" in shown
-    assert "backfill start" in shown
-    assert bench.run("lanes", "resume", str(FLOW), bench.topic, "1", "--execute") == 0  # without what the job left out
-    assert bench.states.read([bench.lane(1)])[bench.lane(1)] == LaneState()
-    capsys.readouterr()
-    bench.states.wait(bench.lane(1), 42)
-    assert bench.run("lanes", "resume", str(FLOW), bench.topic, "1", "--execute") == 2
-    assert f"mirrorless lanes reset '{FLOW}' {bench.topic} 1 --to 42 --reason" in capsys.readouterr().err
 
 
 # foreign records
@@ -1060,31 +510,7 @@ def test_a_plan_is_refused_where_the_flow_would_begin_beside_records_that_it_has
     assert said(code=0) == []
 
 
-def test_orders_for_a_lane_name_the_records_of_others_beside_it(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for partition in (0, 1):
-        bench.replicate(0, 100, Span(0, 70, 100), partition=partition)
-    bench.states.stop(bench.lane(), Stop(reason="held", upstream_offset=100, detail="by me", at=SETTLED))
-    theirs = TopicNotes(lanes={0: LaneNotes(foreign=70, foreign_at=SETTLED), 1: LaneNotes()})
-    write_notes(bench.documents, FLOW, {bench.topic: theirs})
-
-    for named, count in (("0", 1), ("1", 0)):
-        assert bench.run("lanes", "reset", str(FLOW), bench.topic, named, "--to", "40", "--reason", "again") == 0
-        shown = capsys.readouterr().out
-        assert shown.count("has records that this flow has not written, from partition and downstream offset") == count
-    assert bench.run("lanes", "resume", str(FLOW), bench.topic, "0") == 0
-    assert "has not written, from partition and downstream offset 0 @ 70 on" in capsys.readouterr().out
-
-
 # bad input
-
-
-def test_bad_input_ends_with_one_line_and_exit_code_2(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench.run("translate", "us-east->nowhere", bench.topic, "0", "1") == 2
-    assert "there is no such flow" in capsys.readouterr().err
-    assert bench.run("translate", "us-east", bench.topic, "0", "1", "--json") == 2
-    assert answer(capsys)["error"]["where"] == "FLOW"
 
 
 def test_a_silent_dynamodb_ends_with_exit_code_1(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -193,7 +193,7 @@ def test_a_topic_that_is_scheduled_is_listed_for_its_reader_and_not_mapped(lab: 
 
 
 @pytest.mark.soak(
-    "tests/integration/test_cli_on_stores.py::test_offsets_are_translated_by_the_map_both_ways",
+    "tests/unit/cli/test_small_flow.py::test_offsets_are_translated_by_the_map_both_ways",
     "tests/integration/test_translation_oracle.py::test_no_offset_is_placed_wrongly_by_a_single_record_in_either_direction",
 )
 def test_the_command_line_translates_every_offset_to_where_that_record_really_stands(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,11 +68,6 @@ def desk(clusters: tuple[KafkaCluster, KafkaCluster], dynamodb: DynamoDbLocal, t
     return Desk(topic=topic, source=source, target=target, words=words)
 
 
-def last_document(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Of a command that prints one."""
-    return json.loads(capsys.readouterr().out)
-
-
 def last(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
@@ -100,47 +93,6 @@ def test_a_backfill_is_planned_started_watched_and_listed(desk: Desk, capsys: py
     assert last(capsys)["over"] is True
     assert desk.run("backfill", "list") == 0
     assert [each["run_id"] for each in json.loads(capsys.readouterr().out)["runs"]] == [ended["run_id"]]
-
-
-@pytest.mark.soak(
-    "tests/unit/cli/test_job_local.py::test_a_run_is_started_watched_and_cancelled",
-    "tests/integration/spark/test_cancelled_driver.py::test_a_driver_that_is_ended_ends_its_work_and_lets_its_lanes_go",
-    "tests/unit/jobs/test_batch_copy.py::test_any_schedule_of_tries_and_a_mapping_behind_keeps_the_invariants",
-)
-def test_a_run_that_is_cancelled_in_mid_copy_ends_there_and_another_one_copies_the_rest(
-    desk: Desk, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its cap gives it half an hour for what there is to copy."""
-    size, noise = 2_000, 200
-    producer = Producer({"bootstrap.servers": desk.source.bootstrap, **ORDERED})
-    for number in range(2 * noise):
-        producer.produce(desk.topic, key=b"n", value=os.urandom(size), partition=number % 2)
-    assert producer.flush(20) == 0
-    whole = RECORDS + noise
-    asked = ("backfill", "start", FLOW, desk.topic, "--to", f"offset:{whole}", "--size", "2")
-    assert desk.run(*asked, "--max-mb-per-second", str(2 * noise * size / 1e6 / 1_800), "--detach") == 0
-    run_id = json.loads(capsys.readouterr().out)["run_id"]
-    while True:
-        assert desk.run("backfill", "list") == 0
-        (view,) = last_document(capsys)["runs"]
-        assert view["state"] in {"starting", "running"}, view
-        if view["progress"] and view["progress"]["records"]:
-            break
-        time.sleep(0.2)  # between two looks at a condition: the run ends by itself, and fails this
-
-    assert desk.run("backfill", "cancel", run_id) == 0
-    assert last_document(capsys)["state"] == "cancelling"
-    assert desk.run("backfill", "follow", run_id) == 1
-    ended = last(capsys)
-    assert ended["state"] == "cancelled"
-    assert ended["progress"]["at"] - ended["progress"]["started_at"] < 900_000
-    there = read_topic(desk.target.bootstrap, f"us-east.{desk.topic}")
-    assert 0 < sum(map(len, there.values())) < 2 * whole
-
-    assert desk.run(*asked) == 0
-    assert last(capsys)["state"] == "succeeded"
-    there = read_topic(desk.target.bootstrap, f"us-east.{desk.topic}")
-    assert [len(there[partition]) for partition in (0, 1)] == [whole, whole]
 
 
 def test_verify_and_reconcile_say_what_they_would_read(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:

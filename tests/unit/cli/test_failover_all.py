@@ -1,8 +1,9 @@
-"""`--all-from`: every flow from one cluster in one command, each with a result of its own."""
+"""`--all-from`: every flow from one cluster in one command, each with its own result; and what is said meanwhile."""
 
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import threading
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cli.failover import StepProgress
 from mirrorless.chain.lane_state import Stop
 from mirrorless.scheduled.runner import TaskReport
 from tests.support.chains import FLOW
@@ -218,3 +220,19 @@ def test_ctrl_c_inside_a_step_lets_it_end_and_begins_no_other(
     world.shadows.commit = commit  # type: ignore[method-assign]  # theirs again
     assert for_all("failover", "--drill", "--execute")[0] in {0, 3}
     assert not world.shadows.offsets
+
+
+PATIENCE = 30.0
+
+
+def test_a_step_that_says_nothing_is_named_again_and_again_until_the_command_ends() -> None:
+    lines = queue.Queue[str]()
+    with StepProgress(lines.put, every_seconds=0.04) as progress:
+        progress.begin("3/9 drain")
+        found = [lines.get(timeout=PATIENCE) for _ in range(3)]
+        progress.begin("4/9 groups")
+        lines.get(timeout=PATIENCE)  # may be of the step before
+        following = lines.get(timeout=PATIENCE)
+
+    assert all(line.startswith("3/9 drain: at work for ") for line in found)
+    assert following.startswith("4/9 groups: at work for ")

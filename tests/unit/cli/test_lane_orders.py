@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from cli.clusters import ClusterView
-from cli.deployment import DeployedFlows, Stores
+from cli.deployment import Stores
 from cli.lanes import SHOWN_BYTES, _following, described, record_as_json
 from cli.losses import as_line, summary_as_line
 from mirrorless.adapters.kafka.offsets import Extent
@@ -20,30 +19,25 @@ from mirrorless.chain.run import Reset, Run
 from mirrorless.errors import LostRace
 from mirrorless.records.record import Record
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
-from tests.frozen.small_flow import FLOW, small_flow
+from tests.frozen.small_flow import FLOW
 from tests.support.chains import LANE
-from tests.support.commands import Command
+from tests.support.commands import Answer
 
-RESET = (
-    *("lanes", "reset", str(FLOW), "orders"),
-    *("--to", "latest", "--reason", "created anew", "--lab", "lab.json", "--json"),
-)
+RESET = ("lanes", "reset", str(FLOW), "orders", "--to", "latest", "--reason", "created anew")
+InLab = Callable[..., Answer]
 
 
-@pytest.fixture
-def stores(tmp_path: Path) -> Iterator[Stores]:
-    """Of a flow whose lane `orders-1` is stopped as refused, lane 5 and 6 as recreated, and lane 7 is held."""
-    with small_flow(tmp_path):
-        found = DeployedFlows(config=Path("replication.yaml")).stores(FLOW)
-        reasons: dict[int, StopReason] = {5: "recreated", 6: "recreated", 7: "held"}
-        for partition, reason in reasons.items():
-            lane = Lane(FLOW, "orders", partition)
-            found.states.stop(lane, Stop(reason=reason, upstream_offset=0, detail="why", at=1))
-        yield found
+@pytest.fixture(autouse=True)
+def more_stops(stores: Stores) -> None:
+    """The small flow has its lane `orders-1` stopped as refused; 5 and 6 are so as recreated, and 7 is held."""
+    reasons: dict[int, StopReason] = {5: "recreated", 6: "recreated", 7: "held"}
+    for partition, reason in reasons.items():
+        stop = Stop(reason=reason, upstream_offset=0, detail="why", at=1)
+        stores.states.stop(Lane(FLOW, "orders", partition), stop)
 
 
-def said(command: Command, *more: str) -> tuple[int, dict[str, Any]]:
-    answer = command(*RESET, *more)
+def said(in_lab: InLab, *more: str) -> tuple[int, dict[str, Any]]:
+    answer = in_lab(*RESET, "--json", *more)
     return answer.code, answer.json
 
 
@@ -57,24 +51,24 @@ def stopped(stores: Stores) -> list[int]:
 
 
 def test_all_stopped_lanes_of_a_topic_are_reset_by_one_plan_but_for_those_that_are_held(
-    stores: Stores, command: Command
+    stores: Stores, in_lab: InLab
 ) -> None:
     before = generations(stores)
-    code, plan = said(command)
+    code, plan = said(in_lab)
     assert (code, plan["executed"], [each["partition"] for each in plan["lanes"]]) == (0, False, [1, 5, 6])
     assert plan["notes"] == ["Partition 7: held by an order, and stays so."]
     assert (generations(stores), stopped(stores)) == (before, [1, 5, 6, 7])
 
-    code, done = said(command, "--execute")
+    code, done = said(in_lab, "--execute")
 
     assert (code, done["executed"]) == (0, True)
     assert generations(stores) == before | {partition: before[partition] + 1 for partition in (1, 5, 6)}
     assert stopped(stores) == [7]
-    assert said(command, "--execute")[1]["lanes"] == [], "again: nothing is left"
+    assert said(in_lab, "--execute")[1]["lanes"] == [], "again: nothing is left"
 
 
 def test_a_lane_that_moved_on_is_named_and_the_others_are_reset(
-    stores: Stores, command: Command, monkeypatch: pytest.MonkeyPatch
+    stores: Stores, in_lab: InLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reset = stores.chains.reset
 
@@ -85,34 +79,34 @@ def test_a_lane_that_moved_on_is_named_and_the_others_are_reset(
 
     monkeypatch.setattr(stores.chains, "reset", but_for_five)
 
-    code, done = said(command, "--execute")
+    code, done = said(in_lab, "--execute")
 
     assert code == 1
     assert {each["partition"]: bool(each["error"]) for each in done["lanes"]} == {1: False, 5: True, 6: False}
     assert stopped(stores) == [5, 7]
 
 
-def test_one_refused_plan_changes_nothing(stores: Stores, command: Command) -> None:
+def test_one_refused_plan_changes_nothing(stores: Stores, in_lab: InLab) -> None:
     doubtful = Lane(FLOW, "orders", 0)
     stores.states.stop(doubtful, Stop(reason="refused", upstream_offset=12, detail="why", at=1))
 
-    code, answer = said(command, "--execute")
+    code, answer = said(in_lab, "--execute")
 
     assert (code, answer["error"]["retriable"]) == (1, True)
     assert "in doubt" in answer["error"]["what"]
     assert stopped(stores) == [0, 1, 5, 6, 7]
 
 
-def test_an_offset_is_one_partitions(stores: Stores, command: Command) -> None:
-    answer = command(*(each if each != "latest" else "15" for each in RESET), "--execute")
+def test_an_offset_is_one_partitions(stores: Stores, in_lab: InLab) -> None:
+    answer = in_lab(*(each if each != "latest" else "15" for each in RESET), "--execute")
 
-    assert (answer.code, "an offset is one partition's" in answer.out) == (2, True)
+    assert (answer.code, "an offset is one partition's" in answer.err) == (2, True)
     assert stopped(stores) == [1, 5, 6, 7]
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
 def test_a_range_that_is_left_out_ends_where_the_source_ends(
-    stores: Stores, command: Command, monkeypatch: pytest.MonkeyPatch, beyond: int
+    stores: Stores, in_lab: InLab, monkeypatch: pytest.MonkeyPatch, beyond: int
 ) -> None:
     lane = Lane(FLOW, "orders", 1)
     stop = stores.states.stopped(FLOW)[lane].stop
@@ -121,7 +115,7 @@ def test_a_range_that_is_left_out_ends_where_the_source_ends(
     monkeypatch.setattr(ClusterView, "extent", lambda *_: Extent(start=0, end=end))
     words = ["lanes", "quarantine", str(FLOW), "orders", "1", str(stop.upstream_offset), "--to", str(end + beyond)]
 
-    answer = command(*words, "--execute", "--lab", "lab.json")
+    answer = in_lab(*words, "--execute")
 
     assert answer.code == (2 if beyond else 0)
     assert ("yet to come" in answer.out + answer.err) == bool(beyond)
@@ -130,13 +124,13 @@ def test_a_range_that_is_left_out_ends_where_the_source_ends(
 
 @pytest.mark.parametrize("scheduled", [False, True])
 def test_only_the_plan_of_a_mapped_topic_speaks_of_its_mapping(
-    stores: Stores, command: Command, monkeypatch: pytest.MonkeyPatch, *, scheduled: bool
+    stores: Stores, in_lab: InLab, monkeypatch: pytest.MonkeyPatch, *, scheduled: bool
 ) -> None:
     monkeypatch.setattr(ClusterView, "committed", lambda *_: 3)
     topics = {"orders": 8} if scheduled else {}
     write_scheduled_topics(stores.documents, FLOW, topics, stored={})
 
-    _, plan = said(command)
+    _, plan = said(in_lab)
 
     steps = " ".join(next(each["plan"] for each in plan["lanes"] if each["partition"] == 1))
     assert ("mapping" in steps, "Group" in steps) == (not scheduled, not scheduled)
@@ -145,14 +139,14 @@ def test_only_the_plan_of_a_mapped_topic_speaks_of_its_mapping(
 
 @pytest.mark.parametrize(("scheduled", "committed"), [(False, 3), (False, 10), (True, 3)])
 def test_the_plan_to_resume_after_a_contradiction_says_to_where_the_mappings_group_is_moved(
-    stores: Stores, command: Command, monkeypatch: pytest.MonkeyPatch, *, scheduled: bool, committed: int
+    stores: Stores, in_lab: InLab, monkeypatch: pytest.MonkeyPatch, *, scheduled: bool, committed: int
 ) -> None:
     monkeypatch.setattr(ClusterView, "committed", lambda *_: committed)
     write_scheduled_topics(stores.documents, FLOW, {"orders": 8} if scheduled else {}, stored={})
     lane = Lane(FLOW, "orders", 1)
     stores.states.stop(lane, Stop(reason="contradiction", upstream_offset=3, detail="why", at=1))
 
-    answer = command("lanes", "resume", str(FLOW), "orders", "1", "--lab", "lab.json")
+    answer = in_lab("lanes", "resume", str(FLOW), "orders", "1")
 
     assert answer.code == 0
     shown = answer.out
@@ -161,12 +155,11 @@ def test_the_plan_to_resume_after_a_contradiction_says_to_where_the_mappings_gro
     assert ("Group" in shown) == (not scheduled)
 
 
-@pytest.mark.usefixtures("stores")
 def test_the_plan_for_several_lanes_is_a_line_each_and_says_once_what_is_true_of_all(
-    command: Command,
+    in_lab: InLab,
 ) -> None:
     """Six lanes had 33 lines, most of them the same."""
-    answer = command(*(each for each in RESET if each != "--json"))
+    answer = in_lab(*RESET)
 
     assert answer.code == 0
     shown = answer.out

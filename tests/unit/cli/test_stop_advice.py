@@ -266,18 +266,6 @@ def truncated_and_redelivered(there: World) -> None:
     replicate(warm, there.batch(p0=list(range(30))))
 
 
-def truncated_and_aborted(there: World) -> None:
-    """As `truncated_beyond`; the last records below 30 were aborted: 28 and 29 are none."""
-    truncated_beyond(there)
-    del there.source[0][28:30]
-
-
-def truncated_and_all_aborted(there: World) -> None:
-    """All below 30 that the source has since was aborted: nothing is missing."""
-    truncated_beyond(there)
-    del there.source[0][22:30]
-
-
 def truncated_and_brought_on(there: World) -> None:
     """A warm function has not seen the stop, and brings what the mapping reads on in the log that grew past 30."""
     there.source[0] = [*there.source[0][:22], *anew(60)[22:]]
@@ -287,23 +275,16 @@ def truncated_and_brought_on(there: World) -> None:
     bring_on(there, warm)
 
 
-def truncated_and_brought_further(there: World, *events: range) -> None:
+def truncated_and_brought_further(there: World) -> None:
     """The same, and the check had seen some of it."""
     truncated_beyond(there)
     stop = there.states.states[lane()].stop
     assert stop is not None
     there.states.resume(lane())
     warm = there.environment()
-    first, *others = events or (range(45, 50), range(50, 55))
-    replicate(warm, there.batch(p0=list(first)))
+    replicate(warm, there.batch(p0=list(range(45, 50))))
     there.states.stop(lane(), stop)
-    for event in others:
-        replicate(warm, there.batch(p0=list(event)))
-
-
-def truncated_and_passed(there: World) -> None:
-    """The same, and the poller passed some behind the stop: it went on at the end of what was left of the log."""
-    truncated_and_brought_further(there, range(45, 47), range(49, 52), range(52, 56, 3))
+    replicate(warm, there.batch(p0=list(range(50, 55))))
 
 
 def held(there: World) -> None:
@@ -354,11 +335,8 @@ CASES: Mapping[StopReason, Sequence[tuple[Case, Sequence[str], Case | None]]] = 
             (each, ["lanes", "reset"], follow_all_but_the_last)
             for each in (
                 truncated_beyond,
-                truncated_and_aborted,
-                truncated_and_all_aborted,
                 truncated_and_brought_on,
                 truncated_and_brought_further,
-                truncated_and_passed,
             )
         ),
     ],

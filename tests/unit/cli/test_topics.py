@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from cli.deployment import DeployedFlows, TopicTrigger, triggers_of
+from cli.deployment import Stores, TopicTrigger, triggers_of
 from cli.topics import TopicRow, TopicsView, show, trouble_of
 from mirrorless.chain.lane import FlowName
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acl_sync import AclDocument
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from mirrorless.topics.topic_state import Recreated, TopicState
-from tests.frozen.small_flow import FLOW, MOVED, small_flow
-from tests.support.commands import Command
+from tests.frozen.small_flow import FLOW, MOVED
+from tests.support.commands import Answer
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_flow
 from tests.support.statuses import MAPPED
@@ -25,15 +25,13 @@ from tests.support.statuses import MAPPED
 
 @pytest.mark.parametrize("other_failed_over", [False, True])
 def test_what_a_failover_of_another_flow_to_the_same_target_needs_is_not_revoked_and_reported(
-    *, other_failed_over: bool, tmp_path: Path, command: Command
+    *, other_failed_over: bool, stores: Stores, in_lab: Callable[..., Answer]
 ) -> None:
     other = FlowName("silent", "eu-west")
     document = AclDocument(staged=(MOVED,) if other_failed_over else ())
-    with small_flow(tmp_path):
-        stores = DeployedFlows(config=Path("replication.yaml")).stores(other)
-        stores.documents.write(other, {"acls/failover": msgspec.json.encode(document)})
+    stores.documents.write(other, {"acls/failover": msgspec.json.encode(document)})
 
-        said = command("acl", "revoke", str(FLOW), "--failover", "--lab", "lab.json", "--json").json
+    said = in_lab("acl", "revoke", str(FLOW), "--failover", "--json").json
 
     deleted, kept = ([acl["principal"] for acl in said[key]] for key in ("delete", "kept"))
     assert deleted == ([] if other_failed_over else ["User:moved"])

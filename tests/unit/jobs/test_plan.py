@@ -11,7 +11,7 @@ from cli.jobs.plan import is_refused, show_plan
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.plan import CheckFinding, JobPlan, PlannedLane
 from mirrorless.jobs.request import BackfillOptions, JobRequest, VerifyOptions
-from tests.unit.cli.test_job_local import FLOW
+from tests.support.flows import make_flow
 
 COPIED = PlannedLane(
     topic="orders",
@@ -38,7 +38,7 @@ PLAN = JobPlan(
 
 
 def backfill(*, force: bool = False) -> JobRequest:
-    return JobRequest(run_id="backfill-1", flow=FLOW, topics=("orders",), options=BackfillOptions(force=force))
+    return JobRequest(run_id="backfill-1", flow=make_flow(), topics=("orders",), options=BackfillOptions(force=force))
 
 
 def test_a_dry_run_shows_the_plan_in_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +60,7 @@ def test_a_dry_run_shows_the_plan_in_json(capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_dry_run_of_a_job_that_reads_both_sides_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     lane = msgspec.structs.replace(COPIED, read="downstream 0 to 9, upstream 0 to 7", bytes=None)
-    request = JobRequest(run_id="verify-1", flow=FLOW, topics=("orders",), options=VerifyOptions())
+    request = JobRequest(run_id="verify-1", flow=make_flow(), topics=("orders",), options=VerifyOptions())
 
     show_plan(request, msgspec.structs.replace(PLAN, lanes=(lane,), findings=(), bytes=None), as_json=True)
 
