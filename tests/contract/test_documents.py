@@ -101,20 +101,19 @@ def small(table: DocumentTable, monkeypatch: pytest.MonkeyPatch) -> DocumentTabl
     return table
 
 
-def died_before(call: int) -> Callable[[int], None]:
-    def before(calls: int) -> None:
-        if calls == call:
-            raise DiedError
-
-    return before
-
-
 def once_before(call: int, act: Callable[[], object]) -> Callable[[int], None]:
     def before(calls: int) -> None:
         if calls == call:
             act()
 
     return before
+
+
+def died_before(call: int) -> Callable[[int], None]:
+    def die() -> None:
+        raise DiedError
+
+    return once_before(call, die)
 
 
 def test_no_item_is_larger_than_dynamodb_takes(table: DocumentTable) -> None:
@@ -242,44 +241,25 @@ def documents(request: pytest.FixtureRequest) -> StateStore:
     return DynamoDbDocuments(dynamodb.client(), tables.control)
 
 
-def test_a_document_comes_back_as_it_was_written(documents: StateStore) -> None:
-    documents.write(FLOW, {"topic/orders": b'{"id": "x"}', "topic/empty": b""})
-    assert documents.read(FLOW, "topic/") == {"topic/empty": b"", "topic/orders": b'{"id": "x"}'}
+@pytest.mark.parametrize("epoch", [None, 7], ids=["by anybody", "under a lease"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"a/orders": b'{"id": "x"}', "a/empty": b""},
+        {"a/a": os.urandom(3_000_000), "a/a#b": os.urandom(500_000), "a/a/b": b"{}"},
+        {f"a/{number:03}": os.urandom(30_000) for number in range(60)},
+    ],
+    ids=["small ones", "of megabytes", "more than one call or page takes"],
+)
+def test_documents_of_a_flow_and_a_prefix_come_back_as_they_were_written(
+    documents: StateStore, written: dict[str, bytes], epoch: int | None
+) -> None:
+    documents.write(OTHER, {"a/orders": b"of another flow"})
+    documents.write(FLOW, {"b/a": b"of another prefix"} | dict.fromkeys(list(written)[::2], b"replaced"), epoch=epoch)
+    documents.write(FLOW, written, epoch=epoch)
 
-
-def test_what_is_written_again_is_replaced(documents: StateStore) -> None:
-    documents.write(FLOW, {"task/configs": b"1"})
-    documents.write(FLOW, {"task/configs": b"2"})
-    assert documents.read(FLOW, "task/configs") == {"task/configs": b"2"}
-
-
-def test_only_this_flow_and_this_prefix_are_read(documents: StateStore) -> None:
-    documents.write(FLOW, {"task/configs": b"a", "topic/task": b"b"})
-    documents.write(OTHER, {"task/configs": b"c"})
-    assert documents.read(FLOW, "task/") == {"task/configs": b"a"}
-
-
-def test_more_documents_than_one_batch_or_one_page_holds_are_all_there(documents: StateStore) -> None:
-    many = {f"topic/{number:03}": os.urandom(30_000) for number in range(60)}
-    documents.write(FLOW, many)
-    assert documents.read(FLOW, "topic/") == many
-
-
-def test_a_deleted_document_is_gone_and_deleting_it_twice_is_harmless(documents: StateStore) -> None:
-    documents.write(FLOW, {"acls": b"x"})
-    documents.delete(FLOW, "acls")
-    documents.delete(FLOW, "acls")
-    assert documents.read(FLOW, "acls") == {}
-
-
-def test_a_document_of_megabytes_comes_back_as_it_was_written_and_is_one_document(documents: StateStore) -> None:
-    large, last = os.urandom(3_000_000), os.urandom(500_000)
-    written = {"forward/a": large, "forward/a#b": last, "forward/a/b": b"{}"}
-    documents.write(FLOW, written)
-
-    assert documents.read(FLOW, "forward/") == written
-    assert list(documents.read(FLOW, "forward/")) == sorted(written)
-    assert documents.read(OTHER, "forward/") == {}
+    assert documents.read(FLOW, "a/") == written
+    assert list(documents.read(FLOW, "a/")) == sorted(written)
 
 
 def test_a_key_has_1024_bytes_at_most(documents: StateStore) -> None:
@@ -308,18 +288,22 @@ def test_a_group_of_any_name_has_documents_of_many_parts_and_claims(documents: S
     assert documents.read(FLOW, "claim/") == {}
 
 
-@pytest.mark.parametrize("sizes", [(2_000_000, 10), (10, 2_000_000), (2_000_000, 1_000_000), (1_000_000, 2_000_000)])
-def test_a_document_that_shrinks_or_grows_is_replaced(documents: StateStore, sizes: tuple[int, int]) -> None:
-    for size in sizes:
-        document = os.urandom(size)
-        documents.write(FLOW, {"acls": document})
+@pytest.mark.parametrize("epoch", [None, 7], ids=["by anybody", "under a lease"])
+@pytest.mark.parametrize("sizes", [(2_000_000, 40), (40, 2_000_000), (2_000_000, 1_000_000), (1_000_000, 2_000_000)])
+def test_a_document_that_shrinks_or_grows_is_replaced(
+    documents: StateStore, sizes: tuple[int, int], epoch: int | None
+) -> None:
+    for document in map(os.urandom, sizes):
+        documents.write(FLOW, {"acls": document}, epoch=epoch)
         assert documents.read(FLOW, "acls") == {"acls": document}
 
 
-def test_a_deleted_document_of_megabytes_is_gone(documents: StateStore) -> None:
-    documents.write(FLOW, {"acls": os.urandom(2_000_000), "acls/failover": b"x"})
-    documents.delete(FLOW, "acls")
-    assert documents.read(FLOW, "acls") == {"acls/failover": b"x"}
+@pytest.mark.parametrize("size", [1, 2_000_000])
+def test_a_deleted_document_is_gone_and_deleting_it_twice_is_harmless(documents: StateStore, size: int) -> None:
+    documents.write(FLOW, {"acls": os.urandom(size), "acls/failover": b"x"})
+    for _ in range(2):
+        documents.delete(FLOW, "acls")
+        assert documents.read(FLOW, "acls") == {"acls/failover": b"x"}
 
 
 def test_the_topics_and_ends_of_100_000_partitions_are_stored_and_a_move_is_a_small_write(
@@ -378,22 +362,35 @@ def test_20_000_acl_bindings_are_stored_and_read_back(documents: StateStore) -> 
     assert stored(documents, FLOW) == (document, AclDocument())
 
 
-def test_a_lease_has_one_holder(documents: StateStore) -> None:
-    assert documents.claim(FLOW, LEASE, holder="a", now=1_000, until=2_000)
-    assert not documents.claim(FLOW, LEASE, holder="b", now=1_500, until=2_500)
-    assert documents.claim(OTHER, LEASE, holder="b", now=1_500, until=2_500)
+Claim = tuple[str, int, int, bool]
+CLAIMS: dict[str, list[Claim | str]] = {
+    "it has one holder": [("a", 1_000, 2_000, True), ("b", 1_500, 2_500, False)],
+    "its holder renews it": [("a", 1_000, 2_000, True), ("a", 1_900, 3_000, True), ("b", 2_500, 3_500, False)],
+    "one that ran out is free": [("a", 1_000, 2_000, True), ("b", 2_001, 3_000, True), ("a", 2_002, 3_000, False)],
+    "only its holder releases it": [("a", 1_000, 2_000, True), "b", ("b", 1_500, 2_500, False)],
+    "one that was released is free": [("a", 1_000, 2_000, True), "a", ("b", 1_500, 2_500, True)],
+    "also by a clock that is slow": [("b", 2_001, 3_000, True), "b", ("c", 500, 3_000, True)],
+}
+"""Claims by a holder, at a moment, until another, and whether each succeeds; and releases, by who tries."""
 
 
-def test_a_holder_renews_its_lease(documents: StateStore) -> None:
-    documents.claim(FLOW, LEASE, holder="a", now=1_000, until=2_000)
-    assert documents.claim(FLOW, LEASE, holder="a", now=1_900, until=3_000)
-    assert not documents.claim(FLOW, LEASE, holder="b", now=2_500, until=3_500)
+@pytest.mark.parametrize("events", CLAIMS.values(), ids=CLAIMS)
+def test_a_lease_has_one_holder_and_an_epoch_that_grows_with_every_claim(
+    documents: StateStore, events: list[Claim | str]
+) -> None:
+    epochs = []
+    for event in events:
+        if isinstance(event, str):
+            documents.release(FLOW, LEASE, holder=event)
+            continue
+        holder, now, until, taken = event
+        epoch = documents.claim(FLOW, LEASE, holder=holder, now=now, until=until)
+        assert (epoch is not None) == taken
+        epochs += [epoch] if epoch is not None else []
 
-
-def test_a_lease_that_ran_out_is_free(documents: StateStore) -> None:
-    documents.claim(FLOW, LEASE, holder="a", now=1_000, until=2_000)
-    assert documents.claim(FLOW, LEASE, holder="b", now=2_001, until=3_000)
-    assert not documents.claim(FLOW, LEASE, holder="a", now=2_002, until=3_000)
+    assert epochs == sorted(set(epochs))
+    assert documents.claim(OTHER, LEASE, holder="b", now=1_500, until=2_500), "of each flow"
+    assert documents.read(FLOW, "lease/") == {}, "it is no document"
 
 
 def test_a_lease_that_ends_later_than_any_may_is_free_where_the_caller_says_what_may(documents: StateStore) -> None:
@@ -402,28 +399,6 @@ def test_a_lease_that_ends_later_than_any_may_is_free_where_the_caller_says_what
     assert not documents.claim(FLOW, LEASE, holder="b", now=1_000, until=2_000, longest=9_000)
     assert documents.claim(FLOW, LEASE, holder="b", now=1_000, until=2_000, longest=8_999)
     assert not documents.claim(FLOW, LEASE, holder="ahead", now=1_000, until=10_000, longest=8_999)
-
-
-def test_a_released_lease_is_free_but_only_its_holder_releases_it(documents: StateStore) -> None:
-    documents.claim(FLOW, LEASE, holder="a", now=1_000, until=2_000)
-    documents.release(FLOW, LEASE, holder="b")
-    assert not documents.claim(FLOW, LEASE, holder="b", now=1_500, until=2_500)
-    documents.release(FLOW, LEASE, holder="a")
-    assert documents.claim(FLOW, LEASE, holder="b", now=1_500, until=2_500)
-
-
-def test_a_lease_is_no_document(documents: StateStore) -> None:
-    documents.claim(FLOW, LEASE, holder="a", now=1_000, until=2_000)
-    assert documents.read(FLOW, "lease/") == {}
-
-
-def test_the_epoch_of_a_lease_grows_with_every_claim_and_outlives_its_release(documents: StateStore) -> None:
-    epochs = [documents.claim(FLOW, LEASE, holder="a", now=1_000, until=2_000) for _ in range(2)]
-    epochs.append(documents.claim(FLOW, LEASE, holder="b", now=2_001, until=3_000))
-    documents.release(FLOW, LEASE, holder="b")
-    epochs.append(documents.claim(FLOW, LEASE, holder="c", now=500, until=3_000))  # by a clock that is slow
-    assert epochs == sorted({epoch for epoch in epochs if epoch is not None})
-    assert len(epochs) == 4
 
 
 def test_a_run_whose_lease_was_taken_over_replaces_nothing_that_its_successor_wrote(documents: StateStore) -> None:
@@ -441,20 +416,6 @@ def test_a_run_whose_lease_was_taken_over_replaces_nothing_that_its_successor_wr
     documents.write(FLOW, {"topic/orders": b"c", "topic/payments": b"c"}, epoch=new)
     documents.delete(FLOW, "topic/payments", epoch=new)
     assert documents.read(FLOW, "topic/") == {"topic/orders": b"c"}
-
-
-@pytest.mark.parametrize("sizes", [(40, 1_300_000), (1_300_000, 40), (1_300_000, 1_200_000)])
-def test_a_document_written_under_a_lease_shrinks_and_grows(documents: StateStore, sizes: tuple[int, int]) -> None:
-    for document in map(os.urandom, sizes):
-        documents.write(FLOW, {"acls": document}, epoch=7)
-        assert documents.read(FLOW, "acls") == {"acls": document}
-
-
-def test_more_documents_than_one_call_takes_are_written_under_a_lease(documents: StateStore) -> None:
-    many = {f"topic/{number:03}": str(number).encode() for number in range(60)}
-    documents.write(FLOW, dict.fromkeys(list(many)[::2], b"before"), epoch=6)
-    documents.write(FLOW, many, epoch=7)
-    assert documents.read(FLOW, "topic/") == many
 
 
 def test_documents_of_no_lease_are_replaced_under_one_and_the_other_way_round(documents: StateStore) -> None:

@@ -13,7 +13,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.support.integration_parts import PARTS, place
-from tests.support.subject import TESTS, files_of
 
 ROOT = Path(__file__).parents[2]
 STEPS = """
@@ -26,28 +25,22 @@ last:
 """
 
 
-def steps(folder: Path, *targets: str, say_seconds: float = 60) -> tuple[int, list[str]]:
-    """The exit code, and what was printed, without seconds."""
-    (folder / "Makefile").write_text(STEPS)
+def test_each_step_says_when_it_begins_and_ends_and_prints_in_one_piece(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text(STEPS)
+
     made = subprocess.run(
-        [sys.executable, "-m", "tests.support.steps", "--jobs", "2", "--say-seconds", str(say_seconds), *targets],
-        cwd=folder,
+        [sys.executable, "-m", "tests.support.steps", "--jobs", "2", "good", "bad", "last"],
+        cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
-    assert made.stderr == ""
+
+    assert (made.returncode, made.stderr) == (1, "")
     lines = re.sub(r"\b\d+ s\b", "n s", made.stdout).splitlines()
-    return made.returncode, [line for line in lines if not line.startswith("make")]
-
-
-def test_each_step_says_when_it_begins_and_ends_and_prints_in_one_piece(tmp_path: Path) -> None:
-    code, lines = steps(tmp_path, "good", "bad", "last")
-
-    assert code == 1
-    assert lines == [
+    assert [line for line in lines if not line.startswith("make")] == [
         "== good begins (1 of 3)",
         "== bad begins (2 of 3)",
         "== bad FAILED after n s, n s of CPU:",
@@ -64,15 +57,6 @@ def test_each_step_says_when_it_begins_and_ends_and_prints_in_one_piece(tmp_path
         "== 3 of 3 done after n s, n s of CPU",
         "== FAILED: bad",
     ]
-
-
-def test_what_is_under_way_is_said_meanwhile_with_how_far_tests_are(tmp_path: Path) -> None:
-    code, lines = steps(tmp_path, "good", say_seconds=0.2)
-
-    assert code == 0
-    assert "== under way: good n s" in lines
-    assert "== under way: good n s 40 %" in lines
-    assert lines[-1] == "== all 1 passed"
 
 
 def test_the_set_up_counts_what_it_brings_and_no_cache_of_the_user(tmp_path: Path) -> None:
@@ -178,24 +162,6 @@ def test_what_runs_without_jobs_waits_for_the_lab_only(target: str) -> None:
     assert line == "$(DEMO_READY)"
 
 
-def test_the_tests_of_a_subject_are_those_that_import_from_it_themselves_or_by_a_stage() -> None:
-    found = set(files_of("verify"))
-
-    assert found >= set(TESTS.joinpath("unit", "verify").glob("test_*.py"))
-    assert TESTS / "integration" / "spark" / "test_verify.py" in found, "by tests/support/verified_lane.py"
-    assert TESTS / "unit" / "cost" / "test_jobs.py" not in found
-
-
-def test_a_folder_beside_the_package_is_a_subject_too() -> None:
-    assert TESTS / "unit" / "lab" / "test_proxy.py" in files_of("lab")
-
-
-@pytest.mark.parametrize("name", ["verfy", "", ".venv", "/tmp"])  # noqa: S108 -- it is not written to
-def test_a_subject_that_is_none_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="name a package"):
-        files_of(name)
-
-
 FOLDER = ROOT / "tests" / "integration"
 FILES = [path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("test_*.py")]
 
@@ -206,12 +172,6 @@ def test_every_beginning_in_the_plan_has_a_file() -> None:
     named = {(part, position) for part, paths in enumerate(PARTS) for position, _ in enumerate(paths)}
 
     assert named == deciding
-
-
-def test_the_longest_beginning_decides() -> None:
-    assert place("test_lab_demo.py") == (0, 0)
-    assert place("test_lane_check.py") == (len(PARTS) - 1, 0)
-    assert place("test_of_something_new.py") == (len(PARTS) - 1, len(PARTS[-1]) - 1)
 
 
 def test_make_runs_every_part() -> None:
