@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.frozen import bundle_contents, cli_answers, help_pages, job_reports, lab_reports
+from tests.frozen import bundle_contents, cli_answers, help_pages, reports
 
 Texts = Callable[[], dict[str, str]]
 
@@ -18,10 +18,6 @@ def _schema() -> dict[str, str]:
     return {"schema/replication.schema.json.txt": hashlib.sha256(SCHEMA.read_bytes()).hexdigest() + "\n"}
 
 
-def _reports() -> dict[str, str]:
-    return job_reports.texts() | lab_reports.texts()
-
-
 def _templates() -> dict[str, str]:
     from tests.frozen import templates  # noqa: PLC0415 -- the CDK costs seconds, and comparing the rest needs it not
 
@@ -31,7 +27,7 @@ def _templates() -> dict[str, str]:
 PARTS: dict[str, Texts] = {
     "help": help_pages.texts,
     "cli": cli_answers.texts,
-    "reports": _reports,
+    "reports": reports.texts,
     "schema": _schema,
     "bundles": bundle_contents.texts,
 }

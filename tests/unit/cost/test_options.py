@@ -135,21 +135,6 @@ def test_both_triggers_in_a_flow_pay_for_what_is_common_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mb_per_second", "topics", "latency", "dollars"),
-    [(1, 10, 1, 120), (1, 100, 5, 161), (10, 1_000, 60, 214), (100, 100, 5, 254)],
-)
-def test_the_cheapest_trigger_costs_no_more_than_it_did(
-    mb_per_second: float, topics: int, latency: float, dollars: float
-) -> None:
-    """Figures that the project has set itself; lower them with the costs."""
-    load, goal = ReplicationLoad(mb_per_second=mb_per_second, topics=topics), Goal(latency=latency)
-
-    found = [by_mappings([load], "on-demand", goal), by_schedule([load], goal, continuous=True)]
-
-    assert min(each.dollars for each in found if each is not None and each.meets) <= dollars
-
-
-@pytest.mark.parametrize(
     ("latency", "own", "seconds"), [(0.5, 2, 2), (5, 2, 5), (5.9, 2, 5), (3_600, 2, 60), (5, 120, 120)]
 )
 def test_checkpoints_are_as_rare_as_the_latency_and_the_flow_allow(latency: float, own: float, seconds: float) -> None:

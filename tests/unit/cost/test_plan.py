@@ -162,7 +162,6 @@ def test_the_others_cost_what_they_cost_for_the_whole_flow() -> None:
 
     found = plan(*rates)
 
-    assert found.msk_replicator == pytest.approx(730 * 0.30 + 26_280 * 0.08)
     assert found.msk_replicator == pytest.approx(msk_replicator(whole(rates)))
     assert found.msk_connect == pytest.approx(msk_connect(whole(rates)))
 

@@ -1,13 +1,14 @@
-"""Reports of the demonstration, the failover drill, the soak and the benchmark; the lab's state file; the diff guard.
+"""Reports of every kind of job, of the lab's commands, the benchmark and the diff guard; the lab's state file.
 
-Each command runs through its own door. What would start servers is replaced by findings in memory.
+Each is written through its own door. What clusters, Spark and servers would answer is in memory.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,18 +27,76 @@ from lab.drills.failover import FailoverDrill
 from lab.drills.group_move import GroupFindings
 from lab.drills.soak import RunResult, Soak
 from lab.state import describe
+from mirrorless.adapters.kafka.offsets import KafkaOffsets
+from mirrorless.adapters.kafka.source_log import KafkaSourceLog
+from mirrorless.chain.lane import FlowName
 from mirrorless.flow.settings import Tables
+from mirrorless.jobs.copy_task import CopyResult
+from mirrorless.jobs.plan import JobPlan
+from mirrorless.jobs.progress import JobProgress
+from mirrorless.jobs.request import (
+    PROGRESS,
+    REPORT,
+    REQUEST,
+    BackfillOptions,
+    JobRequest,
+    Options,
+    ReconcileOptions,
+    VerifyOptions,
+    encode_request,
+)
+from mirrorless.lanes.gaps import Cleanup
+from mirrorless.reconcile.findings import LaneInspection
+from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader
+from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic
+from mirrorless.reconcile.returning_groups import ReturningGroup
+from mirrorless.reports.report import Report
+from mirrorless.verify.findings import LaneVerdict
+from spark import backfill, verify
+from spark.jobs.driver import JobOutcome, JobRun, drive
+from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
 from tests.benchmarks.beside_mm2.report import Measurement, Run, conclude, open_results
-from tests.frozen.job_reports import kept_signals, reconciled
 from tests.frozen.key_tree import tree
+from tests.support.flows import make_flow
 
-NONE = dict.fromkeys(("lost", "duplicated", "reordered", "different", "mistranslated"), 0)
-FLOW = "us-east->eu-west"
+FLOW = FlowName("us-east", "eu-west")
+PLAN = JobPlan(
+    run_id="backfill-1",
+    flow=str(FLOW),
+    lanes=(),
+    findings=(),
+    records=0,
+    bytes=0,
+    seconds=0.0,
+    dollars=0.0,
+    priced="",
+    lanes_at_a_time=1,
+    hands_over=False,
+)
 
 
 def texts() -> dict[str, str]:
     """The key tree of each report, by the golden file's name."""
-    found = {
+    types: dict[str, list[tuple[str, Any]]] = {
+        "backfill": [
+            ("plan", JobPlan),
+            ("lanes", list[CopyResult]),
+            ("totals.cpu_seconds_per_million", float | None),  # null where nothing was written
+        ],
+        "verify": [("lanes", list[LaneVerdict])],
+        "reconcile": [
+            ("lanes", list[LaneOutcome]),
+            ("groups", list[ReturningGroup]),
+            ("local_topics", list[LocalTopic]),
+            ("troubles", list[str]),
+            ("forecast", FailbackForecast | None),
+            ("orphan_readers", list[OrphanReader]),
+        ],
+    }
+    reports = {"backfill": _backfill(), "verify": _verify(), "reconcile": _reconciled()}
+    found = {kind: tree(report, types=[("report", Report), *types[kind]]) for kind, report in reports.items()}
+    found |= {
+        "job-progress": tree(types=[("", JobProgress)]),
         "demo": tree(_demo()),
         "failover": tree(_failover()),
         "soak-progress": tree(_soak(), types=[("1", RunResult)]),
@@ -48,7 +107,67 @@ def texts() -> dict[str, str]:
     return {f"reports/{name}.txt": text for name, text in found.items()}
 
 
-ROW = PartitionAudit(flow=FLOW, topic="orders", partition=0, source=1, target=1, **NONE)
+LOOK = (FailbackForecast(0, 1.5, 0, 0), [OrphanReader("billing", 1)])
+
+
+def _reconciled() -> Any:
+    look = LaneInspection(topic="orders", partition=0, remote_topic="us-east.orders")
+
+    def job(run: JobRun) -> JobOutcome:
+        lanes = [LaneUnderWay(look, look.lane(FLOW), "replay")]
+        return outcome_of(run, lanes, [], tallies={}, local=[], troubles=[], look=LOOK)
+
+    return _report(job, ReconcileOptions())
+
+
+def _verify() -> Any:
+    verdict = LaneVerdict(lane=f"{FLOW} orders-0", topic="orders", partition=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verify, "verdicts_of", lambda *_: [verdict])
+        patch.setattr(JobRun, "context", None)
+        patch.setattr(KafkaOffsets, "partitions", lambda _: {"us-east.orders": 1})
+        cleanup = Cleanup(compacts=False, expires=True)
+        patch.setattr(KafkaSourceLog, "cleanup", lambda _, topics, __: dict.fromkeys(topics, cleanup))
+        return _report(verify.verify, VerifyOptions())
+
+
+def _backfill() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backfill, "copy_all", lambda *_, **__: [])
+        patch.setattr(backfill, "lanes_at_a_time", lambda _: 1)
+        patch.setattr(backfill, "plan_backfill", lambda *_, **__: PLAN)
+        patch.setattr(backfill, "dynamodb_client", lambda *_, **__: None)
+        patch.setattr(JobRun, "context", None)
+        return _report(backfill.backfill, BackfillOptions())
+
+
+def _report(job: Callable[[JobRun], JobOutcome], options: Options) -> Any:
+    """What the driver of a job leaves in its run's folder."""
+    settings = make_flow(FLOW, source="127.0.0.1:1", target="127.0.0.1:1")
+    request = JobRequest(run_id="run-1", flow=settings, topics=("orders",), options=options)
+    with TemporaryDirectory() as name, _kept_signals(), redirect_stdout(StringIO()):
+        folder = Path(name)
+        (folder / REQUEST).write_bytes(encode_request(request))
+        drive(job, [name])
+        assert (folder / PROGRESS).exists()
+        return json.loads((folder / REPORT).read_bytes())
+
+
+@contextmanager
+def _kept_signals() -> Iterator[None]:
+    """The handlers of whoever runs this, kept from a driver that puts its own in their place."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+NONE = dict.fromkeys(("lost", "duplicated", "reordered", "different", "mistranslated"), 0)
+
+
+ROW = PartitionAudit(flow=str(FLOW), topic="orders", partition=0, source=1, target=1, **NONE)
 GROUP = GroupFindings(records=1, reread=0, skipped=0, strays=0, read_on={"us-east": 1, "eu-west": 0})
 
 
@@ -61,7 +180,7 @@ def _demo() -> Any:
 
 def _failover() -> Any:
     group: Any = SimpleNamespace(findings=lambda _: GROUP)
-    found = reconciled()
+    found = _reconciled()
 
     def account(drill: FailoverDrill) -> dict[str, Any]:
         return drill._account(group, {"orders": {}, "payments": {}}, found)
@@ -102,7 +221,7 @@ def _soak() -> Any:
 
 def _written(replace: Callable[[pytest.MonkeyPatch], None], *words: str) -> Any:
     """The report that a command of the lab writes to the file behind its last word."""
-    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch, kept_signals():
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch, _kept_signals():
         patch.chdir(folder)
         replace(patch)
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
@@ -118,7 +237,7 @@ def _state() -> Any:
         return SimpleNamespace(bootstrap=broker.place.address, pid=pid, version="4.1.1", brokers=[broker])
 
     mappings = [
-        SimpleNamespace(uuid=uuid, flow=FLOW, topic="orders", group_id="mirrorless.us-east.eu-west.orders")
+        SimpleNamespace(uuid=uuid, flow=str(FLOW), topic="orders", group_id="mirrorless.us-east.eu-west.orders")
         for uuid in ("1", "2")
     ]
     listed = [{"UUID": "1", "State": "Enabled", "LastProcessingResult": "OK"}]
