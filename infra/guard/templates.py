@@ -21,20 +21,18 @@ from mirrorless.scheduled.settings import ControlSettings
 TABLE: Final = "AWS::DynamoDB::GlobalTable"
 PLAIN_TABLE: Final = "AWS::DynamoDB::Table"
 BUCKET: Final = "AWS::S3::Bucket"
-KEY: Final = "AWS::KMS::Key"
 MAPPING: Final = "AWS::Lambda::EventSourceMapping"
 APPLICATION: Final = "AWS::EMRServerless::Application"
 FOUND: Final = "Custom::MirrorlessFoundMappings"
 """Stands for the mappings that `refresh_topics` makes: its deletion ends them."""
 
-DATA: Final = frozenset({TABLE, PLAIN_TABLE, BUCKET, KEY})
-"""What cannot be made again."""
+DATA: Final = frozenset({TABLE, PLAIN_TABLE, BUCKET})
+"""What cannot be made again. The one key that a template has is of the alarms' topic, in which no message rests."""
 
 WATCHED: Final[Mapping[str, str]] = {
     TABLE: "table",
     PLAIN_TABLE: "table",
     BUCKET: "bucket",
-    KEY: "key",
     MAPPING: "mapping",
     APPLICATION: "application",
     FOUND: "found mappings",

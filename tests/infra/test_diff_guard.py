@@ -197,6 +197,13 @@ NO_RECOVERY = {"PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled"
 SUSPENDED = ("VersioningConfiguration", {"Status": "Suspended"})
 GOES, OFF_THERE = "Retain -> Delete", "is switched off in us-east-1"
 ENDPOINTS = {"Endpoints": {"KafkaBootstrapServers": ["k1:9092"]}}
+
+
+def without_address(old: Template, _: Template) -> None:
+    """With it the alarms had a topic, and a key for its messages."""
+    old[REPLICATION]["Resources"]["Key"] = {"Type": "AWS::KMS::Key", "DeletionPolicy": "Delete", "Properties": {}}
+
+
 REFUSED: Mapping[str, tuple[Change, str, str]] = {
     "a table that leaves the templates": (drop(STATE, "Map"), "Map", "stays in the account"),
     "a bucket that leaves the templates": (drop(STATE, "Jobs"), "Jobs", "stays in the account"),
@@ -286,6 +293,7 @@ ALLOWED: Mapping[str, Change] = {
     "a topic is named where nothing looked for topics": found_before(
         EVENTS, *LITERAL, old=schedule("events-.*", refresh_topics_seconds=None)
     ),
+    "no address for the alarms any more": without_address,
     "other ports and more brokers of one cluster": elsewhere(target="k9.example.com:9098,k2.example.com:9098"),
 }
 """What is not refused."""
