@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from math import isfinite
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, console, duration, size, table
+from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, TableColumns, console, duration, size, table
 from mirrorless.cost import prices
 from mirrorless.cost.options import Option
 from mirrorless.cost.plan import FlowPlan, TopicPlan
@@ -149,19 +150,23 @@ def show(view: PlanView) -> None:
 
 def _options(view: PlanView) -> Table:
     plan = view.plan
-    made = table("Options")
-    for heading in ("option", "settings"):
-        made.add_column(heading)
-    for heading in ("$ a month", "p99"):
-        made.add_column(heading, justify="right")
-    made.add_column("")
-    others = [(name, each) for name, each in plan.options.items() if each]
-    for name, each in [("recommended", plan.recommended), ("as configured", view.configured), *others]:
-        mark = "" if each.meets else f"slower than {seconds(plan.latency)}" if isfinite(each.p99) else "falls behind"
-        made.add_row(name, _settings(each, plan), money(each.dollars), seconds(each.p99), mark)
-    made.add_row("MSK Replicator", "", money(plan.msk_replicator), NOT_STATED, "")
-    made.add_row("MM2 on MSK Connect", "exactly once, tuned", money(plan.msk_connect), NOT_STATED, "")
-    return made
+
+    def mark(option: Option) -> str:
+        slow = f"slower than {seconds(plan.latency)}" if isfinite(option.p99) else "falls behind"
+        return "" if option.meets else slow
+
+    options = {"recommended": plan.recommended, "as configured": view.configured} | plan.options
+    rows = [
+        *(
+            (name, _settings(each, plan), money(each.dollars), seconds(each.p99), mark(each))
+            for name, each in options.items()
+            if each is not None
+        ),
+        ("MSK Replicator", "", money(plan.msk_replicator), NOT_STATED, ""),
+        ("MM2 on MSK Connect", "exactly once, tuned", money(plan.msk_connect), NOT_STATED, ""),
+    ]
+    headings = ("option", "settings", ">$ a month", ">p99", "")
+    return table("Options", [(heading, itemgetter(number)) for number, heading in enumerate(headings)], rows)
 
 
 def _settings(option: Option, plan: FlowPlan) -> str:
@@ -187,30 +192,21 @@ def _pull(pull: ShardSettings) -> str:
 
 
 def _topics(plan: FlowPlan) -> Table:
-    made = table("Topics")
-    made.add_column("topic", no_wrap=True)
-    for heading in ("partitions", "records/s", "bytes/s", "peak", "record"):
-        made.add_column(heading, justify="right")
-    made.add_column("trigger")
-    for heading in ("mapping, $", "p99", "schedule, $", "p99"):
-        made.add_column(heading, justify="right")
+    columns: TableColumns[TopicPlan] = (
+        ("=topic", lambda topic: topic.rate.topic),
+        (">partitions", lambda topic: topic.rate.partitions),
+        (">records/s", lambda topic: f"{topic.rate.records_per_second:,.1f}"),
+        (">bytes/s", lambda topic: size(topic.rate.bytes_per_second)),
+        (">peak", lambda topic: size(topic.rate.peak_bytes_per_second)),
+        (">record", lambda topic: size(topic.rate.average_record_bytes)),
+        ("trigger", lambda topic: topic.trigger),
+        (">mapping, $", lambda topic: _or_unknown(topic.mapping_dollars, money)),
+        (">p99", lambda topic: _or_unknown(topic.mapping_p99, seconds)),
+        (">schedule, $", lambda topic: _or_unknown(topic.schedule_dollars, money)),
+        (">p99", lambda topic: _or_unknown(topic.schedule_p99, seconds)),
+    )
     most = sorted(plan.topics, key=lambda topic: (-topic.rate.bytes_per_second, topic.rate.topic))
-    for topic in most[:SHOWN]:
-        rate = topic.rate
-        made.add_row(
-            rate.topic,
-            str(rate.partitions),
-            f"{rate.records_per_second:,.1f}",
-            size(rate.bytes_per_second),
-            size(rate.peak_bytes_per_second),
-            size(rate.average_record_bytes),
-            topic.trigger,
-            _or_unknown(topic.mapping_dollars, money),
-            _or_unknown(topic.mapping_p99, seconds),
-            _or_unknown(topic.schedule_dollars, money),
-            _or_unknown(topic.schedule_p99, seconds),
-        )
-    return made
+    return table("Topics", columns, most[:SHOWN])
 
 
 def _target(view: PlanView) -> str:
