@@ -26,16 +26,6 @@ def test_a_command_has_a_summary_json_output_and_an_example_that_is_in_the_manua
     assert example in MANUAL
 
 
-CHANGING = ("lanes resume", "lanes quarantine", "lanes reset", "lanes hold", "lanes release")
-
-
-@pytest.mark.parametrize("order", [*CHANGING, "acl apply", "failover", "failback"])
-def test_what_changes_state_shows_its_plan_first(order: str) -> None:
-    options = COMMANDS[f"mirrorless {order}"][0]._option_string_actions
-    assert {"--dry-run", "--execute"} <= set(options)
-    assert options["--execute"].default is False
-
-
 def test_the_committed_page_is_what_the_parser_says(tmp_path: Path) -> None:
     """When this fails: `python -m cli.reference`, and commit what it writes."""
     main(tmp_path / "commands.md")

@@ -37,12 +37,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a configuration and rates."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "replication.yaml").write_text(CONFIGURATION)
-    rates()
+    (tmp_path / "rates.csv").write_text("\n".join(ROWS))
     return tmp_path
-
-
-def rates(*more: str) -> None:
-    Path("rates.csv").write_text("\n".join([*ROWS, *more]))
 
 
 @pytest.fixture
@@ -142,27 +138,26 @@ def test_a_latency_that_nothing_keeps_needs_the_operator(plan: Callable[..., Ans
 
 
 @pytest.mark.parametrize(
-    ("row", "says"),
+    ("rows", "words", "says"),
     [
-        ("orders,6", "line 4: 2 values instead of 6"),
-        ("other,1,0,0,0,0", "line 4: topic 'other': us-east->eu-west does not replicate it"),
-        ("log-secret,1,0,0,0,0", "line 4: topic 'log-secret': us-east->eu-west does not replicate it"),
+        ((*ROWS, "orders,6"), (), "line 4: 2 values instead of 6"),
+        ((*ROWS, "other,1,0,0,0,0"), (), "line 4: topic 'other': us-east->eu-west does not replicate it"),
+        ((*ROWS, "log-secret,1,0,0,0,0"), (), "line 4: topic 'log-secret': us-east->eu-west does not replicate it"),
+        (None, (), "rates.csv: the file of rates cannot be read"),
+        (ROWS, ("--write", "replication.yaml"), "is not overwritten"),
+        (ROWS, ("--write", "nowhere/new.yaml"), "nowhere/new.yaml: the file cannot be written"),
     ],
 )
-def test_a_bad_row_is_bad_input_with_its_line(row: str, says: str, plan: Callable[..., Answer]) -> None:
-    rates(row)
+def test_a_file_that_is_wrong_is_bad_input_and_none_is_overwritten(
+    rows: tuple[str, ...] | None, words: tuple[str, ...], says: str, plan: Callable[..., Answer]
+) -> None:
+    file = Path("rates.csv")
+    file.unlink() if rows is None else file.write_text("\n".join(rows))
 
-    answer = plan()
+    answer = plan(*words)
 
     assert (answer.code, says in answer.err) == (2, True)
-
-
-def test_a_file_that_is_not_there_is_bad_input(plan: Callable[..., Answer]) -> None:
-    Path("rates.csv").unlink()
-
-    answer = plan()
-
-    assert (answer.code, "rates.csv: the file of rates cannot be read" in answer.err) == (2, True)
+    assert Path("replication.yaml").read_text() == CONFIGURATION
 
 
 def test_a_topic_that_the_flow_names_and_the_file_does_not_is_told(plan: Callable[..., Answer]) -> None:
@@ -186,21 +181,6 @@ def test_the_file_that_is_written_is_the_configuration_with_the_plans_keys(
     assert written == CONFIGURATION.replace(
         "{minimum.pollers: 2}", "{mode: on-demand, maximum.batching.window.seconds: 4}"
     ).replace("    topics: [", "    emit.checkpoints.interval.seconds: 5\n    topics: [")
-
-
-def test_a_file_that_exists_is_never_overwritten(files: Path, plan: Callable[..., Answer]) -> None:
-    (files / "new.yaml").write_text("mine")
-
-    answer = plan("--write", "new.yaml")
-
-    assert (answer.code, "is not overwritten" in answer.err) == (2, True)
-    assert (files / "new.yaml").read_text() == "mine"
-
-
-def test_a_file_in_a_folder_that_is_not_there_is_bad_input(plan: Callable[..., Answer]) -> None:
-    answer = plan("--write", "nowhere/new.yaml")
-
-    assert (answer.code, "nowhere/new.yaml: the file cannot be written" in answer.err) == (2, True)
 
 
 def test_a_window_that_was_set_is_not_left_out_again(plan: Callable[..., Answer]) -> None:
