@@ -294,16 +294,6 @@ def test_many_groups_and_troubles_do_not_fill_the_screen() -> None:
 # leased lanes
 
 
-def test_the_sentence_on_a_topic_that_was_created_again_goes_when_its_lanes_are_reset() -> None:
-    trouble = f"{FLOW} orders: deleted on the source and created again: its partitions 0 {UNTIL_RESET}: `…`"
-    tasks = [task("topics", troubles=(trouble, f"{FLOW} orders: odd"))]
-    stop = Stop(reason="recreated", upstream_offset=0, detail="created again", at=1)
-    waiting, done = (flow(status(7, None, each), tasks=tasks) for each in (stop, None))
-
-    assert f"! topics: {trouble}" in list(notes(waiting))
-    assert list(notes(done)) == [f"topics: {FLOW} orders: odd"]
-
-
 def test_a_leased_lane_is_noted_and_does_not_need_the_operator() -> None:
     lease = Lease(holder="backfill-7", until=NOW + 1)
     leased = flow(status(100, Extent(0, 130), lease=lease, waiting=120), status(50, Extent(0, 130), lease=lease))
@@ -523,19 +513,28 @@ def test_a_refused_record_has_its_own_lines_and_no_reset_of_its_topic_is_advised
     assert not any("orders --to earliest" in line for line in found)
 
 
-def test_a_topic_that_was_made_anew_is_one_sentence_once_that_is_known() -> None:
-    trouble = f"{FLOW} orders: deleted on the source and created again: its partitions {UNTIL_RESET}"
-    lanes = (stopped(0, "contradiction"), stopped(1, "recreated"), stopped(2, "recreated"))
+MADE_ANEW = f"{FLOW} orders: deleted on the source and created again: its partitions 0 {UNTIL_RESET}: `…`"
+TOPICS = [task("topics", troubles=(MADE_ANEW, f"{FLOW} orders: odd"))]
+SAID: dict[str, tuple[FlowStatus, list[str]]] = {
+    "a topic that was made anew, in one sentence": (
+        flow(stopped(0, "contradiction"), stopped(1, "recreated"), stopped(2, "recreated"), tasks=TOPICS),
+        [f"! topics: {MADE_ANEW}", f"topics: {FLOW} orders: odd"],
+    ),
+    "nothing more of it when its lanes are reset": (flow(lane(0), tasks=TOPICS), [f"topics: {FLOW} orders: odd"]),
+    "that its cap holds a shard back, which is no trouble": (
+        flow(shards=[task("pull-0", every=60, counts={"pull-limited-ms": 41_000})]),
+        ["pull-0: limited, for 41 s of its last run, by `maximum.bytes.per.second` of `schedule`."],
+    ),
+    "the age of a trouble of a round that is long past": (
+        flow(tasks=[task("configs", every=600, at=NOW - 480_000, troubles=("orders: refused",))]),
+        ["configs, 8 min ago: orders: refused"],
+    ),
+}
 
-    found = list(notes(flow(*lanes, tasks=[task("topics", troubles=(trouble,))])))
 
-    assert found == [f"! topics: {trouble}"]
-
-
-def test_a_shard_that_its_cap_holds_back_says_so_and_is_no_trouble() -> None:
-    found = list(notes(flow(shards=[task("pull-0", every=60, counts={"pull-limited-ms": 41_000})])))
-
-    assert found == ["pull-0: limited, for 41 s of its last run, by `maximum.bytes.per.second` of `schedule`."]
+@pytest.mark.parametrize(("status", "sentences"), SAID.values(), ids=SAID)
+def test_of_tasks_is_said(status: FlowStatus, sentences: list[str]) -> None:
+    assert list(notes(status)) == sentences
 
 
 def test_what_kept_a_lane_from_its_schedule_is_said_until_the_lane_may_go_on() -> None:
@@ -555,12 +554,6 @@ def test_what_kept_a_lane_from_its_schedule_is_said_until_the_lane_may_go_on() -
     assert said(flow(replace(lane(0), lease=Lease(holder="backfill-1", until=NOW + 1))))
     assert said(flow(replace(lane(0), waiting=7)))
     assert said(flow(lane(1))), "of a lane that is not known"
-
-
-def test_a_trouble_of_a_round_that_is_long_past_has_its_age() -> None:
-    found = list(notes(flow(tasks=[task("configs", every=600, at=NOW - 480_000, troubles=("orders: refused",))])))
-
-    assert found == ["configs, 8 min ago: orders: refused"]
 
 
 def test_lanes_that_a_quota_of_the_target_holds_back_are_named_until_they_have_caught_up() -> None:
