@@ -1,7 +1,6 @@
 """Source access configurations: the rules between them, and the Kafka client's settings that follow from them.
 
-(https://docs.aws.amazon.com/lambda/latest/dg/kafka-cluster-auth.html,
-https://docs.aws.amazon.com/lambda/latest/dg/msk-cluster-auth.html)
+(https://docs.aws.amazon.com/lambda/latest/dg/kafka-cluster-auth.html)
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ _OF_TOKENS = frozenset({"OAUTHBEARER_SCOPE", "OAUTHBEARER_LOGICAL_CLUSTER", "OAU
 """Values for a token request or for brokers."""
 _ASSERTION = {"oauthClientEmail", "oauthPrivateKey", "oauthTokenExpirationSeconds"}
 """Members of a secret for the other grant, of signed assertions."""
-_MSK = frozenset({"SASL_SCRAM_512_AUTH", "CLIENT_CERTIFICATE_TLS_AUTH"})
-"""What a mapping by an MSK cluster's ARN takes; the rest it learns from MSK."""
 _SEVERAL = frozenset({"VPC_SUBNET", "VPC_SECURITY_GROUP"})
 _OURS = _TYPES | _OF_TOKENS | _SEVERAL | {"SERVER_ROOT_CA_CERTIFICATE"}
 """What mappings of ours have."""
@@ -44,16 +41,6 @@ _INTERFACES = frozenset(
         "ec2:DescribeVpcs",
     }
 )
-
-
-class SecretRefusedError(InvalidParameterValueError):
-    """The function's role may not read a secret, or not decrypt it with its key."""
-
-    def __init__(self, secret: str, action: str) -> None:
-        super().__init__(
-            f"Cannot access secret manager value {secret}. Please ensure the role can perform the '{action}' action on "
-            "your broker in IAM."
-        )
 
 
 def required_actions(settings: Mapping[str, Any]) -> frozenset[str]:
@@ -85,8 +72,6 @@ def check_access(settings: Mapping[str, Any]) -> None:
             raise InvalidParameterValueError(f"The lab has no {kind}: no mapping of ours uses it")
         if bool(each.get("URI")) == (kind == "IAM_AUTH"):
             raise InvalidParameterValueError(f"{kind} takes {'no' if kind == 'IAM_AUTH' else 'a'} URI")
-        if settings.get("EventSourceArn") and kind not in _MSK:
-            raise InvalidParameterValueError(f"{kind} is not for Amazon MSK; it takes {', '.join(sorted(_MSK))}")
         if kinds.count(kind) > 1 and kind not in _SEVERAL:
             raise InvalidParameterValueError(f"{kind} is there twice")
         if kind in _OF_TOKENS and "OAUTHBEARER_AUTH" not in kinds:

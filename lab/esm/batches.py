@@ -151,14 +151,12 @@ class Buffers:
         source: where events of these records say they come from.
         batch_size: records per payload, at most.
         window_s: how long a payload waits for more after its first record arrived.
-        mixed: whether a payload may hold several partitions.
         limit: bytes of one serialized event, at most.
     """
 
     source: EventSource
     batch_size: int
     window_s: float
-    mixed: bool
     limit: int = PAYLOAD_LIMIT
     lanes: dict[int, LaneBuffer] = field(default_factory=dict)
 
@@ -186,17 +184,18 @@ class Buffers:
 
     def due_at(self) -> float | None:
         """When the next payload is due (a past moment means now); None when nothing waits."""
-        return min((self._due_at(group) for group in self._groups()), default=None)
+        ready = self._ready()
+        return self._moment(ready) if ready else None
 
     def take(self, now: float) -> Flight | None:
         """The next payload that is due, as a flight; its partitions are busy until `release`."""
-        for group in self._groups():
-            if self._due_at(group) <= now:
-                flight = self._draw(group)
-                for partition in flight.partitions:
-                    self.lanes[partition].busy = True
-                return flight
-        return None
+        ready = self._ready()
+        if not ready or self._moment(ready) > now:
+            return None
+        flight = self._draw(ready)
+        for partition in flight.partitions:
+            self.lanes[partition].busy = True
+        return flight
 
     def release(self, partitions: Iterable[int]) -> None:
         """The flight of these partitions has landed."""
@@ -204,29 +203,27 @@ class Buffers:
             if partition in self.lanes:
                 self.lanes[partition].busy = False
 
-    def _groups(self) -> list[list[int]]:
-        """Ready partitions that may share a payload, longest waiting first."""
+    def _ready(self) -> list[int]:
+        """Ready partitions, longest waiting first; they share a payload."""
         ready = [partition for partition, lane in self.lanes.items() if lane.ready]
         ready.sort(key=lambda partition: self.lanes[partition].records[0][0])
-        if not ready:
-            return []
-        return [ready] if self.mixed else [[partition] for partition in ready]
+        return ready
 
-    def _due_at(self, group: Sequence[int]) -> float:
-        lanes = [self.lanes[partition] for partition in group]
-        if sum(len(lane.records) for lane in lanes) >= self.batch_size or self._event_size(group) >= self.limit:
+    def _moment(self, ready: Sequence[int]) -> float:
+        lanes = [self.lanes[partition] for partition in ready]
+        if sum(len(lane.records) for lane in lanes) >= self.batch_size or self._event_size(ready) >= self.limit:
             return 0.0
         return lanes[0].records[0][0] + self.window_s
 
-    def _event_size(self, group: Sequence[int]) -> int:
+    def _event_size(self, ready: Sequence[int]) -> int:
         """The exact size of one event with all that these partitions have waiting."""
-        brackets = sum(len(self.source.lane_opening(partition)) + 1 for partition in group)
-        return EventDraft(source=self.source).size + brackets + sum(self.lanes[it].size for it in group) - 1
+        brackets = sum(len(self.source.lane_opening(partition)) + 1 for partition in ready)
+        return EventDraft(source=self.source).size + brackets + sum(self.lanes[it].size for it in ready) - 1
 
-    def _draw(self, group: Sequence[int]) -> Flight:
+    def _draw(self, ready: Sequence[int]) -> Flight:
         draft = EventDraft(source=self.source)
         taken: list[EncodedRecord] = []
-        for partition in group:
+        for partition in ready:
             lane = self.lanes[partition]
             while lane.records and draft.count < self.batch_size:
                 if draft.size_with(lane.records[0][1]) > self.limit:
@@ -235,5 +232,5 @@ class Buffers:
                 draft.add(taken[-1])
         if not taken:
             # Not even alone: this record can never be delivered to a function.
-            return Flight((self.lanes[group[0]].take(),), condition=PAYLOAD_TOO_LARGE)
+            return Flight((self.lanes[ready[0]].take(),), condition=PAYLOAD_TOO_LARGE)
         return Flight(tuple(taken))

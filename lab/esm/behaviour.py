@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from lab.esm.event import NullHeaderValue
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,19 +11,10 @@ class LabBehaviour:
     """Choices of the lab's event source mapping. None of them is promised by AWS: test under more than one.
 
     Attributes:
-        mixed_partitions: a payload may hold several partitions of the topic; otherwise one partition per payload.
-        isolation_level: what the poller's consumer reads; AWS does not say.
         oversize: what becomes of a record that fits into no event: the mapping passes it over, or stands before it for
             ever. AWS documents what it writes to a destination, and not what it does without one.
-        null_header_value: how a header without a value is written in the event.
-        assignor: librdkafka's `partition.assignment.strategy`; eager `range` is the Java client's default.
-        on_demand_pollers: pollers that an on-demand mapping has at first, and at least.
-        scaling_interval_s: between two looks at the lag, after which pollers come or go; 0 for never. A minute at AWS.
-        poller_bytes_per_second: of records that one provisioned poller delivers; 0 for no limit. 5 MB at AWS.
         retry_initial_s: pause before the first retry of a batch; doubled for each further one.
         retry_max_s: the longest such pause.
-        unreadable: what becomes of a mapping whose role may not read or decrypt its secret: it is not made, or it
-            is made and ends disabled, with a reason. AWS documents both the error and the reasons.
         creation_delay_s: from creation to the first poll; minutes at AWS.
         update_delay_s: how long an update stops polling; up to 90 s at AWS.
         stop_grace_s: how long a stopping poller waits for running invocations, so that it can commit them.
@@ -39,15 +27,7 @@ class LabBehaviour:
             calls of an account and region together, and not how many of them it lets pass at once: here one second's.
     """
 
-    mixed_partitions: bool = True
-    isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     oversize: Literal["pass", "stand"] = "pass"
-    null_header_value: NullHeaderValue = "null"
-    assignor: Literal["range", "roundrobin", "cooperative-sticky"] = "range"
-    on_demand_pollers: int = 1
-    scaling_interval_s: float = 0.0
-    poller_bytes_per_second: float = 0.0
-    unreadable: Literal["not made", "disabled"] = "not made"
     retry_initial_s: float = 0.2
     retry_max_s: float = 5.0
     creation_delay_s: float = 0.0

@@ -13,16 +13,13 @@ import json
 from base64 import b64encode
 from dataclasses import dataclass, field
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PAYLOAD_LIMIT = 6 * 1024 * 1024
 """Bytes of one serialized event: Lambda's synchronous payload quota, counted after base64."""
-
-NullHeaderValue = Literal["null", "empty"]
-"""How a header without a value is written. AWS documents neither; `null` is what Java serializers do."""
 
 _TIMESTAMP_TYPES = ("NO_TIMESTAMP_TYPE", "CREATE_TIME", "LOG_APPEND_TIME")
 _SIGNED = tuple(str(byte if byte < 128 else byte - 256) for byte in range(256))  # noqa: PLR2004  Java's bytes are signed
@@ -59,8 +56,10 @@ class EncodedRecord:
     body: bytes
 
 
-def encode_record(record: KafkaRecord, *, null_header_value: NullHeaderValue = "null") -> EncodedRecord:
+def encode_record(record: KafkaRecord) -> EncodedRecord:
     """Encode a consumed record. A null key or value is left out; an empty one is `""`.
+
+    AWS does not document a header without a value: it is `null`, as Java serializers write it.
 
     Raises:
         ValueError: when the record has no place (an error or end-of-partition event, not a record).
@@ -79,8 +78,7 @@ def encode_record(record: KafkaRecord, *, null_header_value: NullHeaderValue = "
         parts.append(f',"key":"{b64encode(key).decode()}"')
     if value is not None:
         parts.append(f',"value":"{b64encode(value).decode()}"')
-    null = "null" if null_header_value == "null" else "[]"
-    headers = (f"{{{_text(name)}:{null if it is None else _signed(it)}}}" for name, it in _headers_of(record))
+    headers = (f"{{{_text(name)}:{'null' if it is None else _signed(it)}}}" for name, it in _headers_of(record))
     parts.append(f',"headers":[{",".join(headers)}]}}')
     # A header name that is no Unicode becomes question marks, as it does in Java.
     body = "".join(parts).encode("utf-8", "replace")

@@ -125,9 +125,7 @@ class LambdaApi:
         found = [
             mapping
             for mapping in sorted(self._mappings.list(), key=lambda mapping: str(mapping["UUID"]))
-            if mapping["UUID"] > query.get("Marker", "")
-            and wanted in (None, FunctionName.of(mapping["FunctionArn"]))
-            and query.get("EventSourceArn") in (None, mapping.get("EventSourceArn"))
+            if mapping["UUID"] > query.get("Marker", "") and wanted in (None, FunctionName.of(mapping["FunctionArn"]))
         ]
         size = min(PAGE, asked.get("MaxItems", PAGE))
         page: dict[str, Any] = {"EventSourceMappings": found[:size]}

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from lab.esm.access import SecretRefusedError, required_actions
 from lab.esm.event import EventSource
 from lab.esm.journal import Journal, PendingFaults
-from lab.esm.mapping_api import PollingOptions
+from lab.esm.mapping_api import GROUP_CONFIG, PollingOptions
 from lab.esm.poller import MappingParts, Poller
 
 if TYPE_CHECKING:
@@ -46,19 +45,14 @@ class Mapping:
     """Its name, as the mapping names it, and its invoker."""
     folder: Path
     behaviour: LabBehaviour
-    allows: Callable[[str], bool]
-    """Whether the function's role allows an action."""
     state: str = "Creating"
     """Creating, Enabling, Enabled, Updating, Disabling, Disabled or Deleting."""
     faults: PendingFaults = field(default_factory=PendingFaults)
     journal: Journal = field(init=False)
     _modified: dt.datetime = field(default_factory=partial(dt.datetime.now, dt.UTC))
     _pollers: list[Poller] = field(default_factory=list)
-    _reason: str = "USER_INITIATED"
     _stopping: threading.Event = field(default_factory=threading.Event)
     _work: threading.Thread | None = None
-    _scaling: threading.Thread | None = None
-    _scaled: threading.Event = field(default_factory=threading.Event)
     _observing: Consumer | None = None
     _opening: threading.Lock = field(default_factory=threading.Lock)
 
@@ -74,10 +68,7 @@ class Mapping:
     def configuration(self) -> dict[str, Any]:
         """EventSourceMappingConfiguration, as the API answers it."""
         shown = {name: value for name, value in self.settings.items() if name not in _NOT_SHOWN}
-        config = (
-            "AmazonManagedKafkaEventSourceConfig" if "EventSourceArn" in shown else "SelfManagedKafkaEventSourceConfig"
-        )
-        shown[config] = {**shown.get(config, {}), "ConsumerGroupId": self.group_id}
+        shown[GROUP_CONFIG] = {**shown.get(GROUP_CONFIG, {}), "ConsumerGroupId": self.group_id}
         return {
             "UUID": self.uuid,
             "EventSourceMappingArn": f"{_ACCOUNT}:event-source-mapping:{self.uuid}",
@@ -85,7 +76,7 @@ class Mapping:
             "LastModified": self._modified,
             "LastProcessingResult": self.journal.last_result,
             "State": self.state,
-            "StateTransitionReason": self._reason,
+            "StateTransitionReason": "USER_INITIATED",
             **shown,
         }
 
@@ -168,13 +159,7 @@ class Mapping:
         self._stopping.wait(delay_s)
         if self._stopping.is_set():
             return
-        self._reason = "USER_INITIATED"
         if not self.settings["Enabled"]:
-            self._turn_to("Disabled")
-            return
-        if refused := self._refused():
-            self._reason, problem = refused
-            self.journal.problem(problem)
             self._turn_to("Disabled")
             return
         wiring = self._wiring()
@@ -184,57 +169,16 @@ class Mapping:
         for poller in self._pollers:
             poller.start()
         self._turn_to("Enabled")
-        if self.behaviour.scaling_interval_s:
-            self._scaled.clear()
-            self._scaling = threading.Thread(
-                target=self._scale, args=(wiring,), name=f"scaling-{self.uuid}", daemon=True
-            )
-            self._scaling.start()
-
-    def _refused(self) -> tuple[str, str] | None:
-        """Why it cannot poll: the reason of the API's documentation, and a sentence; None where it can."""
-        missing = sorted(action for action in required_actions(self.settings) if not self.allows(action))
-        if missing:
-            return "EVENT_SOURCE_AUTHZ_ERROR", f"PROBLEM: The function's role lacks {', '.join(missing)}"
-        try:
-            self.access()
-        except SecretRefusedError as exc:
-            return "EVENT_SOURCE_AUTHN_ERROR", f"PROBLEM: {exc.args[0]}"
-        return None
-
-    def _scale(self, wiring: MappingParts) -> None:
-        """Add and remove pollers by the lag, until they are stopped."""
-        before = 0
-        while not self._scaled.wait(self.behaviour.scaling_interval_s):
-            try:
-                lag = sum(self.lag().values())
-            except KafkaException as exc:
-                self.journal.problem(f"PROBLEM: Connection error: {exc.args[0]}")
-                continue
-            maximum = max(1, min(wiring.options.maximum_pollers, self._partition_count()))
-            minimum = min(wiring.options.pollers, maximum)
-            wanted = wanted_pollers(len(self._pollers), lag=lag, lag_before=before, minimum=minimum, maximum=maximum)
-            before = lag
-            if wanted != len(self._pollers):
-                self.journal.note("INFO", "SCALING", lag=lag, pollers=wanted)
-            while len(self._pollers) > wanted:
-                self._end_poller(self._pollers.pop())
-            while len(self._pollers) < wanted and not self._scaled.is_set():
-                poller = Poller(wiring, number=len(self._pollers))
-                poller.start()
-                self._pollers.append(poller)
 
     def _wiring(self) -> MappingParts:
         _, invoker = self.function
-        options = PollingOptions.of(self.settings, group_id=self.group_id, behaviour=self.behaviour)
+        options = PollingOptions.of(self.settings, group_id=self.group_id)
         return MappingParts(
             uuid=self.uuid,
             bootstrap=self.bootstrap,
             access=self.access,
             options=options,
-            source=EventSource(
-                topic=options.topic, bootstrap_servers=self.bootstrap, arn=self.settings.get("EventSourceArn")
-            ),
+            source=EventSource(topic=options.topic, bootstrap_servers=self.bootstrap),
             function=invoker,
             behaviour=self.behaviour,
             journal=self.journal,
@@ -242,22 +186,14 @@ class Mapping:
         )
 
     def _stop_pollers(self) -> None:
-        self._scaled.set()
-        if self._scaling is not None:
-            self._scaling.join()
-            self._scaling = None
         for poller in self._pollers:
             poller.begin_stop()
         for poller in self._pollers:
-            self._end_poller(poller)
+            # A client whose cluster is gone may be slow to close: it is left behind, with a line in the log.
+            poller.join(self.behaviour.stop_grace_s + _POLLER_END_S)
+            if poller.is_alive():
+                self.journal.problem("PROBLEM: A poller did not stop in time", poller=poller.name)
         self._pollers = []
-
-    def _end_poller(self, poller: Poller) -> None:
-        poller.begin_stop()
-        # A client whose cluster is gone may be slow to close: it is left behind, with a line in the log.
-        poller.join(self.behaviour.stop_grace_s + _POLLER_END_S)
-        if poller.is_alive():
-            self.journal.problem("PROBLEM: A poller did not stop in time", poller=poller.name)
 
     @property
     def _observer(self) -> Consumer:
@@ -265,7 +201,7 @@ class Mapping:
         with self._opening:
             if self._observing is None:
                 names = {"group.id": self.group_id, "client.id": f"{self.uuid}-observer"}
-                isolation = {"isolation.level": self.behaviour.isolation_level, "enable.metrics.push": False}
+                isolation = {"isolation.level": "read_committed", "enable.metrics.push": False}
                 settings = {**self.access(), "bootstrap.servers": self.bootstrap, **names, **isolation}
                 self._observing = Consumer(settings, logger=self.journal.client_log)
             return self._observing
@@ -294,21 +230,3 @@ class Mapping:
 
     def _place(self, partition: int) -> TopicPartition:
         return TopicPartition(self.settings["Topics"][0], partition)
-
-
-def wanted_pollers(pollers: int, *, lag: int, lag_before: int, minimum: int, maximum: int) -> int:
-    """Twice as many while a lag does not fall, one fewer while there is none.
-
-    Args:
-        pollers: that there are.
-        lag: offsets to go, over all partitions.
-        lag_before: the same at the last look.
-        minimum: of the mapping's settings.
-        maximum: the same, or the topic's partitions where these are fewer.
-    """
-    wanted = pollers
-    if lag and lag >= lag_before:
-        wanted = pollers * 2
-    elif not lag:
-        wanted = pollers - 1
-    return max(minimum, min(wanted, maximum))

@@ -16,8 +16,6 @@ from lab.esm.api_model import members, violations
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lab.esm.behaviour import LabBehaviour
-
 
 class LambdaApiError(Exception):
     """An answer of the Lambda API other than success.
@@ -118,6 +116,9 @@ _NOT_OURS = {
     "SchemaRegistryConfig": "would change the records' bytes",
     "ConsumptionMode": "would give up their order",
     **dict.fromkeys(
+        ("EventSourceArn", "AmazonManagedKafkaEventSourceConfig"), "is for MSK, and the lab's clusters are self-managed"
+    ),
+    **dict.fromkeys(
         (
             "ParallelizationFactor",
             "TumblingWindowInSeconds",
@@ -129,7 +130,7 @@ _NOT_OURS = {
     ),
 }
 """What no mapping of ours sets to anything but the default, and why."""
-_CONFIGS = ("AmazonManagedKafkaEventSourceConfig", "SelfManagedKafkaEventSourceConfig")
+GROUP_CONFIG = "SelfManagedKafkaEventSourceConfig"
 
 
 def settings_of_create(request: Mapping[str, Any]) -> Settings:
@@ -167,8 +168,8 @@ def settings_of_update(current: Settings, request: Mapping[str, Any]) -> Setting
     _refuse_not_ours(request)
     settings = dict(current)
     for name, value in request.items():
-        if name in _CONFIGS:
-            settings[name] = _updated_config(name, current, value)
+        if name == GROUP_CONFIG:
+            settings[name] = _updated_config(current, value)
         elif value is not None and name != "UUID":
             settings[name] = value
     return _settled(settings)
@@ -192,11 +193,8 @@ def check_poller_group(settings: Settings, others: Iterable[Settings]) -> None:
 
 def consumer_group(settings: Settings) -> str | None:
     """The consumer group that the settings name."""
-    for name in _CONFIGS:
-        group = settings.get(name, {}).get("ConsumerGroupId")
-        if group is not None:
-            return str(group)
-    return None
+    group = settings.get(GROUP_CONFIG, {}).get("ConsumerGroupId")
+    return None if group is None else str(group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,9 +209,7 @@ class PollingOptions:
         starting_position: where partitions without a committed offset begin.
         starting_timestamp_ms: for AT_TIMESTAMP.
         partial_response: the function may name the records that failed.
-        pollers: how many consumers share the partitions at first, and at least.
-        maximum_pollers: how many at most; no more than there are partitions.
-        bytes_per_second: of one poller; 0 for no limit.
+        pollers: how many consumers share the partitions; no more than there are partitions.
     """
 
     topic: str
@@ -224,11 +220,9 @@ class PollingOptions:
     starting_timestamp_ms: int
     partial_response: bool
     pollers: int
-    maximum_pollers: int
-    bytes_per_second: float
 
     @classmethod
-    def of(cls, settings: Settings, *, group_id: str, behaviour: LabBehaviour) -> PollingOptions:
+    def of(cls, settings: Settings, *, group_id: str) -> PollingOptions:
         """Read validated settings."""
         provisioned = settings.get("ProvisionedPollerConfig")
         return cls(
@@ -239,9 +233,7 @@ class PollingOptions:
             starting_position=settings["StartingPosition"],
             starting_timestamp_ms=int(settings.get("StartingPositionTimestamp", 0) * 1000),
             partial_response=bool(settings.get("FunctionResponseTypes")),
-            pollers=provisioned["MinimumPollers"] if provisioned else behaviour.on_demand_pollers,
-            maximum_pollers=provisioned["MaximumPollers"] if provisioned else MAXIMUM_POLLERS,
-            bytes_per_second=behaviour.poller_bytes_per_second if provisioned else 0.0,
+            pollers=provisioned["MinimumPollers"] if provisioned else 1,
         )
 
 
@@ -253,18 +245,10 @@ def _fit(operation: str, request: Mapping[str, Any]) -> None:
 
 
 def _check_source(request: Mapping[str, Any]) -> None:
-    managed, self_managed = request.get("EventSourceArn"), request.get("SelfManagedEventSource")
-    if bool(managed) == bool(self_managed):
-        raise InvalidParameterValueError("Give either EventSourceArn or SelfManagedEventSource, and not both")
-    if self_managed:
-        servers = self_managed.get("Endpoints", {}).get("KAFKA_BOOTSTRAP_SERVERS")
-        if not servers:
-            raise InvalidParameterValueError("SelfManagedEventSource.Endpoints needs KAFKA_BOOTSTRAP_SERVERS")
+    if not request.get("SelfManagedEventSource", {}).get("Endpoints", {}).get("KAFKA_BOOTSTRAP_SERVERS"):
+        raise InvalidParameterValueError("SelfManagedEventSource.Endpoints needs KAFKA_BOOTSTRAP_SERVERS")
     if not request.get("Topics"):
         raise InvalidParameterValueError("Topics is required for Kafka: exactly one topic")
-    other = _CONFIGS[1 if managed else 0]
-    if request.get(other):
-        raise InvalidParameterValueError(f"{other} does not fit this kind of event source")
 
 
 def _check_start(request: Mapping[str, Any]) -> None:
@@ -284,7 +268,7 @@ def _check_start(request: Mapping[str, Any]) -> None:
 def _refuse_not_ours(request: Mapping[str, Any]) -> None:
     """Refuse what no mapping of ours sets, wherever it stands."""
     for name, value in request.items():
-        if name in _CONFIGS and value:
+        if name == GROUP_CONFIG and value:
             _refuse_not_ours(value)
         elif name in _NOT_OURS and not _is_default(value):
             raise InvalidParameterValueError(f"The lab refuses {name}, which {_NOT_OURS[name]}")
@@ -296,10 +280,12 @@ def _is_default(value: Any) -> bool:
     return value is None or value is False or value in (-1, "", [])
 
 
-def _updated_config(name: str, current: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
-    old = current.get(name, {})
+def _updated_config(current: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
+    old = current.get(GROUP_CONFIG, {})
     if given.get("ConsumerGroupId", old.get("ConsumerGroupId")) != old.get("ConsumerGroupId"):
-        raise InvalidParameterValueError(f"{name}.ConsumerGroupId can be set at creation only: delete and create")
+        raise InvalidParameterValueError(
+            f"{GROUP_CONFIG}.ConsumerGroupId can be set at creation only: delete and create"
+        )
     return {**old, **given}
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer
 
-from lab.esm.access import SecretRefusedError, check_access, client_access
+from lab.esm.access import check_access, client_access
 from lab.esm.behaviour import LabBehaviour
 from lab.esm.mapping import Mapping
 from lab.esm.mapping_api import (
@@ -26,6 +26,7 @@ from lab.esm.mapping_api import (
     settings_of_create,
     settings_of_update,
 )
+from lab.esm.poller import ASSIGNOR
 from lab.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 _REBALANCE_S = 20.0
 _LOOK_EVERY_S = 0.02
-_SECOND_ROUND_S = 2.0
 
 
 class EventSourceMappings:
@@ -49,10 +49,8 @@ class EventSourceMappings:
     Args:
         functions: invokers by function name; the lab has one version of each, whichever alias is named.
         folder: where each mapping's log `<UUID>.jsonl` is written.
-        clusters_by_arn: bootstrap servers of each MSK cluster's ARN.
         behaviour: what AWS does not document.
         read_secret: the text of a secret by its ARN or name; left out, all clusters are the lab's own, in plaintext.
-        allows: whether the functions' roles allow an action; left out, they allow all.
     """
 
     def __init__(
@@ -60,17 +58,13 @@ class EventSourceMappings:
         *,
         functions: collections.abc.Mapping[str, Invoker],
         folder: Path,
-        clusters_by_arn: collections.abc.Mapping[str, str] | None = None,
         behaviour: LabBehaviour | None = None,
         read_secret: ReadSecret | None = None,
-        allows: Callable[[str], bool] = lambda _action: True,
     ) -> None:
         self._functions = functions
         self._folder = folder
-        self._clusters = clusters_by_arn or {}
         self._behaviour = behaviour or LabBehaviour()
         self._read_secret = read_secret
-        self._allows = allows
         self._mappings: dict[str, Mapping] = {}
         self._lock = threading.Lock()
 
@@ -87,7 +81,7 @@ class EventSourceMappings:
         settings = settings_of_create(request)
         uuid = str(uuids.uuid4())
         group_id = consumer_group(settings) or uuid
-        bootstrap = self._bootstrap(settings)
+        bootstrap = ",".join(settings["SelfManagedEventSource"]["Endpoints"]["KAFKA_BOOTSTRAP_SERVERS"])
         access = self._access(settings)
         function = self._function(settings)
         with self._lock:
@@ -107,7 +101,6 @@ class EventSourceMappings:
                 function=function,
                 folder=self._folder,
                 behaviour=self._behaviour,
-                allows=self._allows,
             )
             self._mappings[uuid] = mapping
         return mapping.begin("Creating", delay_s=self._behaviour.creation_delay_s)
@@ -258,9 +251,9 @@ class EventSourceMappings:
                 "group.id": mapping.group_id,
                 "client.id": "stranger",
                 "enable.auto.commit": False,
-                "partition.assignment.strategy": self._behaviour.assignor,
+                "partition.assignment.strategy": ASSIGNOR,
                 "session.timeout.ms": int(self._behaviour.session_timeout_s * 1000),
-                "heartbeat.interval.ms": 250,  # it learns of the second round at a heartbeat
+                "heartbeat.interval.ms": 250,
             },
             logger=mapping.journal.client_log,
         )
@@ -271,11 +264,6 @@ class EventSourceMappings:
             while not joined.is_set():
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"group {mapping.group_id} did not rebalance within {_REBALANCE_S} s")
-                stranger.poll(_LOOK_EVERY_S)
-            # Under a cooperative assignor its share, if there is one, comes in a second round. Leaving before that
-            # would be no leaving but a silence, which the group sits out until the session times out.
-            settled = time.monotonic() + _SECOND_ROUND_S
-            while not stranger.assignment() and time.monotonic() < settled:
                 stranger.poll(_LOOK_EVERY_S)
         finally:
             stranger.close()
@@ -303,14 +291,6 @@ class EventSourceMappings:
         with self._lock:
             self._mappings.pop(uuid, None)
 
-    def _bootstrap(self, settings: Settings) -> str:
-        arn = settings.get("EventSourceArn")
-        if arn is None:
-            return ",".join(settings["SelfManagedEventSource"]["Endpoints"]["KAFKA_BOOTSTRAP_SERVERS"])
-        if arn not in self._clusters:
-            raise ResourceNotFoundError(f"The lab has no cluster {arn}; it has {sorted(self._clusters)}")
-        return self._clusters[arn]
-
     def _function(self, settings: Settings) -> tuple[FunctionName, Invoker]:
         named = FunctionName.of(settings["FunctionName"])
         if named.name not in self._functions:
@@ -318,14 +298,7 @@ class EventSourceMappings:
         return named, self._functions[named.name]
 
     def _access(self, settings: Settings) -> Callable[[], dict[str, Any]]:
-        """The authentication of a mapping's clients; it is checked now, with its secrets.
-
-        A refused secret may be found behind instead: the mapping then ends disabled.
-        """
+        """The authentication of a mapping's clients; it is checked now, with its secrets."""
         check_access(settings)
-        try:
-            client_access(settings, self._read_secret)
-        except SecretRefusedError:
-            if self._behaviour.unreadable == "not made":
-                raise
+        client_access(settings, self._read_secret)
         return lambda: client_access(settings, self._read_secret)

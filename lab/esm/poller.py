@@ -44,6 +44,8 @@ _TURN_S = 0.1
 _WATCHFUL_TURN_S = 0.003
 """The wait while invocations are under way: the Kafka client cannot be woken by their ends."""
 _FETCH = 500
+ASSIGNOR = "range"
+"""Eager, and the Java client's default."""
 _PAUSE_AFTER_ERROR_S = 0.5
 
 _ANSWER_S = 10.0
@@ -68,24 +70,6 @@ class MappingParts:
     behaviour: LabBehaviour
     journal: Journal
     faults: PendingFaults
-
-
-@dataclass(slots=True, kw_only=True)
-class Throughput:
-    """The pace of one poller's new payloads.
-
-    Attributes:
-        bytes_per_second: of their records; 0 for no limit.
-        ready_at: when the next payload may go, on the monotonic clock.
-    """
-
-    bytes_per_second: float
-    ready_at: float = 0.0
-
-    def spend(self, size: int, now: float) -> None:
-        """A payload of this size goes now."""
-        if self.bytes_per_second:
-            self.ready_at = max(now, self.ready_at) + size / self.bytes_per_second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,14 +133,11 @@ class Session:
         self._wiring = wiring
         self._options = wiring.options
         self._journal = wiring.journal
-        self._cooperative = wiring.behaviour.assignor == "cooperative-sticky"
         self._buffers = Buffers(
             source=wiring.source,
             batch_size=self._options.batch_size,
             window_s=self._options.window_s,
-            mixed=wiring.behaviour.mixed_partitions,
         )
-        self._throughput = Throughput(bytes_per_second=self._options.bytes_per_second)
         self._waiting: list[Flight] = []
         self._running: list[Flight] = []
         self._landings: queue.SimpleQueue[tuple[Flight, Verdict]] = queue.SimpleQueue()
@@ -236,7 +217,7 @@ class Session:
         moments = [flight.not_before for flight in self._waiting]
         due_at = self._buffers.due_at()
         if due_at is not None:
-            moments.append(max(due_at, self._throughput.ready_at))
+            moments.append(due_at)
         if self._wiring.faults.held.is_set():
             moments = []
         return max(0.0, min(_TURN_S, *(moment - now for moment in moments))) if moments else _TURN_S
@@ -246,10 +227,9 @@ class Session:
         if message.partition() in self._damaged:
             return
         if error is None:
-            null_header_value = self._wiring.behaviour.null_header_value
             # The client's types allow text where its consumer only ever gives bytes.
             record = cast("KafkaRecord", message)
-            self._buffers.put(encode_record(record, null_header_value=null_header_value), arrived)
+            self._buffers.put(encode_record(record), arrived)
             self._journal.count("Polled")
             return
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  the client's public name for it
@@ -319,11 +299,10 @@ class Session:
                 self._waiting.remove(flight)
                 self._start(flight)
         most = self._wiring.behaviour.concurrent_invocations
-        while len(self._running) < most and now >= self._throughput.ready_at:
+        while len(self._running) < most:
             due = self._buffers.take(now)
             if due is None:
                 return
-            self._throughput.spend(sum(len(record.body) for record in due.records), now)
             self._start(due)
 
     def _start(self, flight: Flight) -> None:
@@ -377,10 +356,7 @@ class Session:
         for start in starts:
             for positions in (self._resolved, self._requested, self._committed):
                 positions[start.partition] = start.offset
-        if self._cooperative:
-            consumer.incremental_assign(starts)
-        else:
-            consumer.assign(starts)
+        consumer.assign(starts)
         # librdkafka keeps a partition paused over a reassignment, Java's client, which AWS's poller is, does not.
         consumer.resume(starts)
         self._journal.note("INFO", "POLLER_STATUS_EVENT", assignedPartitions={it.partition: it.offset for it in starts})
@@ -497,9 +473,9 @@ def client_config(
         "enable.auto.offset.store": False,
         # Only for a committed offset that the log no longer has; starts without one are computed at assignment.
         "auto.offset.reset": "latest" if options.starting_position == "LATEST" else "earliest",
-        "isolation.level": behaviour.isolation_level,
+        "isolation.level": "read_committed",
         "check.crcs": True,  # as by Java's consumer
-        "partition.assignment.strategy": behaviour.assignor,
+        "partition.assignment.strategy": ASSIGNOR,
         "session.timeout.ms": int(behaviour.session_timeout_s * 1000),
         "max.poll.interval.ms": int(behaviour.max_poll_interval_s * 1000),
         # A rebalance is noticed at a heartbeat; the lab does not want to wait for the default of 3 s.

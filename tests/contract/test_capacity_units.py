@@ -236,17 +236,14 @@ def test_an_event_costs_so_many_write_units_and_a_warm_one_reads_nothing(
     assert client.reads == 0
 
 
-def test_an_event_of_six_lanes_is_stored_in_700_bytes(dynamodb: DynamoDbLocal, tables: Tables) -> None:
-    assert stored_bytes(dynamodb.client(), tables.offset_map, lanes=6) + ITEM_BYTES <= 700
-
-
 @pytest.mark.parametrize("lanes", [1, 2, 6, 16])
-def test_the_cost_model_takes_entries_for_as_large_as_they_are(
+def test_the_cost_model_takes_entries_for_as_large_as_they_are_and_six_lanes_take_700_bytes(
     dynamodb: DynamoDbLocal, tables: Tables, lanes: int
 ) -> None:
-    assert entry_bytes(lanes) == pytest.approx(
-        stored_bytes(dynamodb.client(), tables.offset_map, lanes=lanes), rel=0.05
-    )
+    stored = stored_bytes(dynamodb.client(), tables.offset_map, lanes=lanes)
+
+    assert entry_bytes(lanes) == pytest.approx(stored, rel=0.05)
+    assert lanes > 6 or stored + ITEM_BYTES <= 700
 
 
 def test_an_environment_that_shares_its_slice_pays_two_and_a_half_units_on_average(

@@ -11,9 +11,9 @@ from tests.support.assembly import REPOSITORY
 PAGE = " ".join((REPOSITORY / "docs" / "reference" / "lab-mappings.md").read_text().split())
 SUBJECTS = (
     *("signed header bytes", "left out where null", "gaps kept"),
-    *("a group by name, or the mapping's id", "lowest unresolved offset", "assignor", "isolation level"),
+    *("a group by name, or the mapping's id", "lowest unresolved offset", "assignor", "committed records"),
     *("a window from the first record", "6 MB of JSON, split and never cut", "a record that fits no event"),
-    *("several partitions in a payload", "one batch of a partition at a time", "no more than partitions"),
+    *("a payload holds several partitions", "one batch of a partition at a time", "no more than partitions"),
     *("the same batch for ever", "on demand (400)", "retries, age, halves"),
     *(
         "objects as identifiers, an unknown one means all",
@@ -26,8 +26,8 @@ SUBJECTS = (
         "`LastProcessingResult`",
         "one mapping per group and source (409)",
     ),
-    *("fields of the creation only", "an empty `ProvisionedPollerConfig`", "5 MB/s", "by the lag"),
-    *("2,000 pollers of a poller group", "cannot read or decrypt", "lacks rights of MSK", "15 calls a second"),
+    *("fields of the creation only", "an empty `ProvisionedPollerConfig`", "5 MB/s of each", "by the lag"),
+    *("2,000 pollers of a poller group", "what a role may do: secrets, MSK", "15 calls a second"),
 )
 """Behaviours that AWS's pages describe, in the words of ours."""
 

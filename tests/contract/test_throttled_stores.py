@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -23,7 +26,6 @@ from mirrorless.chain.lane_state import NEW_LANE, Head, LaneState, Stop
 from mirrorless.errors import ChainBroken, LostRace, Retriable
 from mirrorless.flow.settings import Tables
 from tests.support.chains import FLOW, LANE, reset, run
-from tests.support.throttled import ThrottledClient
 from tests.support.waiting import in_seconds
 
 pytestmark = pytest.mark.integration
@@ -40,6 +42,85 @@ TRANSIENT = [
     "ThrottlingException",
     "TransactionConflictException",
 ]
+
+
+@dataclass(slots=True)
+class ThrottledClient:
+    """Throttled as DynamoDB Local never is: every write and every second part of a batch, as often as `times` says."""
+
+    client: Any
+    times: int = 1
+    code: str = "ThrottlingException"
+    carried_out: bool = False
+    """Whether a refused write took effect all the same, as it may at an InternalServerError."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """How often, by write, key or item."""
+
+    def put_item(self, **request: Any) -> Any:
+        """As boto3's."""
+        return self._write("PutItem", self.client.put_item, request)
+
+    def update_item(self, **request: Any) -> Any:
+        """As boto3's."""
+        return self._write("UpdateItem", self.client.update_item, request)
+
+    def _write(self, operation: str, write: Callable[..., Any], request: dict[str, Any]) -> Any:
+        name = f"{operation} {json.dumps(request, default=repr)}"
+        if self.refused[name] >= self.times:
+            return write(**request)
+        self.refused[name] += 1
+        if self.carried_out:
+            write(**request)
+        raise ClientError({"Error": {"Code": self.code, "Message": "throttled"}}, operation)
+
+    def batch_get_item(self, *, RequestItems: dict[str, Any]) -> dict[str, Any]:  # noqa: N803 -- boto3's
+        """As boto3's."""
+        ((table, request),) = RequestItems.items()
+        undone = self._undone(request["Keys"])
+        read, left = _split(request["Keys"], undone)
+        asked = {table: {**request, "Keys": read}}
+        answer = self.client.batch_get_item(RequestItems=asked) if read else {"Responses": {}}
+        return {**answer, "UnprocessedKeys": {table: {**request, "Keys": left}} if left else {}}
+
+    def batch_write_item(self, *, RequestItems: dict[str, Any]) -> dict[str, Any]:  # noqa: N803 -- boto3's
+        """As boto3's."""
+        ((table, requests),) = RequestItems.items()
+        written, left = _split(requests, self._undone(requests))
+        if written:
+            self.client.batch_write_item(RequestItems={table: written})
+        return {"UnprocessedItems": {table: left} if left else {}}
+
+    def batch_execute_statement(self, *, Statements: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803 -- boto3's
+        """As boto3's. A refused statement may have been carried out all the same, see `carried_out`."""
+        undone = self._undone(Statements)
+        wanted = [each for index, each in enumerate(Statements) if self.carried_out or index not in undone]
+        answers = iter(self.client.batch_execute_statement(Statements=wanted)["Responses"] if wanted else [])
+        responses = [
+            next(answers) if self.carried_out or index not in undone else {} for index in range(len(Statements))
+        ]
+        refusal = {"Error": {"Code": "ThrottlingError", "Message": "throttled"}}
+        return {"Responses": [refusal if index in undone else each for index, each in enumerate(responses)]}
+
+    def _undone(self, parts: list[dict[str, Any]]) -> set[int]:
+        """The indices of what is refused this time. A part that is asked for alone is as good as a second one."""
+        found: set[int] = set()
+        for index, part in enumerate(parts):
+            name = json.dumps(part, default=repr)
+            if (index % 2 or name in self.refused) and self.refused[name] < self.times:
+                self.refused[name] += 1
+                found.add(index)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.client, name)
+
+
+def _split(parts: list[dict[str, Any]], undone: set[int]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The parts that are done, and those that are not."""
+    return (
+        [part for index, part in enumerate(parts) if index not in undone],
+        [part for index, part in enumerate(parts) if index in undone],
+    )
 
 
 @pytest.fixture(params=["boto3", "asked directly"])
@@ -160,7 +241,7 @@ def test_a_run_that_is_gone_is_found_behind_throttled_confirmations(client: Any,
     assert [each.run for each in heads(client, tables).values()] == [*[None] * 16, *COMMITTED[16:]]
 
 
-def test_keys_that_are_left_unprocessed_are_read_again(client: Any, tables: Tables) -> None:
+def test_keys_that_are_left_unprocessed_are_read_again_until_the_deadline(client: Any, tables: Tables) -> None:
     stop = Stop(reason="refused", upstream_offset=5, detail="", at=7)
     plain = DynamoDbLaneStates(client, tables.lanes)
     for lane in LANES[:3]:
@@ -168,6 +249,10 @@ def test_keys_that_are_left_unprocessed_are_read_again(client: Any, tables: Tabl
     throttled = DynamoDbLaneStates(ThrottledClient(client, times=3), tables.lanes)
 
     assert throttled.read(LANES, in_seconds(30)) == dict.fromkeys(LANES[:3], LaneState(stop=stop))
+    began = time.monotonic()
+    with pytest.raises(Retriable, match="throttled"):
+        DynamoDbLaneStates(ThrottledClient(client, times=FOR_EVER), tables.lanes).read(LANES, in_seconds(0.8))
+    assert time.monotonic() - began < 10, "without a deadline they are tried for 30 s"
 
 
 def test_entries_that_are_left_unprocessed_are_read_again_and_at_last_an_error(
@@ -184,36 +269,24 @@ def test_entries_that_are_left_unprocessed_are_read_again_and_at_last_an_error(
         DynamoDbJournals(ThrottledClient(client, times=FOR_EVER), tables.offset_map).read(slice_, range(9))
 
 
-def test_keys_that_are_left_unprocessed_beyond_the_deadline_are_an_error(client: Any, tables: Tables) -> None:
-    throttled = DynamoDbLaneStates(ThrottledClient(client, times=FOR_EVER), tables.lanes)
-    began = time.monotonic()
-
-    with pytest.raises(Retriable, match="throttled"):
-        throttled.read(LANES, in_seconds(0.8))
-
-    assert time.monotonic() - began < 10, "without a deadline they are tried for 30 s"
-
-
-def test_items_that_are_left_unprocessed_are_written_again(client: Any, tables: Tables) -> None:
-    documents = {f"task/{number}": b"{}" for number in range(60)}
-
-    DynamoDbDocuments(ThrottledClient(client, times=3), tables.control).write(FLOW, documents)
-
-    assert DynamoDbDocuments(client, tables.control).read(FLOW, "task/") == documents
-
-
-@pytest.mark.parametrize("carried_out", [False, True])
-def test_documents_that_are_left_unwritten_under_a_lease_are_written_again(
-    client: Any,
-    tables: Tables,
-    carried_out: bool,  # noqa: FBT001 -- a parameter of the test
+@pytest.mark.parametrize(
+    ("epochs", "carried_out"),
+    [
+        pytest.param((None, None), False, id="without a lease"),
+        pytest.param((7, 8), False, id="under a lease"),
+        pytest.param((7, 8), True, id="under a lease, carried out and not answered"),
+    ],
+)
+def test_documents_that_are_left_unwritten_are_written_again(
+    client: Any, tables: Tables, epochs: tuple[int | None, int | None], *, carried_out: bool
 ) -> None:
-    """New ones and known ones; an insert may have been carried out, and not been answered."""
+    """New ones and known ones."""
+    before, now = epochs
     documents = {f"task/{number}": b"{}" for number in range(60)}
-    DynamoDbDocuments(client, tables.control).write(FLOW, dict.fromkeys(list(documents)[:30], b"before"), epoch=7)
+    DynamoDbDocuments(client, tables.control).write(FLOW, dict.fromkeys(list(documents)[:30], b"before"), epoch=before)
 
     throttled = ThrottledClient(client, times=3, carried_out=carried_out)
-    DynamoDbDocuments(throttled, tables.control).write(FLOW, documents, epoch=8)
+    DynamoDbDocuments(throttled, tables.control).write(FLOW, documents, epoch=now)
 
     assert DynamoDbDocuments(client, tables.control).read(FLOW, "task/") == documents
     assert sum(throttled.refused.values()) > 60

@@ -16,27 +16,17 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from lab.esm.behaviour import LabBehaviour
-from lab.esm.mapping_api import ResourceConflictError, ResourceInUseError, ResourceNotFoundError
+from lab.esm.mapping_api import ResourceInUseError
 from lab.esm.mappings import EventSourceMappings
 from lab.esm.poller import starting_positions
 from lab.functions.invocation import Invocation, Status
 from lab.servers.kafka import KafkaCluster
 from tests.support.lane_stage import ORDERED
 from tests.support.topics import create_topic
-from tests.support.tries import some_of
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
-ASSIGNORS = pytest.mark.soak(
-    "tests/integration/test_lab_mappings.py::test_rebalances_lose_nothing_whatever_the_assignor"
-)
-POSITIONS = pytest.mark.soak(
-    "tests/integration/test_lab_mappings.py::test_starting_positions_hold_for_partitions_without_a_commit",
-    "tests/integration/test_lab_mappings.py::test_committed_offsets_win_over_the_starting_position",
-)
-
-ARN = "arn:aws:kafka:us-east-1:123456789012:cluster/src/1"
 PROVISIONED: dict[str, Any] = {"ProvisionedPollerConfig": {"MinimumPollers": 1, "MaximumPollers": 1}}
 PARTIAL = {**PROVISIONED, "FunctionResponseTypes": ["ReportBatchItemFailures"]}
 
@@ -99,7 +89,6 @@ class Stage:
             self._mappings = EventSourceMappings(
                 functions={"forward": self.function},
                 folder=self.folder,
-                clusters_by_arn={ARN: self.broker.bootstrap},
                 behaviour=self.behaviour,
             )
         return self._mappings
@@ -179,21 +168,8 @@ def test_records_reach_the_function_in_order_and_are_committed(stage: Stage) -> 
     assert (counts["Polled"], counts["Invoked"], counts["Committed"]) == (150, 150, 150)
 
 
-@pytest.mark.soak("tests/unit/lab/test_event.py::test_unmixed_payloads_hold_one_partition_each")
-def test_partitions_share_a_payload_unless_set_otherwise(stage: Stage) -> None:
-    stage.behaviour = LabBehaviour(mixed_partitions=False)
-    stage.make_topic(partitions=3)
-    for partition in range(3):
-        stage.produce(5, partition=partition)
-
-    uuid = stage.create()
-    stage.drained(uuid)
-
-    assert all(len(event["records"]) == 1 for event in stage.function.events)
-
-
 def test_no_partition_is_in_two_invocations_at_once_and_no_poller_in_more_than_five(stage: Stage) -> None:
-    busy: list[int] = []
+    busy: list[set[int]] = []
     peaks: list[int] = []
     clashes: list[int] = []
     lock = threading.Lock()
@@ -201,17 +177,15 @@ def test_no_partition_is_in_two_invocations_at_once_and_no_poller_in_more_than_f
     def answer(records: list[dict[str, Any]]) -> Invocation:
         mine = {record["partition"] for record in records}
         with lock:
-            clashes.extend(mine & set(busy))
-            busy.extend(mine)
+            clashes.extend(mine & set().union(*busy))
+            busy.append(mine)
             peaks.append(len(busy))
         time.sleep(0.02)  # the function's work: invocations must have time to overlap
         with lock:
-            for partition in mine:
-                busy.remove(partition)
+            busy.remove(mine)
         return success()
 
     stage.function.answer = answer
-    stage.behaviour = LabBehaviour(mixed_partitions=False)
     stage.make_topic(partitions=8)
     for partition in range(8):
         stage.produce(20, partition=partition)
@@ -280,38 +254,6 @@ def test_a_lost_acknowledgement_redelivers_the_batch(stage: Stage) -> None:
     assert stage.mappings.committed(uuid) == {0: 3}
 
 
-@pytest.mark.soak(
-    "tests/integration/flows/test_flow_redelivery.py::test_a_batch_delivered_twice_is_replicated_once",
-    "tests/integration/flows/test_flow_redelivery.py::test_a_batch_delivered_twice_at_once_is_replicated_by_whoever_prepares_first",
-)
-@pytest.mark.parametrize("concurrently", [False, True])
-def test_a_batch_can_be_delivered_twice(stage: Stage, concurrently: bool) -> None:  # noqa: FBT001  a table's column
-    stage.make_topic()
-    uuid = stage.create()
-    stage.mappings.duplicate_batch(uuid, concurrently=concurrently)
-
-    stage.produce(1)
-    eventually(lambda: len(stage.function.batches) == 2)
-    stage.drained(uuid)
-
-    assert stage.function.events[0] == stage.function.events[1]
-
-
-@pytest.mark.soak("tests/integration/test_lab_mappings.py::test_a_failed_commit_is_repeated_where_no_record_follows")
-def test_after_a_failed_commit_the_next_one_covers_it(stage: Stage) -> None:
-    stage.make_topic()
-    uuid = stage.create()
-    stage.mappings.commit_failure(uuid)
-
-    stage.produce(1)
-    eventually(lambda: stage.mappings.metrics(uuid).get("CommitError") == 1)
-    stage.produce(1, first=1)
-    stage.drained(uuid)
-
-    assert stage.function.offsets() == [0, 1]
-    assert stage.mappings.committed(uuid) == {0: 2}
-
-
 def test_a_failed_commit_is_repeated_where_no_record_follows(stage: Stage) -> None:
     stage.make_topic()
     uuid = stage.create()
@@ -358,25 +300,6 @@ def test_a_rebalance_during_an_invocation_makes_it_a_zombie_and_redelivers_its_b
     stage.drained(uuid)
     assert set(map(tuple, (stage.function.offsets()[:2], stage.function.offsets()[-2:]))) == {(0, 1)}
     assert stage.mappings.committed(uuid) == {0: 2}
-
-
-@pytest.mark.parametrize(
-    "assignor", some_of(("range", "roundrobin", "cooperative-sticky"), "cooperative-sticky", others=ASSIGNORS)
-)
-def test_rebalances_lose_nothing_whatever_the_assignor(stage: Stage, assignor: Any) -> None:
-    stage.behaviour = LabBehaviour(assignor=assignor, retry_initial_s=0.05)
-    stage.make_topic(partitions=4)
-    uuid = stage.create(BatchSize=7)
-
-    for turn in range(2):
-        for partition in range(4):
-            stage.produce(30, partition=partition, first=30 * turn)
-        stage.mappings.rebalance(uuid)
-    stage.mappings.wait_enabled(uuid)
-    stage.drained(uuid)
-
-    assert [sorted(set(stage.function.offsets(partition))) for partition in range(4)] == [list(range(60))] * 4
-    assert stage.mappings.committed(uuid) == dict.fromkeys(range(4), 60)
 
 
 def test_partitions_that_were_paused_when_the_group_rebalanced_are_read_again(stage: Stage) -> None:
@@ -481,22 +404,6 @@ def test_committed_offsets_win_over_the_starting_position(stage: Stage) -> None:
     assert stage.function.offsets(1) == [0, 1, 2, 3, 4]
 
 
-def test_a_group_can_be_mapped_once_per_cluster_until_its_mapping_is_deleted(stage: Stage) -> None:
-    group = {"SelfManagedKafkaEventSourceConfig": {"ConsumerGroupId": stage.topic}}
-    stage.make_topic()
-    uuid = stage.create(**group)
-
-    with pytest.raises(ResourceConflictError, match=uuid) as conflict:
-        stage.mappings.create(**stage.request(**group))
-    assert conflict.value.status == 409
-
-    assert stage.mappings.delete(uuid)["State"] == "Deleting"
-    eventually(lambda: stage.mappings.list() == [])
-    with pytest.raises(ResourceNotFoundError):
-        stage.mappings.get(uuid)
-    stage.create(**group)
-
-
 def test_an_update_stops_polling_and_goes_on_from_what_is_committed(stage: Stage) -> None:
     stage.make_topic()
     uuid = stage.create(StartingPosition="LATEST")
@@ -516,15 +423,10 @@ def test_an_update_stops_polling_and_goes_on_from_what_is_committed(stage: Stage
     assert stage.function.sizes()[-2:] == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("start", "delivered"), [("LATEST", [3]), pytest.param("TRIM_HORIZON", [0, 1, 2, 3], marks=POSITIONS)]
-)
-def test_what_is_written_before_a_new_mapping_polls_is_lost_by_latest_only(
-    stage: Stage, start: str, delivered: list[int]
-) -> None:
+def test_what_is_written_before_a_new_mapping_polls_is_lost_by_latest(stage: Stage) -> None:
     stage.behaviour = replace(stage.behaviour, creation_delay_s=4.0)
     stage.make_topic()
-    created = stage.mappings.create(**stage.request(StartingPosition=start))
+    created = stage.mappings.create(**stage.request(StartingPosition="LATEST"))
     stage.produce(3)
     assert stage.mappings.get(created["UUID"])["State"] == created["State"] == "Creating"
 
@@ -532,85 +434,22 @@ def test_what_is_written_before_a_new_mapping_polls_is_lost_by_latest_only(
     stage.produce(1, first=3)
     stage.drained(created["UUID"])
 
-    assert stage.function.offsets() == delivered
+    assert stage.function.offsets() == [3]
 
 
-@pytest.mark.parametrize(("committed", "delivered"), [(0, [2]), pytest.param(1, [0, 1, 2], marks=POSITIONS)])
-def test_what_is_written_during_an_update_is_lost_by_latest_before_the_first_commit_only(
-    stage: Stage, committed: int, delivered: list[int]
-) -> None:
+def test_what_is_written_during_an_update_is_lost_by_latest_before_the_first_commit(stage: Stage) -> None:
     stage.behaviour = replace(stage.behaviour, update_delay_s=4.0)
     stage.make_topic()
     uuid = stage.create(StartingPosition="LATEST")
-    stage.produce(committed)
-    stage.drained(uuid)
-
     assert stage.mappings.update(uuid, BatchSize=7)["State"] == "Updating"
     eventually(lambda: not stage.mappings._mappings[uuid].progress())
-    stage.produce(2 - committed, first=committed)
+    stage.produce(2)
     assert stage.mappings.get(uuid)["State"] == "Updating"
     stage.mappings.wait_enabled(uuid)
     stage.produce(1, first=2)
     stage.drained(uuid)
 
-    assert stage.function.offsets() == delivered
-
-
-def test_one_poller_delivers_no_more_bytes_a_second_than_it_may(stage: Stage) -> None:
-    stage.behaviour = replace(stage.behaviour, poller_bytes_per_second=20_000)
-    stage.make_topic()
-    stage.produce(40, value=bytes(1_000))
-    began = time.monotonic()
-
-    uuid = stage.create(**PROVISIONED, BatchSize=10)
-    stage.drained(uuid)
-
-    # Three payloads of more than 10,000 bytes have to be paid for before the last one goes.
-    assert time.monotonic() - began > 1.5
-    assert stage.function.sizes() == [10, 10, 10, 10]
-
-
-def test_pollers_come_with_the_lag_and_go_without_one_within_the_mappings_limits(stage: Stage) -> None:
-    stage.behaviour = replace(stage.behaviour, scaling_interval_s=0.3)
-    stage.make_topic(partitions=4)
-    uuid = stage.create(ProvisionedPollerConfig={"MinimumPollers": 1, "MaximumPollers": 3})
-    pollers = stage.mappings._mappings[uuid]._pollers
-    assert len(pollers) == 1
-    stage.mappings.hold(uuid)
-    for partition in range(4):
-        stage.produce(20, partition=partition)
-
-    eventually(lambda: len(pollers) == 3)
-    stage.mappings.release(uuid)
-    stage.drained(uuid)
-    eventually(lambda: len(pollers) == 1)
-
-    stage.mappings.wait_enabled(uuid)
-    stage.drained(uuid)
-    assert all(sorted(set(stage.function.offsets(each))) == list(range(20)) for each in range(4))
-
-
-def test_a_mapping_whose_role_lacks_a_right_ends_disabled_with_the_reason(stage: Stage) -> None:
-    allowed = {"all": False}
-    stage._mappings = EventSourceMappings(
-        functions={"forward": stage.function},
-        folder=stage.folder,
-        clusters_by_arn={ARN: stage.broker.bootstrap},
-        behaviour=stage.behaviour,
-        allows=lambda action: allowed["all"] or action != "kafka:GetBootstrapBrokers",
-    )
-    stage.make_topic()
-    uuid = stage.mappings.create(**stage.request(SelfManagedEventSource=None, EventSourceArn=ARN))["UUID"]
-
-    eventually(lambda: stage.mappings.get(uuid)["State"] == "Disabled")
-    found = stage.mappings.get(uuid)
-    assert found["StateTransitionReason"] == "EVENT_SOURCE_AUTHZ_ERROR"
-    assert found["LastProcessingResult"] == "PROBLEM: The function's role lacks kafka:GetBootstrapBrokers"
-
-    allowed["all"] = True
-    stage.mappings.update(uuid, Enabled=True)
-    stage.mappings.wait_enabled(uuid)
-    assert stage.mappings.get(uuid)["StateTransitionReason"] == "USER_INITIATED"
+    assert stage.function.offsets() == [2]
 
 
 def test_a_mapping_that_reaches_no_broker_is_enabled_with_a_problem(stage: Stage) -> None:
@@ -619,16 +458,6 @@ def test_a_mapping_that_reaches_no_broker_is_enabled_with_a_problem(stage: Stage
 
     eventually(lambda: stage.mappings.get(uuid)["LastProcessingResult"].startswith("PROBLEM: Connection error"))
     eventually(lambda: stage.mappings.get(uuid)["State"] == "Enabled")
-
-
-def test_a_managed_clusters_events_carry_its_arn(stage: Stage) -> None:
-    stage.make_topic()
-    stage.produce(1)
-
-    uuid = stage.create(SelfManagedEventSource=None, EventSourceArn=ARN)
-    stage.drained(uuid)
-
-    assert (stage.function.events[0]["eventSource"], stage.function.events[0]["eventSourceArn"]) == ("aws:kafka", ARN)
 
 
 def test_aborted_records_and_markers_are_gaps_that_do_not_count_as_lag(stage: Stage) -> None:

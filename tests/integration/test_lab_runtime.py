@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +16,7 @@ import pytest
 
 from lab.functions.fault_orders import FAULTY_HANDLER, LAYER, FaultOrders
 from lab.functions.function import FunctionError, LambdaFunction
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from lab.functions.invocation import Invocation
@@ -122,21 +123,17 @@ def state_in_proc(pid: int) -> str:
         return "X"
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)  # between two looks at a condition with a deadline
-
-
 def until_dead(pid: int) -> None:
-    until(lambda: state_in_proc(pid) in "ZX")
+    eventually(lambda: state_in_proc(pid) in "ZX")
 
 
-def test_a_handler_gets_the_context_that_lambda_gives(make: MakeFunction, bundle: Path) -> None:
-    function = make()
+def test_a_handler_has_the_context_the_path_and_the_variables_that_lambda_gives_and_no_others(
+    make: MakeFunction, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dependency that is missing in the bundle must fail here, not after deployment."""
+    monkeypatch.setenv("LEAKED", "yes")
 
-    invocation = ask(function)
+    invocation = ask(make())
 
     answer = said(invocation)
     assert invocation.status == "success"
@@ -151,26 +148,11 @@ def test_a_handler_gets_the_context_that_lambda_gives(make: MakeFunction, bundle
     assert variables["FLOW"] == "us-east->eu-west"
     assert variables["LAMBDA_TASK_ROOT"] == str(bundle)
     assert variables["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"] == "1024"
-
-
-def test_a_handler_imports_from_its_bundle_and_no_installed_package(make: MakeFunction) -> None:
-    """A dependency that is missing in the bundle must fail here, not after deployment."""
-    path = said(ask(make()))["path"]
-
+    assert not variables.keys() & {"LEAKED", "HOME"}
+    assert not [name for name, value in variables.items() if sys.prefix in value]
+    path = answer["path"]
     assert isinstance(path, list)
     assert not [place for place in path if "site-packages" in place or "/.venv/" in place]
-
-
-def test_the_shells_own_variables_do_not_reach_the_function(
-    make: MakeFunction, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LEAKED", "yes")
-
-    variables = said(ask(make()))["variables"]
-
-    assert isinstance(variables, dict)
-    assert "LEAKED" not in variables
-    assert "HOME" not in variables
 
 
 def test_a_variable_that_lambda_reserves_is_refused(make: MakeFunction) -> None:
@@ -178,30 +160,25 @@ def test_a_variable_that_lambda_reserves_is_refused(make: MakeFunction) -> None:
         make(variables={"AWS_REGION": "eu-west-1"})
 
 
-def test_a_raised_error_is_an_outcome_and_the_environment_stays_warm(make: MakeFunction) -> None:
+@pytest.mark.parametrize(
+    ("do", "status", "type_", "message", "calls"),
+    [
+        pytest.param("raise", "function_error", "ValueError", "boo", 2, id="an error: its environment stays warm"),
+        pytest.param("exit", "exited", "Runtime.ExitError", "exit status 3", 1, id="an exit: a cold start follows"),
+    ],
+)
+def test_a_handler_that_fails_is_an_outcome(
+    make: MakeFunction, *, do: str, status: str, type_: str, message: str, calls: int
+) -> None:
     function = make()
 
-    failed = ask(function, do="raise")
-    after = ask(function)
+    failed = ask(function, do=do)
 
-    assert failed.status == "function_error"
-    assert said(failed)["errorType"] == "ValueError"
-    assert said(failed)["errorMessage"] == "boo"
-    assert said(after)["calls"] == 2
-    assert function.cold_starts == 1
-
-
-def test_a_handler_that_exits_takes_its_environment_with_it(make: MakeFunction) -> None:
-    function = make()
-
-    exited = ask(function, do="exit")
-    after = ask(function)
-
-    assert exited.status == "exited"
-    assert said(exited)["errorType"] == "Runtime.ExitError"
-    assert "exit status 3" in str(said(exited)["errorMessage"])
-    assert said(after)["calls"] == 1
-    assert function.cold_starts == 2
+    assert failed.status == status
+    assert said(failed)["errorType"] == type_
+    assert message in str(said(failed)["errorMessage"])
+    assert said(ask(function))["calls"] == calls
+    assert function.cold_starts == 3 - calls
 
 
 def test_a_function_that_cannot_be_imported_says_why(make: MakeFunction) -> None:
@@ -229,7 +206,7 @@ def test_a_deadline_kills(make: MakeFunction, tmp_path: Path) -> None:
     assert function.environments == []
 
 
-def test_a_zombie_runs_on_and_its_answer_is_dropped(make: MakeFunction, tmp_path: Path) -> None:
+def test_a_zombie_runs_on_until_it_is_stopped_and_its_answer_is_dropped(make: MakeFunction, tmp_path: Path) -> None:
     function = make(timeout_seconds=0.5, zombies=True, concurrency=1)
     go = tmp_path / "go"
 
@@ -243,18 +220,13 @@ def test_a_zombie_runs_on_and_its_answer_is_dropped(make: MakeFunction, tmp_path
     assert said(successor)["pid"] != zombie.pid
     assert not Path(f"{go}.done").exists()
     go.touch()
-    until(Path(f"{go}.done").exists)
-    until(lambda: zombie not in function.environments)
+    eventually(Path(f"{go}.done").exists)
+    eventually(lambda: zombie not in function.environments)
     assert said(ask(function))["calls"] == 2
 
-
-def test_stop_ends_zombies_too(make: MakeFunction, tmp_path: Path) -> None:
-    function = make(timeout_seconds=0.2, zombies=True)
     ask(function, do="wait", file=str(tmp_path / "never"))
-    [zombie] = function.environments
-
+    (zombie,) = (each for each in function.environments if each.state == "zombie")
     function.stop()
-
     assert not Path(f"/proc/{zombie.pid}").exists()
     assert ask(function).status == "throttled"
 
@@ -264,31 +236,18 @@ def test_an_environment_is_frozen_between_invocations(make: MakeFunction, tmp_pa
     function = make()
     function.initialise()
     [environment] = function.environments
-    until(lambda: state_in_proc(environment.pid) == "T")
+    eventually(lambda: state_in_proc(environment.pid) == "T")
     go = tmp_path / "go"
 
     with ThreadPoolExecutor(1) as caller:
         running = caller.submit(ask, function, do="wait", file=str(go))
-        until(Path(f"{go}.waiting").exists)
+        eventually(Path(f"{go}.waiting").exists)
         thawed = state_in_proc(environment.pid)
         go.touch()
         assert running.result().status == "success"
 
     assert thawed in "SR"
-    until(lambda: state_in_proc(environment.pid) == "T")
-
-
-def test_an_idle_environment_that_was_killed_is_not_used_again(make: MakeFunction) -> None:
-    function = make()
-    before = said(ask(function))["pid"]
-    assert isinstance(before, int)
-
-    os.kill(before, signal.SIGKILL)
-    until_dead(before)
-    after = ask(function)
-
-    assert after.status == "success"
-    assert said(after)["pid"] != before
+    eventually(lambda: state_in_proc(environment.pid) == "T")
 
 
 def test_a_dead_environment_gets_no_event_even_before_its_death_was_noticed(make: MakeFunction) -> None:
@@ -305,20 +264,24 @@ def test_a_dead_environment_gets_no_event_even_before_its_death_was_noticed(make
         assert not environment.claim()
 
 
-def test_an_idle_environments_death_is_noticed_without_an_event(make: MakeFunction) -> None:
+def test_an_idle_environments_death_is_noticed_without_an_event_and_another_takes_its_place(
+    make: MakeFunction,
+) -> None:
     function = make()
     function.initialise()
+    before = function.environments[0].pid
 
-    os.kill(function.environments[0].pid, signal.SIGKILL)
+    os.kill(before, signal.SIGKILL)
 
-    until(lambda: function.environments == [])
+    eventually(lambda: function.environments == [])
+    assert said(ask(function))["pid"] != before
 
 
 def test_an_environment_killed_at_work_is_an_exit(make: MakeFunction, tmp_path: Path) -> None:
     function = make()
     with ThreadPoolExecutor(1) as caller:
         running = caller.submit(ask, function, do="wait", file=str(tmp_path / "go"))
-        until((tmp_path / "go.waiting").exists)
+        eventually((tmp_path / "go.waiting").exists)
 
         os.kill(function.environments[0].pid, signal.SIGKILL)
 
@@ -326,16 +289,6 @@ def test_an_environment_killed_at_work_is_an_exit(make: MakeFunction, tmp_path: 
     assert exited.status == "exited"
     assert "signal: killed" in str(said(exited)["errorMessage"])
     assert ask(function).status == "success"
-
-
-def test_one_environment_serves_one_event_after_the_other(make: MakeFunction) -> None:
-    function = make()
-
-    calls = [said(ask(function))["calls"] for _ in range(50)]
-
-    assert calls == list(range(1, 51))
-    assert function.cold_starts == 1
-    assert function.environments[0].invocations == 50
 
 
 def test_concurrent_events_get_an_environment_each_and_one_too_many_is_throttled(
@@ -346,7 +299,7 @@ def test_concurrent_events_get_an_environment_each_and_one_too_many_is_throttled
     with ThreadPoolExecutor(2) as callers:
         running = [callers.submit(ask, function, do="wait", file=str(file)) for file in files]
         for file in files:
-            until(Path(f"{file}.waiting").exists)
+            eventually(Path(f"{file}.waiting").exists)
 
         refused = ask(function)
 
@@ -421,7 +374,7 @@ def test_a_busy_environment_finishes_its_event_before_it_is_thrown_away(make: Ma
     go = tmp_path / "go"
     with ThreadPoolExecutor(1) as caller:
         running = caller.submit(ask, function, do="wait", file=str(go))
-        until(Path(f"{go}.waiting").exists)
+        eventually(Path(f"{go}.waiting").exists)
 
         function.recycle()
         go.touch()
@@ -450,28 +403,19 @@ def faulty(make: MakeFunction, faults: FaultOrders) -> LambdaFunction:
     return make(handler=FAULTY_HANDLER, layers=[LAYER], variables=faults.variables, timeout_seconds=1.0, zombies=True)
 
 
-def test_without_an_order_the_watched_handler_is_the_handler(faulty: LambdaFunction) -> None:
-    assert ask(faulty, do="steps").status == "success"
-
-
-def test_an_order_kills_one_environment_once(faulty: LambdaFunction, faults: FaultOrders) -> None:
+def test_an_order_is_carried_out_once_at_its_step_and_without_one_the_watched_handler_is_the_handler(
+    faulty: LambdaFunction, faults: FaultOrders
+) -> None:
     order = faults.order("kill", "prepared")
     assert faults.pending() == [order]
-
-    killed = ask(faulty, do="steps")
-    after = ask(faulty, do="steps")
-
-    assert killed.status == "exited"
-    assert after.status == "success"
+    assert ask(faulty, do="steps").status == "exited"
     assert faults.pending() == []
     assert faults.claimed() == {("kill", "prepared"): 1}
 
+    assert ask(faulty, do="steps").status == "success"
 
-def test_an_order_raises_at_its_step(faulty: LambdaFunction, faults: FaultOrders) -> None:
     faults.order("raise", "committed")
-
     failed = ask(faulty, do="steps")
-
     assert failed.status == "function_error"
     assert "at step committed" in str(said(failed)["errorMessage"])
 
@@ -489,7 +433,7 @@ def test_a_stopped_environment_becomes_a_zombie_that_can_be_resumed(
     assert state_in_proc(pid) == "T"
     assert successor.status == "success"
     assert faults.resume_stopped(pid)
-    until(lambda: pid not in [environment.pid for environment in faulty.environments])
+    eventually(lambda: pid not in [environment.pid for environment in faulty.environments])
     assert faults.stopped() == []
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from collections.abc import Iterator
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,16 +22,11 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import Retriable
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
-from tests.support.lab_process import REPOSITORY, LabProcess, kill
+from tests.support.lab_process import LabProcess, kill
 from tests.support.readback import Seen, assert_mirrored, await_settled, read_topic
-from tests.support.tries import some_of
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
-
-AWAY = pytest.mark.soak(
-    "tests/integration/flows/test_flow_outages.py::test_records_wait_while_dynamodb_is_unavailable_and_then_go_on"
-)
 
 CONFIGURATION = """
 clusters:
@@ -116,57 +109,21 @@ def test_what_is_produced_on_one_side_appears_on_the_other_exactly_once(lab: Lab
     _assert_replicated_once(lab, flow)
 
 
-@pytest.mark.parametrize("victim", some_of(("eu-west", "dynamodb"), "eu-west", others=AWAY))
-def test_a_server_killed_from_outside_comes_back_at_its_address_and_records_flow_on(
-    lab: LabProcess, victim: str
-) -> None:
-    """As AWS and a managed cluster would bring it back: same address, same data, another process."""
-    before = _server(lab.state, victim)
+def test_a_cluster_killed_from_outside_comes_back_at_its_address_and_records_flow_on(lab: LabProcess) -> None:
+    """As a managed cluster would be brought back: same address, same data, another process."""
+    before = lab.state["clusters"]["eu-west"]
     _produce(lab, FORTH, 20)
 
     kill(before["pid"])
     _produce(lab, FORTH, 20)
-    eventually(lambda: _server(lab.state, victim)["pid"] not in {None, before["pid"]}, f"{victim} is back")
+    eventually(lambda: lab.state["clusters"]["eu-west"]["pid"] not in {None, before["pid"]}, "it is back")
     _produce(lab, FORTH, 20)
 
     _assert_replicated_once(lab, FORTH)
-    after = _server(lab.state, victim)
+    after = lab.state["clusters"]["eu-west"]
     assert _without_pids(after) == _without_pids(before)
     assert lab.state["ready"] is True
     lab.assert_always_whole()
-
-
-@pytest.mark.soak(
-    "tests/integration/flows/test_flow_crashes.py::test_an_idle_environment_killed_while_frozen_costs_nothing"
-)
-def test_an_environment_killed_from_outside_is_replaced_and_records_flow_on(lab: LabProcess) -> None:
-    before = _pids(lab.state)
-    assert before
-
-    for pid in before:
-        kill(pid)
-    _produce(lab, FORTH, 20)
-
-    _assert_replicated_once(lab, FORTH)
-    eventually(lambda: (now := _pids(lab.state)) and not now & before, "new environments stand in the state file")
-    lab.assert_always_whole()
-
-
-def test_the_function_has_its_bundle_and_the_runtime_and_nothing_of_our_own_environment(lab: LabProcess) -> None:
-    """What is deployed must suffice: neither the path nor a loaded library comes from the virtual environment."""
-    venv = str(Path(sys.prefix))
-    for pid in _pids(lab.state):
-        variables = dict(
-            each.split("=", 1) for each in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in each
-        )
-        eventually(partial(_has_imported_its_handler, pid), f"{pid} has imported its handler")
-        loaded = Path(f"/proc/{pid}/maps").read_text()
-
-        assert not [name for name, value in variables.items() if venv in value]
-        assert venv not in loaded
-        bundle, runtime = variables["PYTHONPATH"].split(":")
-        assert (bundle, runtime) == (variables["LAMBDA_TASK_ROOT"], variables["LAMBDA_RUNTIME_DIR"])
-        assert f"{bundle}/confluent_kafka" in loaded
 
 
 def test_a_topic_that_a_pattern_finds_is_mapped_and_its_records_flow(lab: LabProcess) -> None:
@@ -178,7 +135,7 @@ def test_a_topic_that_a_pattern_finds_is_mapped_and_its_records_flow(lab: LabPro
         return {each["topic"]: each["state"] for each in lab.state["mappings"] if each["flow"] == str(FORTH)}
 
     eventually(lambda: mappings().get("found-late") == "Enabled", f"it is mapped; see {lab.log}")
-    source, _ = _assert_replicated_once(lab, FORTH, "found-late")
+    source = _assert_replicated_once(lab, FORTH, "found-late")
     assert sum(map(len, source.values())) == 50
 
 
@@ -190,23 +147,6 @@ def test_a_topic_that_is_scheduled_is_listed_for_its_reader_and_not_mapped(lab: 
 
     assert "tail-late" not in {mapping["topic"] for mapping in lab.state["mappings"]}
     assert lab.state["functions"]["mirrorless-pull-us-east_eu-west"]["environments"], "its first run began at once"
-
-
-@pytest.mark.soak(
-    "tests/unit/cli/test_small_flow.py::test_offsets_are_translated_by_the_map_both_ways",
-    "tests/integration/test_translation_oracle.py::test_no_offset_is_placed_wrongly_by_a_single_record_in_either_direction",
-)
-def test_the_command_line_translates_every_offset_to_where_that_record_really_stands(
-    lab: LabProcess, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _produce(lab, FORTH, 20)
-    source, target = _assert_replicated_once(lab, FORTH)
-
-    for up, down in [(source[0][0], target[0][0]), (source[0][-1], target[0][-1])]:
-        assert _translate(lab, capsys, "orders", "0", str(up.offset)) == (down.offset, "exact")
-        assert _translate(lab, capsys, "orders", "0", str(down.offset), "--reverse") == (up.offset, "exact")
-    beyond = source[0][-1].offset + 1_000
-    assert _translate(lab, capsys, "orders", "0", str(beyond)) == (target[0][-1].offset + 1, "ahead_of_replication")
 
 
 def test_ctrl_c_ends_the_lab_with_success_and_no_process_is_left(lab: LabProcess) -> None:
@@ -224,21 +164,9 @@ def test_ctrl_c_ends_the_lab_with_success_and_no_process_is_left(lab: LabProcess
     lab.assert_always_whole()
 
 
-@pytest.mark.soak("tests/integration/test_lab_up.py::test_ctrl_c_ends_the_lab_with_success_and_no_process_is_left")
-def test_sigterm_during_the_start_ends_the_lab_too(tmp_path: Path) -> None:
-    with LabProcess(tmp_path, ONE_WAY, "--partitions", "1") as lab:
-        eventually(
-            lambda: lab.state_file.exists() and all(each["pid"] for each in lab.state["clusters"].values()),
-            "the brokers are on their way",
-        )
-
-        assert lab.end(signal.SIGTERM) == 0, lab.log.read_text()
-        assert lab.state["ready"] is False
-
-
 @pytest.mark.soak(
-    "tests/unit/lab/test_child_process.py::test_a_child_dies_with_us_even_by_sigkill_and_not_before",
-    "tests/unit/lab/test_up.py::test_two_labs_do_not_run_on_the_same_data",
+    "tests/unit/lab/test_processes.py::test_a_child_dies_with_us_even_by_sigkill_and_not_before",
+    "tests/unit/lab/test_start.py::test_two_labs_do_not_run_on_the_same_data",
     "tests/integration/test_lab_servers.py::test_stop_leaves_no_process_and_a_later_start_finds_the_data",
 )
 def test_not_even_kill_9_of_the_lab_leaves_a_process_behind_and_another_start_goes_on_with_its_data(
@@ -273,27 +201,7 @@ def test_not_even_kill_9_of_the_lab_leaves_a_process_behind_and_another_start_go
         assert [each["value"].rstrip(".") for each in seen] == [f"record {number}" for number in range(50)] * 2
 
 
-EXAMPLES = sorted((REPOSITORY / "docs" / "examples").glob("*.yaml"))
-
-
-@pytest.mark.soak("tests/unit/lab/test_control.py::test_the_lab_takes_every_example")
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_every_example_starts(example: Path, tmp_path: Path) -> None:
-    with LabProcess(tmp_path, example.read_text(), "--partitions", "1") as lab:
-        lab.await_ready()
-
-
 # What an outsider does
-
-
-def _server(state: dict[str, Any], name: str) -> dict[str, Any]:
-    server = state["dynamodb"] if name == "dynamodb" else state["clusters"][name]
-    assert isinstance(server, dict)
-    return server
-
-
-def _has_imported_its_handler(pid: int) -> bool:
-    return "/confluent_kafka" in Path(f"/proc/{pid}/maps").read_text()
 
 
 def _without_pids(server: dict[str, Any]) -> dict[str, Any]:
@@ -342,9 +250,7 @@ def _produce(lab: LabProcess, flow: FlowName, records: int, *, topic: str = "ord
     assert not refused
 
 
-def _assert_replicated_once(
-    lab: LabProcess, flow: FlowName, topic: str = "orders"
-) -> tuple[dict[int, list[Seen]], dict[int, list[Seen]]]:
+def _assert_replicated_once(lab: LabProcess, flow: FlowName, topic: str = "orders") -> dict[int, list[Seen]]:
     """Wait until as much stands on the target as on the source, then compare every record and every offset."""
     source_at, target_at, remote = _bootstrap(lab, flow.source), _bootstrap(lab, flow.target), f"{flow.source}.{topic}"
     chains = DynamoDbChains(_dynamodb(lab), lab.state["tables"]["offset_map"])
@@ -363,14 +269,4 @@ def _assert_replicated_once(
     target = read_topic(target_at, remote)
     for lane, seen in lanes.items():
         assert_mirrored(lane, chains, seen, target[lane.partition])
-    return source, target
-
-
-def _translate(lab: LabProcess, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int | None, str]:
-    """In this process: that it answers as one of its own is held in test_cli_on_stores.py."""
-    capsys.readouterr()
-    code = main(["translate", str(FORTH), *arguments, "--json", "--lab", str(lab.state_file)])
-    answer = capsys.readouterr()
-    assert code == 0, answer.err
-    told = json.loads(answer.out)
-    return told["offset"], told["state"]
+    return source

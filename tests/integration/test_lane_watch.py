@@ -24,7 +24,7 @@ def watch_of(stage: LaneStage, dynamodb: DynamoDbLocal, written: dict[int, int])
     return LaneWatch(cast("Lab", there), stage.settings.name, stage.topic, lambda: written)
 
 
-@pytest.mark.soak("tests/unit/lab/test_stuck_lanes.py::test_a_lane_is_stuck_while_records_wait_and_its_position_stays")
+@pytest.mark.soak("tests/unit/lab/test_audit.py::test_a_lane_is_stuck_while_records_wait_and_its_position_stays")
 def test_a_lane_is_stuck_until_its_run_is_committed(stage: LaneStage, dynamodb: DynamoDbLocal) -> None:
     stage.create(stage.source, stage.topic)
     written: dict[int, int] = {}

@@ -35,7 +35,7 @@ PARTS: Sequence[Sequence[str]] = (
         "test_refresh_topics.py",
     ),
     # Single lanes, and every file that is not named above. Some kill a broker: when it is back it checks every log.
-    ("test_lane_", "test_kafka_", "test_lab_application.py", ""),
+    ("test_lane_", "test_kafka_", ""),
 )
 """Beginnings of paths below tests/integration, by part; the longest that fits decides."""
 

@@ -1,22 +1,205 @@
-"""What a mapping decides after each invocation."""
+"""The lab's events, held to AWS's own sample, payloads, and what a mapping decides after each invocation."""
 
 from __future__ import annotations
 
 import json
+import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from lab.esm.batches import Flight, failed_records, judge
-from lab.esm.event import EncodedRecord
-from lab.esm.mapping import wanted_pollers
-from lab.esm.poller import Throughput
+from lab.esm.batches import PAYLOAD_TOO_LARGE, Buffers, Flight, failed_records, judge
+from lab.esm.event import PAYLOAD_LIMIT, EncodedRecord, EventDraft, EventSource, encode_event, encode_record
 from lab.functions.invocation import Invocation, Status
 
+CREATE_TIME, LOG_APPEND_TIME = 1, 2
+
+ARN = "arn:aws:kafka:us-east-1:123456789012:cluster/src/abcd1234-abcd-cafe-abab-9876543210ab-4"
+SERVERS = "b-1.src.a1b2c3.c4.kafka.us-east-1.amazonaws.com:9098,b-2.src.a1b2c3.c4.kafka.us-east-1.amazonaws.com:9098"
+
+
+def sent(partition: int, offset: int, timestamp: int, kind: str, **content: str) -> dict[str, object]:
+    place = {"topic": "orders-eu", "partition": partition, "offset": offset}
+    return {**place, "timestamp": timestamp, "timestampType": kind, **content, "headers": []}
+
+
+NAME = 'Größe "\\\n\x01 🚀'
+HEADERS = [{"trace": [97, 98]}, {"trace": None}, {NAME: [*range(128), *range(-128, 0)]}]
+GOLDEN = {
+    "eventSource": "aws:kafka",
+    "eventSourceArn": ARN,
+    "bootstrapServers": SERVERS,
+    "records": {
+        "orders-eu-0": [
+            sent(0, 41, 1763686800123, "CREATE_TIME", key="b3JkZXItMQ==", value="eyJpZCI6MX0=") | {"headers": HEADERS},
+            sent(0, 43, 1763686800200, "CREATE_TIME", key="b3JkZXItMQ=="),
+        ],
+        "orders-eu-1": [
+            sent(1, 7, 1763686799000, "LOG_APPEND_TIME", value="AP8="),
+            sent(1, 8, 1763686799001, "LOG_APPEND_TIME", key="aw==", value=""),
+        ],
+    },
+}
+"""A tombstone, a null key, an empty value, a gap; a header twice, and one of every byte under a name of all escapes."""
+
+
+def consumed(
+    at: tuple[int | None, int | None] = (0, 0),
+    *,
+    when: tuple[int, int] = (CREATE_TIME, 0),
+    key: bytes | None = None,
+    value: bytes | None = None,
+    headers: list[tuple[str, bytes | None]] | None = None,
+) -> Any:
+    """A record as the Kafka client hands it out."""
+    place = {"topic": "orders-eu", "partition": at[0], "offset": at[1], "timestamp": when}
+    content = {"key": key, "value": value, "headers": headers}
+    return SimpleNamespace(**{name: (lambda found=found: found) for name, found in (place | content).items()})
+
+
+def record(partition: int, offset: int, value: bytes = b"v") -> EncodedRecord:
+    return encode_record(consumed((partition, offset), value=value))
+
+
+def source() -> EventSource:
+    return EventSource(topic="orders-eu", bootstrap_servers="localhost:9092")
+
+
+def test_an_event_is_byte_for_byte_what_aws_sends() -> None:
+    headers = [("trace", b"ab"), ("trace", None), (NAME, bytes(range(256)))]
+    records = [
+        consumed((0, 41), when=(CREATE_TIME, 1763686800123), key=b"order-1", value=b'{"id":1}', headers=[*headers]),
+        consumed((0, 43), when=(CREATE_TIME, 1763686800200), key=b"order-1"),
+        consumed((1, 7), when=(LOG_APPEND_TIME, 1763686799000), value=b"\x00\xff"),
+        consumed((1, 8), when=(LOG_APPEND_TIME, 1763686799001), key=b"k", value=b""),
+    ]
+
+    event = encode_event(
+        EventSource(topic="orders-eu", bootstrap_servers=SERVERS, arn=ARN), [encode_record(it) for it in records]
+    )
+
+    assert event == json.dumps(GOLDEN, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def test_a_self_managed_event_carries_no_arn() -> None:
+    event = json.loads(encode_event(source(), [record(0, 1)]))
+
+    assert event["eventSource"] == "SelfManagedKafka"
+    assert event["bootstrapServers"] == "localhost:9092"
+    assert "eventSourceArn" not in event
+
+
+def test_a_record_without_a_place_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a record"):
+        encode_record(consumed((None, None)))
+
+
+def test_the_size_of_a_growing_event_is_exact_at_every_step() -> None:
+    """The 6 MB limit is checked against this sum; an error of one byte is a refused invocation."""
+    random_source = random.Random(7)
+    draft = EventDraft(source=source())
+    assert draft.size == len(draft.to_bytes())
+
+    for offset in range(200):
+        added = record(random_source.randrange(12), offset, random_source.randbytes(random_source.randrange(60)))
+        expected = draft.size_with(added)
+        draft.add(added)
+        assert draft.size == expected == len(draft.to_bytes())
+
+
+def buffers(*, batch_size: int = 100, window_s: float = 0.5, limit: int = PAYLOAD_LIMIT) -> Buffers:
+    made = Buffers(source=source(), batch_size=batch_size, window_s=window_s, limit=limit)
+    made.assign(range(3))
+    return made
+
+
+def test_a_payload_is_due_when_its_first_record_has_waited_for_the_window() -> None:
+    waiting = buffers()
+    waiting.put(record(0, 1), 10.0)
+    waiting.put(record(1, 1), 10.4)
+
+    assert waiting.take(10.49) is None
+    flight = waiting.take(10.5)
+
+    assert flight is not None
+    assert flight.partitions == {0, 1}
+
+
+def test_a_payload_is_due_at_once_when_batch_size_records_are_there() -> None:
+    waiting = buffers(batch_size=3)
+    for offset in range(5):
+        waiting.put(record(0, offset), 10.0)
+
+    flight = waiting.take(10.0)
+
+    assert flight is not None
+    assert [it.offset for it in flight.records] == [0, 1, 2]
+
+
+def test_six_megabytes_of_json_split_a_backlog_and_truncate_nothing() -> None:
+    waiting = buffers(batch_size=10_000, window_s=300)
+    for offset in range(20):
+        waiting.put(record(0, offset, b"x" * 1_000_000), 10.0)
+
+    sizes = []
+    offsets = []
+    while (flight := waiting.take(10.0)) is not None:
+        event = encode_event(source(), flight.records)
+        sizes.append(len(event))
+        offsets += [it.offset for it in flight.records]
+        waiting.release(flight.partitions)
+
+    assert all(size <= PAYLOAD_LIMIT for size in sizes)
+    assert offsets == list(range(len(offsets)))
+    assert len(sizes) == 4
+    assert waiting.take(400.0) is not None  # the rest is small, and waits for its window
+
+
+@pytest.mark.parametrize("spare", [0, -1])
+def test_the_limit_holds_to_the_byte(spare: int) -> None:
+    """With exactly the limit a record still fits; with one byte less it is a payload too large."""
+    alone = record(0, 1, b"x" * 300)
+    size = len(encode_event(source(), [alone]))
+    waiting = buffers(limit=size + spare)
+    waiting.put(alone, 10.0)
+
+    flight = waiting.take(10.0)
+
+    assert flight is not None
+    assert flight.condition == ("" if spare == 0 else PAYLOAD_TOO_LARGE)
+
+
+def test_records_before_and_after_an_oversize_record_are_delivered_around_it() -> None:
+    waiting = buffers(window_s=0, limit=2_000)
+    for offset, size in enumerate((10, 3_000, 10)):
+        waiting.put(record(0, offset, b"x" * size), 10.0)
+
+    seen = []
+    while (flight := waiting.take(11.0)) is not None:
+        seen.append(([it.offset for it in flight.records], flight.condition))
+        waiting.release(flight.partitions)
+
+    assert seen == [([0], ""), ([1], PAYLOAD_TOO_LARGE), ([2], "")]
+
+
+def test_a_partition_never_has_two_batches_under_way() -> None:
+    waiting = buffers(window_s=0)
+    waiting.put(record(0, 1), 10.0)
+    first = waiting.take(10.0)
+    waiting.put(record(0, 2), 10.0)
+    waiting.put(record(1, 1), 10.0)
+
+    second = waiting.take(10.0)
+
+    assert first is not None
+    assert second is not None
+    assert first.partitions == {0}
+    assert second.partitions == {1}
+    assert waiting.take(99.0) is None
+
+
 TOPIC = "orders"
-
-
-def record(partition: int, offset: int) -> EncodedRecord:
-    return EncodedRecord(partition=partition, offset=offset, body=b"{}")
 
 
 RECORDS = tuple(record(partition, offset) for partition in (0, 1) for offset in (4, 5, 7))
@@ -59,21 +242,16 @@ def test_an_answer_that_names_anything_unknown_means_the_whole_batch(answer: byt
     assert failed_records(RECORDS, answer, topic=TOPIC) == RECORDS
 
 
-def test_only_the_named_records_are_delivered_again() -> None:
-    answer = ended(payload=failures(("orders-1", 5)))
+@pytest.mark.parametrize(
+    ("setting", "again", "problem"),
+    [(True, RECORDS[4:5], "PROBLEM: Function returned batch item failures"), (False, (), "OK")],
+)
+def test_only_the_named_records_are_delivered_again_and_without_the_setting_none(
+    *, setting: bool, again: tuple[EncodedRecord, ...], problem: str
+) -> None:
+    verdict = judge(RECORDS, ended(payload=failures(("orders-1", 5))), partial_response=setting, topic=TOPIC)
 
-    verdict = judge(RECORDS, answer, partial_response=True, topic=TOPIC)
-
-    assert [(it.partition, it.offset) for it in verdict.again] == [(1, 5)]
-    assert verdict.problem == "PROBLEM: Function returned batch item failures"
-
-
-def test_without_the_setting_a_partial_response_is_plain_success() -> None:
-    answer = ended(payload=failures(("orders-1", 5)))
-
-    verdict = judge(RECORDS, answer, partial_response=False, topic=TOPIC)
-
-    assert (verdict.again, verdict.problem) == ((), "OK")
+    assert (verdict.again, verdict.problem) == (again, problem)
 
 
 @pytest.mark.parametrize("status", ["function_error", "timeout", "exited", "throttled"])
@@ -108,40 +286,3 @@ def test_a_lost_partition_is_neither_retried_nor_committed() -> None:
     flight.forget([1])
     assert flight.landed
     assert not flight.partitions
-
-
-@pytest.mark.parametrize(
-    ("pollers", "lag", "lag_before", "wanted"),
-    [
-        (1, 0, 0, 1),
-        (1, 9, 0, 2),
-        (2, 9, 9, 4),
-        (4, 9, 9, 5),
-        (2, 8, 9, 2),
-        (4, 0, 8, 3),
-    ],
-    ids=["idle", "a lag", "it stays", "at most five", "it falls", "it is gone"],
-)
-def test_pollers_double_while_the_lag_does_not_fall_and_go_one_by_one(
-    pollers: int, lag: int, lag_before: int, wanted: int
-) -> None:
-    assert wanted_pollers(pollers, lag=lag, lag_before=lag_before, minimum=1, maximum=5) == wanted
-
-
-def test_a_poller_pays_for_each_payload_before_the_next_one_and_saves_nothing_up() -> None:
-    pace = Throughput(bytes_per_second=5_000_000)
-
-    pace.spend(6_000_000, now=100.0)
-    assert pace.ready_at == pytest.approx(101.2)
-    pace.spend(1_000_000, now=200.0)
-    assert pace.ready_at == pytest.approx(200.2)
-    pace.spend(1_000_000, now=200.1)
-    assert pace.ready_at == pytest.approx(200.4), "the one before is still being paid for"
-
-
-def test_a_poller_without_a_limit_is_always_ready() -> None:
-    pace = Throughput(bytes_per_second=0)
-
-    pace.spend(6_000_000, now=100.0)
-
-    assert pace.ready_at == 0

@@ -164,20 +164,16 @@ def lines(timer: Timer) -> list[dict[str, Any]]:
     return [json.loads(line) for line in timer.log.read_text().splitlines()] if timer.log.exists() else []
 
 
-def test_the_first_run_starts_at_once_and_gets_the_input(tmp_path: Path) -> None:
-    function = Function()
+def test_runs_start_at_once_and_though_others_last_and_when_asked_for(tmp_path: Path) -> None:
+    function, often = Function(), Function()
 
-    with running(function, tmp_path, interval_s=3600):
-        eventually(lambda: function.events, "it is invoked")
+    with running(function, tmp_path, interval_s=3600) as timer, running(often, tmp_path / "often", interval_s=0.01):
+        eventually(lambda: function.events == [EVENT], "it is invoked at once, with its input")
+        timer.start_once()
+        eventually(lambda: len(function.events) > 1, "it is invoked once more")
+        eventually(lambda: len(often.events) > 2, "three runs overlap")
 
-    assert function.events == [EVENT]
-
-
-def test_a_run_that_lasts_does_not_keep_the_next_from_starting(tmp_path: Path) -> None:
-    function = Function()
-
-    with running(function, tmp_path, interval_s=0.01):
-        eventually(lambda: len(function.events) > 2, "three runs overlap")
+    assert len(lines(timer)) == len(function.events)
 
 
 def test_a_failed_run_is_logged_and_not_repeated(tmp_path: Path) -> None:
@@ -211,17 +207,6 @@ def test_after_a_stop_nothing_runs_any_more(tmp_path: Path) -> None:
 
     assert len(lines(timer)) == len(function.events)
     assert not [thread for thread in threading.enumerate() if "run of it" in thread.name]
-
-
-def test_a_schedule_may_start_its_function_twice(tmp_path: Path) -> None:
-    function = Function()
-
-    with running(function, tmp_path, interval_s=3600) as timer:
-        eventually(lambda: function.events, "it is invoked")
-        timer.start_once()
-        eventually(lambda: len(function.events) > 1, "it is invoked once more")
-
-    assert len(lines(timer)) == len(function.events)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -58,8 +58,13 @@ def port() -> int:
 
 
 @pytest.fixture
-def link(server: int, port: int) -> Iterator[NetworkLink]:
-    opened = NetworkLink({port: server})
+def other_port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def link(server: int, port: int, other_port: int) -> Iterator[NetworkLink]:
+    opened = NetworkLink({port: server, other_port: server})
     opened.open()
     yield opened
     opened.close()
@@ -139,18 +144,23 @@ def test_a_narrow_link_holds_its_sender_back(link: NetworkLink, port: int) -> No
             connection.sendall(bytes(64_000_000))
 
 
-def test_a_cut_resets_connections_and_refuses_new_ones(link: NetworkLink, port: int) -> None:
-    with dial(port) as connection:
-        echoed(connection)
+def test_a_cut_resets_connections_of_all_ports_and_refuses_new_ones(
+    link: NetworkLink, port: int, other_port: int
+) -> None:
+    with dial(port) as one, dial(other_port) as other:
+        echoed(one)
+        echoed(other)
+        assert (link.connections, link.open_connections) == (2, 2)
 
         link.cut()
 
         assert link.is_cut
-        with pytest.raises(ConnectionResetError):
-            connection.recv(1)
+        for connection in (one, other):
+            with pytest.raises(ConnectionResetError):
+                connection.recv(1)
     with pytest.raises(ConnectionRefusedError):
         dial(port)
-    assert link.open_connections == 0
+    assert (link.connections, link.open_connections) == (2, 0)
 
     link.restore()
 
@@ -213,15 +223,6 @@ def test_a_connection_to_a_server_that_is_not_there_is_reset(port: int) -> None:
         link.close()
 
 
-def test_connections_are_counted(link: NetworkLink, port: int) -> None:
-    with dial(port) as one, dial(port) as other:
-        echoed(one)
-        echoed(other)
-        assert (link.connections, link.open_connections) == (2, 2)
-    eventually(lambda: link.open_connections == 0, "closed by their clients")
-    assert link.connections == 2
-
-
 def test_closing_leaves_no_thread_and_no_port_behind(server: int, port: int) -> None:
     link = NetworkLink({port: server})
     link.open()
@@ -251,19 +252,3 @@ def test_a_port_that_is_taken_is_an_error_and_leaves_no_thread(server: int) -> N
 
     assert failed.value.errno == errno.EADDRINUSE
     assert not any(thread.name.startswith("link ") for thread in threading.enumerate())
-
-
-def test_several_ports_are_cut_together(server: int, port: int) -> None:
-    other = free_port()
-    link = NetworkLink({port: server, other: server})
-    link.open()
-    try:
-        with dial(port) as one, dial(other) as two:
-            echoed(one)
-            echoed(two)
-            link.cut()
-            for connection in (one, two):
-                with pytest.raises(ConnectionResetError):
-                    connection.recv(1)
-    finally:
-        link.close()

@@ -14,10 +14,10 @@ import pytest
 
 from lab.functions.environment import own_bytes
 from lab.servers.process import ChildProcess, Server, first_ephemeral_port, free_port, reserve, tail
+from lab.waiting import RepeatedLook, wait_for
 from tests.support.waiting import eventually
 
 REPOSITORY = Path(__file__).parents[3]
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
 POLITE = "import time; print('up', flush=True); time.sleep(60)"
 
 
@@ -69,22 +69,23 @@ def test_a_killed_child_is_gone_when_kill_returns(start: Callable[[str], ChildPr
     child.kill()  # twice is no error
 
 
-def test_a_child_that_ignores_sigterm_is_killed_after_the_timeout(start: Callable[[str], ChildProcess]) -> None:
-    child = start(STUBBORN)
-
-    child.stop(timeout=0.2)
-
-    assert child.exit_code == -signal.SIGKILL
-
-
-def test_a_frozen_child_says_goodbye_when_it_is_stopped(start: Callable[[str], ChildProcess]) -> None:
+@pytest.mark.parametrize(
+    ("on_sigterm", "seconds", "exit_code"),
+    [
+        pytest.param("signal.SIG_IGN", 0.2, -signal.SIGKILL, id="it ignores SIGTERM"),
+        pytest.param("lambda *_: sys.exit(7)", 10, 7, id="it says goodbye"),
+    ],
+)
+def test_a_frozen_child_ends_by_itself_or_by_force(
+    start: Callable[[str], ChildProcess], on_sigterm: str, seconds: float, exit_code: int
+) -> None:
     """Without a SIGCONT its handler could not run, and every frozen environment would cost its whole timeout."""
-    child = start(f"import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); {POLITE}")
+    child = start(f"import signal, sys; signal.signal(signal.SIGTERM, {on_sigterm}); {POLITE}")
     child.signal(signal.SIGSTOP)
 
-    child.stop(timeout=10)
+    child.stop(timeout=seconds)
 
-    assert child.exit_code == 7
+    assert child.exit_code == exit_code
 
 
 def test_ctrl_c_in_the_terminal_does_not_reach_a_child(start: Callable[[str], ChildProcess]) -> None:
@@ -171,19 +172,15 @@ def test_ports_are_reserved_once_and_never_out_of_the_kernels_own_range() -> Non
     assert max(ports) < first_ephemeral_port()
 
 
-def test_a_port_taken_by_one_process_is_not_given_to_another_while_nothing_listens_there() -> None:
-    port = free_port()
-    asked = [sys.executable, "-c", f"from lab.servers.process import reserve; print(reserve({port}))"]
+def elsewhere(program: str) -> str:
+    """What another process prints."""
+    asked = [sys.executable, "-c", f"from lab.servers.process import *; print({program})"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True, cwd=REPOSITORY).stdout.strip()
 
-    assert subprocess.run(asked, capture_output=True, text=True, check=True, cwd=REPOSITORY).stdout == "False\n"
 
-
-def test_a_port_is_free_again_when_the_process_that_took_it_has_ended() -> None:
-    asked = [sys.executable, "-c", "from lab.servers.process import free_port; print(free_port())"]
-
-    port = int(subprocess.run(asked, capture_output=True, text=True, check=True, cwd=REPOSITORY).stdout)
-
-    assert reserve(port)
+def test_a_port_belongs_to_the_process_that_took_it_until_it_ends() -> None:
+    assert elsewhere(f"reserve({free_port()})") == "False", "though nothing listens there"
+    assert reserve(int(elsewhere("free_port()")))
 
 
 def test_the_memory_of_a_child_that_ended_while_it_was_read_is_nothing(start: Callable[[str], ChildProcess]) -> None:
@@ -227,3 +224,29 @@ def test_a_server_that_a_supervisor_and_another_thread_start_at_once_is_one_proc
     finally:
         server.go.set()
         server.kill()
+
+
+def test_what_is_still_in_the_way_at_the_end_or_when_all_is_over_is_returned() -> None:
+    obstacles = iter(["the broker", "a leader", ""])
+
+    assert wait_for(lambda: next(obstacles), seconds=60, every=0) == ""
+    assert wait_for(lambda: "the broker", seconds=0) == "the broker"
+    over = threading.Event()
+    over.set()
+    assert wait_for(lambda: "the broker", seconds=60, over=over) == "the broker"
+
+
+def test_what_a_look_has_raised_is_raised_by_whoever_ends_the_watch() -> None:
+    looked = threading.Event()
+
+    def look() -> None:
+        looked.set()
+        raise ValueError("a finding")
+
+    watch = RepeatedLook(look, every=0.0, name="watch")
+    watch.start()
+    assert looked.wait(10)
+
+    with pytest.raises(ValueError, match="a finding"):
+        watch.finish()
+    RepeatedLook(lambda: pytest.fail("it looked"), every=0.0, name="never begun").finish()
