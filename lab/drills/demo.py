@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         kafka_version=arguments.kafka,
         written=[arguments.report],
         # The group's offsets go back too.
-        control={**CONTROL, "sync_group_offsets_reverse": True},
+        control_overrides={**CONTROL, "sync_group_offsets_reverse": True},
         inject_faults=True,
     )
 
@@ -72,7 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
 class Demonstration(Drill):
     """The demonstration itself."""
 
+    records: int
     seconds: float
+    seed: int
     _workloads: dict[str, Workload] = field(init=False, default_factory=dict)
     _on_target: threading.Event = field(init=False, default_factory=threading.Event)
 

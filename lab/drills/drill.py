@@ -47,8 +47,6 @@ class Drill(ABC):
 
     lab: Lab
     console: Console
-    records: int
-    seed: int
     over: threading.Event = field(init=False, default_factory=threading.Event)
     """Set to let everything end early."""
 
@@ -93,9 +91,8 @@ def perform(
     configuration: Path,
     *,
     kafka_version: str,
-    written: Sequence[Path],
-    control: Mapping[str, Any] = CONTROL,
-    inject_faults: bool = False,
+    written: Sequence[Path] = (),
+    **options: Any,
 ) -> int:
     """Carry out a drill, and print it; 0 if it is clean.
 
@@ -104,48 +101,37 @@ def perform(
         make: the drill, on this lab, shown on this console.
         configuration: of its flows.
         kafka_version: of its clusters.
-        written: the report's file, and others of the drill.
-        control: see `Lab.control_overrides`.
-        inject_faults: see `Lab`.
+        written: the report's file, and others of the drill; none where it keeps its results itself.
+        options: more of `Lab`.
     """
     # SIGTERM ends it as Ctrl-C does: with everything stopped.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A pipe or a log has no width of its own: give tables the room they need.
     console = Console(width=None if sys.stdout.isatty() else 120)
     began = time.monotonic()
-    lab = Lab(
-        configuration=load(configuration),
-        folder=own_folder(name),
-        kafka_version=kafka_version,
-        inject_faults=inject_faults,
-        control_overrides=control,
-        schedule_seconds=SCHEDULE_SECONDS,
-        say=lambda text: console.print(f"[dim]{time.monotonic() - began:5.1f} s[/]  {text}", highlight=False),
-    )
+    usual: dict[str, Any] = {
+        "control_overrides": CONTROL,
+        "schedule_seconds": SCHEDULE_SECONDS,
+        "say": lambda text: console.print(f"[dim]{time.monotonic() - began:5.1f} s[/]  {text}", highlight=False),
+    }
+    folder = REPOSITORY / ".lab" / f"{name}-{os.getpid()}"
+    lab = Lab(configuration=load(configuration), folder=folder, kafka_version=kafka_version, **(usual | options))
     clean = False
     try:
         drill = make(lab, console)
         report = drill.run()
-        report["seconds"] = round(time.monotonic() - began, 1)
-        written[0].write_text(json.dumps(report, indent=2) + "\n")
+        if written:
+            report["seconds"] = round(time.monotonic() - began, 1)
+            written[0].write_text(json.dumps(report, indent=2) + "\n")
         for each in drill.told(report):
             console.print(each)
-        console.print("; ".join((f"{report['seconds']} s", *map(str, written))))
+        if written:
+            console.print("; ".join((f"{report['seconds']} s", *map(str, written))))
         clean = drill.is_clean(report)
     finally:
-        end(lab, clean=clean, say=console.print)
+        lab.stop()
+        if clean:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            console.print(f"logs are kept in {folder}")
     return 0 if clean else 1
-
-
-def own_folder(name: str) -> Path:
-    """Where the lab of a drill of this process keeps its data."""
-    return REPOSITORY / ".lab" / f"{name}-{os.getpid()}"
-
-
-def end(lab: Lab, *, clean: bool, say: Callable[[str], None]) -> None:
-    """Stop a lab; what it leaves behind is kept where something was found."""
-    lab.stop()
-    if clean:
-        shutil.rmtree(lab.folder, ignore_errors=True)
-    else:
-        say(f"logs are kept in {lab.folder}")

@@ -83,6 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
 class FailoverDrill(Drill):
     """The drill itself."""
 
+    records: int
+    seed: int
     page: Path
     """Where the page of the newest command is copied to."""
     quick: bool = False

@@ -23,16 +23,18 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, get_args
+
+from rich.console import RenderableType
 
 from lab.audit.audit import FINDINGS
-from lab.cloud import Lab, function_name
-from lab.drills.drill import REPOSITORY, end, own_folder
+from lab.cloud import function_name
+from lab.drills.drill import REPOSITORY, Drill, perform
 from lab.drills.soak_topic import SoakTopic
 from lab.esm.behaviour import LabBehaviour
 from lab.faults.schedule import DrawnTrigger, FaultKind, RunTrigger, Schedule, draw_run
@@ -40,7 +42,6 @@ from lab.faults.trigger_changes import change_triggers
 from lab.functions.control import control_name
 from lab.servers.artifacts import DEFAULT_KAFKA
 from mirrorless.config.flow import Flow
-from mirrorless.config.loading import load
 from mirrorless.flow.naming import PULL
 
 SEEDS = 64
@@ -67,18 +68,6 @@ CONTROL: Mapping[str, Any] = {
 
 _SHOWN = 12
 """Kinds of faults on the page; the file of progress has all."""
-
-CONFIGURATION = """
-clusters:
-  source: {bootstrap.servers: source.example.com:9092, region: us-east-1}
-  target: {bootstrap.servers: target.example.com:9092, region: eu-west-1}
-flows:
-  source->target:
-    topics: [soak]
-    transaction.timeout.ms: 3000
-    function: {timeout.seconds: 6}
-    schedule: {shards: 1}
-"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -121,12 +110,29 @@ def run(arguments: argparse.Namespace) -> int:
         if seed not in results
     ]
     say(f"{len(runs)} of {len(seeds)} seeds to run on Kafka {arguments.kafka}, {arguments.records:,} records each")
+
+    def keep(result: RunResult) -> None:
+        results.update({result.seed: result} if alone else add_result(arguments.progress, result))
+
     if runs:
-        scheduled = any(topic.trigger != "mapping" for topics in runs for topic in topics)
-        with Soak(kafka_version=arguments.kafka, brokers=arguments.brokers, scheduled=scheduled) as soak:
-            for topics in runs:
-                result = soak.run(topics)
-                results |= {result.seed: result} if alone else add_result(arguments.progress, result)
+        perform(
+            "soak",
+            lambda lab, console: Soak(lab=lab, console=console, runs=runs, keep=keep),
+            REPOSITORY / "lab" / "soak.yaml",
+            kafka_version=arguments.kafka,
+            brokers=arguments.brokers,
+            behaviour=LabBehaviour(metadata_refresh_s=2.0),  # new partitions are seen within a run
+            zombies=True,
+            inject_faults=True,
+            linked=True,
+            control=any(topic.trigger != "mapping" for topics in runs for topic in topics),
+            control_overrides=CONTROL,
+            pull_overrides={"interval_seconds": int(SCHEDULE_SECONDS)},
+            schedule_seconds=SCHEDULE_SECONDS,
+            pull_timeout_seconds=PULL_TIMEOUT_SECONDS,
+            pull_minute_seconds=PULL_MINUTE_SECONDS,
+            say=lambda _: None,
+        )
     found = [results[seed] for seed in seeds]
     print(summary(found))
     clean = all(result.clean for result in found)
@@ -135,58 +141,49 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if clean else 1
 
 
-class Soak:
-    """A lab that runs one schedule after the other. A context manager: leaving it stops everything."""
+@dataclass(slots=True, kw_only=True)
+class Soak(Drill):
+    """One schedule after the other, on one lab."""
 
-    def __init__(
-        self, *, kafka_version: str, brokers: int = 1, scheduled: bool = True, folder: Path | None = None
-    ) -> None:
-        """Describe the lab; `scheduled` for runs with topics that `pull` reads."""
-        self._folder = folder or own_folder("soak")
-        self._folder.mkdir(parents=True, exist_ok=True)
-        configuration = self._folder / "replication.yaml"  # a file, because the operator's commands read it
-        configuration.write_text(CONFIGURATION)
-        self._lab = Lab(
-            configuration=load(configuration),
-            folder=self._folder,
-            kafka_version=kafka_version,
-            brokers=brokers,
-            behaviour=LabBehaviour(metadata_refresh_s=2.0),  # new partitions are seen within a run
-            zombies=True,
-            inject_faults=True,
-            linked=True,
-            control=scheduled,
-            control_overrides=CONTROL,
-            pull_overrides={"interval_seconds": int(SCHEDULE_SECONDS)},
-            schedule_seconds=SCHEDULE_SECONDS,
-            pull_timeout_seconds=PULL_TIMEOUT_SECONDS,
-            pull_minute_seconds=PULL_MINUTE_SECONDS,
-            say=lambda _: None,
-        )
-        self._failed = False
+    runs: Sequence[Sequence[Schedule]]
+    """The topics of each seed."""
+    keep: Callable[[RunResult], None]
+    """Called with what each came to."""
 
-    def __enter__(self) -> Self:
-        try:
-            self._lab.start_servers()
-            self._lab.create_topics(1)
-            self._lab.start_flows()
-        except BaseException:
-            self._lab.stop()
-            raise
-        return self
+    def run(self) -> dict[str, Any]:
+        """Run every seed; whether each was clean."""
+        self.start()
+        clean = True
+        for schedules in self.runs:
+            result = self.run_seed(schedules)
+            say(result.described())
+            self.keep(result)
+            clean = clean and result.clean
+        return {"clean": clean}
 
-    def __exit__(self, *exc: object) -> None:
-        end(self._lab, clean=not self._failed and exc[0] is None, say=say)
+    def is_clean(self, report: Mapping[str, Any]) -> bool:
+        """Whether no seed's audit has found anything."""
+        return bool(report["clean"])
 
-    def run(self, schedules: Sequence[Schedule]) -> RunResult:
+    def told(self, report: Mapping[str, Any]) -> Iterable[RenderableType]:  # noqa: ARG002 -- the base's
+        """Nothing: each seed's line has been printed."""
+        return ()
+
+    def start(self) -> None:
+        """Start the lab, without a topic of a seed."""
+        self.lab.start_servers()
+        self.lab.create_topics(1)
+        self.lab.start_flows()
+
+    def run_seed(self, schedules: Sequence[Schedule]) -> RunResult:
         """Run the topics of one seed, side by side, and audit each."""
         began = time.monotonic()
-        lab, flow, deadline = self._lab, self._lab.flows[0], began + RUN_SECONDS
+        lab, flow, deadline = self.lab, self.lab.flows[0], began + RUN_SECONDS
         restarts, cold_starts = lab.supervisor.restarts, self._cold_starts
         topics: list[SoakTopic] = []
         for schedule in schedules:
             configure = partial(self._configure, topics)
-            topics.append(SoakTopic(lab=lab, flow=flow, schedule=schedule, folder=self._folder, configure=configure))
+            topics.append(SoakTopic(lab=lab, flow=flow, schedule=schedule, folder=lab.folder, configure=configure))
         for topic in topics:
             topic.open()
         self._configure(topics)
@@ -202,7 +199,7 @@ class Soak:
         counts = Counter[str]()
         for topic in topics:
             counts.update(topic.audited(deadline))
-        result = RunResult(
+        return RunResult(
             seed=schedules[0].seed,
             trigger=schedules[0].trigger if len(schedules) == 1 else "mixed",
             records=counts["records"],
@@ -215,19 +212,16 @@ class Soak:
             cold_starts=self._cold_starts - cold_starts,
             seconds=round(time.monotonic() - began, 1),
         )
-        self._failed = self._failed or not result.clean
-        say(result.described())
-        return result
 
     @property
     def _cold_starts(self) -> int:
         """Of the functions that replicate."""
-        names = {each(flow) for flow in self._lab.flows for each in (function_name, pull_name)}
-        return sum(function.cold_starts for name, function in self._lab.functions.items() if name in names)
+        names = {each(flow) for flow in self.lab.flows for each in (function_name, pull_name)}
+        return sum(function.cold_starts for name, function in self.lab.functions.items() if name in names)
 
     def _configure(self, topics: Sequence[SoakTopic]) -> None:
         """Give the flow these topics with their triggers, as a deployment would."""
-        lab, flow = self._lab, self._lab.flows[0]
+        lab, flow = self.lab, self.lab.flows[0]
         if not lab.control:
             return
         mapped = [topic for topic in topics if topic.schedule.trigger != "schedule"]

@@ -213,8 +213,8 @@ def _soak() -> Any:
     )
 
     def replace(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(Soak, "__enter__", lambda soak: soak)
-        patch.setattr(Soak, "run", lambda *_: result)
+        patch.setattr(Soak, "start", lambda _: None)
+        patch.setattr(Soak, "run_seed", lambda *_: result)
 
     return _written(replace, "soak", "--count", "1", "--fresh", "--progress")
 
