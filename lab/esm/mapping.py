@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from lab.esm.event import EventSource
-from lab.esm.journal import Journal, PendingFaults
 from lab.esm.mapping_api import GROUP_CONFIG, PollingOptions
+from lab.esm.mapping_log import MappingLog, PendingFaults
 from lab.esm.poller import MappingParts, Poller
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Mapping:
     state: str = "Creating"
     """Creating, Enabling, Enabled, Updating, Disabling, Disabled or Deleting."""
     faults: PendingFaults = field(default_factory=PendingFaults)
-    journal: Journal = field(init=False)
+    log: MappingLog = field(init=False)
     _modified: dt.datetime = field(default_factory=partial(dt.datetime.now, dt.UTC))
     _pollers: list[Poller] = field(default_factory=list)
     _stopping: threading.Event = field(default_factory=threading.Event)
@@ -57,8 +57,8 @@ class Mapping:
     _opening: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        """Begin its journal."""
-        self.journal = Journal(self.folder / f"{self.uuid}.jsonl", uuid=self.uuid)
+        """Begin its log."""
+        self.log = MappingLog(self.folder / f"{self.uuid}.jsonl", uuid=self.uuid)
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -74,7 +74,7 @@ class Mapping:
             "EventSourceMappingArn": f"{_ACCOUNT}:event-source-mapping:{self.uuid}",
             "FunctionArn": f"{_ACCOUNT}:function:{self.function[0]}",
             "LastModified": self._modified,
-            "LastProcessingResult": self.journal.last_result,
+            "LastProcessingResult": self.log.last_result,
             "State": self.state,
             "StateTransitionReason": "USER_INITIATED",
             **shown,
@@ -181,7 +181,7 @@ class Mapping:
             source=EventSource(topic=options.topic, bootstrap_servers=self.bootstrap),
             function=invoker,
             behaviour=self.behaviour,
-            journal=self.journal,
+            log=self.log,
             faults=self.faults,
         )
 
@@ -192,7 +192,7 @@ class Mapping:
             # A client whose cluster is gone may be slow to close: it is left behind, with a line in the log.
             poller.join(self.behaviour.stop_grace_s + _POLLER_END_S)
             if poller.is_alive():
-                self.journal.problem("PROBLEM: A poller did not stop in time", poller=poller.name)
+                self.log.problem("PROBLEM: A poller did not stop in time", poller=poller.name)
         self._pollers = []
 
     @property
@@ -203,13 +203,13 @@ class Mapping:
                 names = {"group.id": self.group_id, "client.id": f"{self.uuid}-observer"}
                 isolation = {"isolation.level": "read_committed", "enable.metrics.push": False}
                 settings = {**self.access(), "bootstrap.servers": self.bootstrap, **names, **isolation}
-                self._observing = Consumer(settings, logger=self.journal.client_log)
+                self._observing = Consumer(settings, logger=self.log.client_log)
             return self._observing
 
     def _close_clients(self) -> None:
         if self._observing is not None:
             self._observing.close()
-        self.journal.close()
+        self.log.close()
 
     def _behind(self, work: Callable[[], None]) -> None:
         self._work = threading.Thread(target=work, name=f"mapping-{self.uuid}", daemon=True)
@@ -217,7 +217,7 @@ class Mapping:
 
     def _turn_to(self, state: str) -> None:
         self.state = state
-        self.journal.note("INFO", "STATE", state=state)
+        self.log.note("INFO", "STATE", state=state)
 
     def _partition_count(self) -> int:
         """How many partitions the topic has; 0 while that is not known."""
@@ -225,7 +225,7 @@ class Mapping:
         try:
             return len(self._observer.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions)
         except KafkaException as exc:
-            self.journal.problem(f"PROBLEM: Connection error: {exc.args[0]}")
+            self.log.problem(f"PROBLEM: Connection error: {exc.args[0]}")
             return 0
 
     def _place(self, partition: int) -> TopicPartition:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lab.esm.access import ReadSecret
-    from lab.esm.journal import Fault
     from lab.esm.mapping_api import Settings
+    from lab.esm.mapping_log import Fault
     from lab.functions.invocation import Invoker
 
 _REBALANCE_S = 20.0
@@ -198,7 +198,7 @@ class EventSourceMappings:
         """
         mapping = self._mapping(uuid)
         if wait_for(lambda: not mapping.polls_everything(), seconds=timeout_s, every=_LOOK_EVERY_S):
-            found = f"state {mapping.state}, {mapping.journal.last_result}, see {mapping.journal.path}"
+            found = f"state {mapping.state}, {mapping.log.last_result}, see {mapping.log.path}"
             raise TimeoutError(f"mapping {uuid} does not poll all partitions after {timeout_s} s: {found}")
 
     def lag(self, uuid: str) -> dict[int, int]:
@@ -214,7 +214,7 @@ class EventSourceMappings:
 
     def metrics(self, uuid: str) -> dict[str, int]:
         """Counters by AWS's metric names: Polled, Invoked, FailedInvoke, Dropped, Committed, CommitError and so on."""
-        return self._mapping(uuid).journal.counts()
+        return self._mapping(uuid).log.counts()
 
     def hold(self, uuid: str) -> None:
         """Invoke no new batch until `release`; what is under way goes on."""
@@ -255,7 +255,7 @@ class EventSourceMappings:
                 "session.timeout.ms": int(self._behaviour.session_timeout_s * 1000),
                 "heartbeat.interval.ms": 250,
             },
-            logger=mapping.journal.client_log,
+            logger=mapping.log.client_log,
         )
 
         stranger.subscribe([mapping.settings["Topics"][0]], on_assign=lambda *_: joined.set())

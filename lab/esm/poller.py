@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from lab.esm.batches import Flight
     from lab.esm.behaviour import LabBehaviour
     from lab.esm.event import EncodedRecord, EventSource, KafkaRecord
-    from lab.esm.journal import Journal, PendingFaults
     from lab.esm.mapping_api import PollingOptions
+    from lab.esm.mapping_log import MappingLog, PendingFaults
     from lab.functions.invocation import Invoker
 
 _TURN_S = 0.1
@@ -68,7 +68,7 @@ class MappingParts:
     source: EventSource
     function: Invoker
     behaviour: LabBehaviour
-    journal: Journal
+    log: MappingLog
     faults: PendingFaults
 
 
@@ -101,17 +101,17 @@ class Poller(threading.Thread):
             try:
                 session = Session(self._wiring, number=self._number)
             except InvalidParameterValueError as exc:  # a secret lost its form
-                self._wiring.journal.problem(f"PROBLEM: {exc}", poller=self.name)
+                self._wiring.log.problem(f"PROBLEM: {exc}", poller=self.name)
                 self._stopping.wait(_PAUSE_AFTER_ERROR_S)
                 continue
             self._session = session
             try:
                 session.run(self._stopping)
             except PollerCrashedError as exc:
-                self._wiring.journal.note("WARN", "FAULT", fault=str(exc))
+                self._wiring.log.note("WARN", "FAULT", fault=str(exc))
             except KafkaException as exc:
-                self._wiring.journal.count("PollingError")
-                self._wiring.journal.problem(f"PROBLEM: {exc.args[0]}", poller=self.name)
+                self._wiring.log.count("PollingError")
+                self._wiring.log.problem(f"PROBLEM: {exc.args[0]}", poller=self.name)
                 self._stopping.wait(_PAUSE_AFTER_ERROR_S)
             finally:
                 session.close()
@@ -132,7 +132,7 @@ class Session:
     def __init__(self, wiring: MappingParts, *, number: int) -> None:
         self._wiring = wiring
         self._options = wiring.options
-        self._journal = wiring.journal
+        self._log = wiring.log
         self._buffers = Buffers(
             source=wiring.source,
             batch_size=self._options.batch_size,
@@ -153,7 +153,7 @@ class Session:
         self._progress: dict[int, Progress] = {}
         self._consumer = Consumer(
             client_config(wiring, number=number, on_commit=self._on_commit, error_cb=self._on_error),
-            logger=wiring.journal.client_log,
+            logger=wiring.log.client_log,
         )
 
     def run(self, stopping: threading.Event) -> None:
@@ -179,7 +179,7 @@ class Session:
             self._consumer.close()
         except KafkaException as exc:
             # An assignment was still due, and its topic is gone: the callback's error comes out here.
-            self._journal.problem(f"PROBLEM: {exc.args[0]}")
+            self._log.problem(f"PROBLEM: {exc.args[0]}")
 
     def progress(self) -> dict[int, Progress]:
         """How far each assigned partition was at the end of the last turn."""
@@ -230,7 +230,7 @@ class Session:
             # The client's types allow text where its consumer only ever gives bytes.
             record = cast("KafkaRecord", message)
             self._buffers.put(encode_record(record), arrived)
-            self._journal.count("Polled")
+            self._log.count("Polled")
             return
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  the client's public name for it
             partition, offset = message.partition(), message.offset()
@@ -241,8 +241,8 @@ class Session:
             raise KafkaException(error)
         if error.code() == KafkaError._BAD_MSG:  # noqa: SLF001  the client's public name for it
             self._damaged.add(message.partition())
-        self._journal.count("PollingError")
-        self._journal.problem(f"PROBLEM: {error.str()}", code=error.name())
+        self._log.count("PollingError")
+        self._log.problem(f"PROBLEM: {error.str()}", code=error.name())
 
     def _land(self, flight: Flight, verdict: Verdict) -> None:
         self._running.remove(flight)
@@ -251,7 +251,7 @@ class Session:
             return  # a zombie's result: its partitions went to another poller
         if verdict.problem == "OK" and self._wiring.faults.strikes("lose_ack"):
             raise PollerCrashedError("crashed between success and commit")
-        self._journal.last_result = verdict.problem
+        self._log.last_result = verdict.problem
         flight.leave(verdict.again)
         self._resolved.update(flight.positions())
         if flight.landed:
@@ -268,8 +268,8 @@ class Session:
             return
         self._requested.update(due)
         if self._wiring.faults.strikes("commit_failure"):
-            self._journal.count("CommitError")
-            self._journal.note("WARN", "FAULT", fault="commit failed", positions=due)
+            self._log.count("CommitError")
+            self._log.note("WARN", "FAULT", fault="commit failed", positions=due)
             # As a commit that the cluster refuses: without a later record nothing else would commit these positions.
             self._requested.update({it: self._committed[it] for it in due})
             self._commit_not_before = time.monotonic() + _PAUSE_AFTER_ERROR_S
@@ -285,12 +285,12 @@ class Session:
                 continue  # no longer ours
             failure = error or position.error
             if failure is not None:
-                self._journal.count("CommitError")
-                self._journal.problem(f"PROBLEM: Commit failed: {failure.str()}", partition=position.partition)
+                self._log.count("CommitError")
+                self._log.problem(f"PROBLEM: Commit failed: {failure.str()}", partition=position.partition)
                 self._requested[position.partition] = self._committed[position.partition]
                 self._commit_not_before = time.monotonic() + _PAUSE_AFTER_ERROR_S
             elif position.offset > self._committed[position.partition]:
-                self._journal.count("Committed", position.offset - self._committed[position.partition])
+                self._log.count("Committed", position.offset - self._committed[position.partition])
                 self._committed[position.partition] = position.offset
 
     def _launch(self, now: float) -> None:
@@ -359,7 +359,7 @@ class Session:
         consumer.assign(starts)
         # librdkafka keeps a partition paused over a reassignment, Java's client, which AWS's poller is, does not.
         consumer.resume(starts)
-        self._journal.note("INFO", "POLLER_STATUS_EVENT", assignedPartitions={it.partition: it.offset for it in starts})
+        self._log.note("INFO", "POLLER_STATUS_EVENT", assignedPartitions={it.partition: it.offset for it in starts})
 
     def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._forget([it.partition for it in partitions])
@@ -379,15 +379,15 @@ class Session:
                 positions.pop(partition, None)
         self._paused -= set(lost)
         if lost:
-            self._journal.note("INFO", "POLLER_STATUS_EVENT", revokedPartitions=lost)
+            self._log.note("INFO", "POLLER_STATUS_EVENT", revokedPartitions=lost)
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001  the client's public name for it
-            self._journal.problem("PROBLEM: Connection error. Please check your event source connection configuration.")
+            self._log.problem("PROBLEM: Connection error. Please check your event source connection configuration.")
             return
         if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001  same
             self._turned_away = error
-        self._journal.note("WARN", "KAFKA_CLIENT", text=error.str())
+        self._log.note("WARN", "KAFKA_CLIENT", text=error.str())
 
 
 def attempt(wiring: MappingParts, flight: Flight, records: tuple[EncodedRecord, ...]) -> Verdict:
@@ -400,9 +400,9 @@ def attempt(wiring: MappingParts, flight: Flight, records: tuple[EncodedRecord, 
         problem = f"PROBLEM: {flight.condition}"
         if wiring.behaviour.oversize == "stand":
             return Verdict(again=records, problem=problem)
-        wiring.journal.count("Dropped", len(records))
+        wiring.log.count("Dropped", len(records))
         first = {"partition": records[0].partition, "firstOffset": records[0].offset}
-        wiring.journal.note("WARN", flight.condition, records=len(records), **first)
+        wiring.log.note("WARN", flight.condition, records=len(records), **first)
         return Verdict(problem=problem)
     event = encode_event(wiring.source, records)
     if wiring.faults.strikes("duplicate_concurrently"):
@@ -414,16 +414,16 @@ def attempt(wiring: MappingParts, flight: Flight, records: tuple[EncodedRecord, 
 
 
 def _call(wiring: MappingParts, event: bytes, count: int) -> Invocation:
-    wiring.journal.count("Invoked", count)
+    wiring.log.count("Invoked", count)
     try:
         invocation = wiring.function.invoke(event)
     except Exception as exc:  # noqa: BLE001  an invoker that breaks its contract must not stop the mapping
         invocation = Invocation(status="function_error", payload=repr(exc).encode(), request_id="", duration_ms=0.0)
     if invocation.status != "success":
-        wiring.journal.count("FailedInvoke", count)
-        wiring.journal.count("InvokeError")
+        wiring.log.count("FailedInvoke", count)
+        wiring.log.count("InvokeError")
         error = invocation.payload[:2000].decode(errors="replace")
-        wiring.journal.note("WARN", "INVOKE_FAILED", status=invocation.status, error=error)
+        wiring.log.note("WARN", "INVOKE_FAILED", status=invocation.status, error=error)
     return invocation
 
 

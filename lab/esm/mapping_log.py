@@ -1,7 +1,4 @@
-"""The journal of an event source mapping: its counters, and the faults that are planned for it.
-
-The journal has its counters, its last result and its log; the faults are those that a test has ordered.
-"""
+"""The log of an event source mapping, with its counters and its last result; and the faults that a test has ordered."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 Fault = Literal["lose_ack", "duplicate", "duplicate_concurrently", "commit_failure"]
 
 
-class Journal(logging.Handler):
+class MappingLog(logging.Handler):
     """One mapping's counters (named as AWS's metrics), LastProcessingResult, and log of JSON lines.
 
     It is a logging handler too, so that the Kafka client's own lines land in the same file.
