@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import REPLICAS, KafkaCluster
 from lab.servers.process import Server
 from lab.supervisor import Supervisor
+from mirrorless.chain.lane import FlowName
 from mirrorless.config.cluster import Cluster
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import Configuration
@@ -40,6 +41,7 @@ from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.flow.naming import FLOW_VARIABLE, FORWARD, FORWARD_HANDLER, PARTIAL_RESPONSES_VARIABLE, PULL
 from mirrorless.flow.settings import Tables, decode_settings
 from mirrorless.flow.tables import definitions
+from mirrorless.flow.triggers import Trigger
 from mirrorless.scheduled.functions import CONTROL, PULL_TIMEOUT_SECONDS, REFRESH_TOPICS, ScheduledFunction
 from mirrorless.scheduled.runner import MINUTE
 
@@ -72,14 +74,11 @@ class Lab:
     """Of clusters that run another version, by alias."""
     brokers: int = 1
     """Of each cluster."""
-    broker_properties: Mapping[str, str] = field(default_factory=dict)
     behaviour: LabBehaviour = field(default_factory=LabBehaviour)
     zombies: bool = False
     """Whether a timed-out invocation runs on instead of being killed."""
     timeout_seconds: float | None = None
     """Of the functions, where it is not to be the configuration's."""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    """More environment variables of the functions."""
     control: bool = True
     """Whether the scheduled functions run. A test of the data path alone has more peace without them."""
     control_overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -136,7 +135,6 @@ class Lab:
                 alias=alias,
                 folder=self.folder / alias,
                 version=self.kafka_versions.get(alias, self.kafka_version),
-                properties=self.broker_properties,
                 linked=self.linked,
                 brokers=self.brokers,
                 places=known.places,
@@ -243,8 +241,7 @@ class Lab:
         if self.control:
             self.lambda_api.start()
             endpoints = self._endpoints | {"AWS_ENDPOINT_URL_LAMBDA": self.lambda_api.endpoint}
-            variables = {**endpoints, **self.variables}
-            functions |= self.scheduled.deploy(flows, variables=variables, forwarder=function_name)
+            functions |= self.scheduled.deploy(flows, variables=endpoints, forwarder=function_name)
         try:
             with ThreadPoolExecutor() as pool:
                 list(pool.map(LambdaFunction.initialise, functions.values()))
@@ -287,8 +284,7 @@ class Lab:
         """What a task of a scheduled function returns, run with other settings beside its schedule's."""
         name = control_name(flow, scheduled.name)
         if name not in self.functions:
-            variables = {**self._endpoints, **self.variables}
-            self.functions[name] = scheduled_function(flow, scheduled, variables, self.folder)
+            self.functions[name] = scheduled_function(flow, scheduled, self._endpoints, self.folder)
         settings = flow.control_settings("") | {"topics": list(topics)}
         if self.control:
             settings = json.loads(self.scheduled.timers[name].event)
@@ -307,6 +303,36 @@ class Lab:
     def unmap_topic(self, mapping: FlowMapping) -> None:
         """Delete a mapping; its group's offsets stay."""
         self.mappings.delete(mapping.uuid)
+
+    def change_triggers(self, name: FlowName, overrides: Mapping[str, Trigger], **others: Any) -> None:
+        """Give a flow other `trigger.overrides`: first mappings of the template go, then schedules get their new input.
+
+        Args:
+            name: the flow's.
+            overrides: the entries.
+            others: more of the flow's settings, by the names of FlowSection.
+
+        Raises:
+            ConfigurationError: a literal topic would be the template's again, which the guard refuses; or the flow has
+                scheduled topics now, and the lab was started without their schedules.
+        """
+        before = self.configuration.flow(name)
+        settings = before.settings.model_copy(update={**others, "trigger_overrides": dict(overrides)})
+        after = replace(before, settings=settings)
+        if anew := sorted({*after.template_topics} - {*before.template_topics}):
+            raise ConfigurationError(
+                f"{', '.join(anew)} would be mapped by the template again",
+                where=f"flows.{name}.trigger.overrides",
+                hint="keep an entry of each: `mapping`",
+            )
+        flows = {each: after if each == name else flow for each, flow in self.configuration.flows.items()}
+        self.configuration = replace(self.configuration, flows=flows)
+        gone = {*before.template_topics} - {*after.template_topics}
+        for mapping in self.flow_mappings:
+            if mapping.flow == str(name) and mapping.topic in gone:
+                self.unmap_topic(mapping)
+        (flow,) = (each for each in self.flows if each.name == name)
+        self.scheduled.change(flow, forwarder=function_name)
 
     def stop(self) -> None:
         """Stop everything, in the order in which a deployment is taken down."""
@@ -330,7 +356,6 @@ class Lab:
             FLOW_VARIABLE: flow.function_settings_json(),
             PARTIAL_RESPONSES_VARIABLE: str(flow.partial_responses).lower(),
             **self._endpoints,
-            **self.variables,
         }
         decode_settings(variables[FLOW_VARIABLE])  # what the function would refuse is refused here
         if self.inject_faults:

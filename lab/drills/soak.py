@@ -38,7 +38,6 @@ from lab.drills.drill import REPOSITORY, Drill, perform
 from lab.drills.soak_topic import SoakTopic
 from lab.esm.behaviour import LabBehaviour
 from lab.faults.schedule import DrawnTrigger, FaultKind, RunTrigger, Schedule, draw_run
-from lab.faults.trigger_changes import change_triggers
 from lab.functions.control import control_name
 from lab.servers.artifacts import DEFAULT_KAFKA
 from mirrorless.config.flow import Flow
@@ -230,7 +229,7 @@ class Soak(Drill):
         continuous = any(topic.schedule.continuous for topic in topics)
         schedule = flow.settings.schedule.model_copy(update={"continuous": continuous})
         triggers = {topic.name: topic.trigger for topic in topics}
-        change_triggers(lab, flow.name, triggers, topics=tuple(triggers), schedule=schedule)
+        lab.change_triggers(flow.name, triggers, topics=tuple(triggers), schedule=schedule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

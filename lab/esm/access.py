@@ -31,32 +31,6 @@ _ASSERTION = {"oauthClientEmail", "oauthPrivateKey", "oauthTokenExpirationSecond
 _SEVERAL = frozenset({"VPC_SUBNET", "VPC_SECURITY_GROUP"})
 _OURS = _TYPES | _OF_TOKENS | _SEVERAL | {"SERVER_ROOT_CA_CERTIFICATE"}
 """What mappings of ours have."""
-_INTERFACES = frozenset(
-    {
-        "ec2:CreateNetworkInterface",
-        "ec2:DeleteNetworkInterface",
-        "ec2:DescribeNetworkInterfaces",
-        "ec2:DescribeSecurityGroups",
-        "ec2:DescribeSubnets",
-        "ec2:DescribeVpcs",
-    }
-)
-
-
-def required_actions(settings: Mapping[str, Any]) -> frozenset[str]:
-    """The actions that the function's role needs for a mapping, apart from those of its secrets and of the brokers.
-
-    (https://docs.aws.amazon.com/lambda/latest/dg/with-msk-permissions.html,
-    https://docs.aws.amazon.com/lambda/latest/dg/with-kafka-permissions.html)
-    """
-    kinds = {str(each.get("Type")) for each in settings.get("SourceAccessConfigurations") or []}
-    arn = str(settings.get("EventSourceArn") or "")
-    needed = _INTERFACES if arn or "VPC_SUBNET" in kinds else frozenset[str]()
-    if ":vpc-connection/" in arn:
-        needed |= {"kafka:DescribeVpcConnection"}
-    if arn:
-        needed |= {"kafka:DescribeClusterV2", "kafka:GetBootstrapBrokers"}
-    return needed
 
 
 def check_access(settings: Mapping[str, Any]) -> None:

@@ -19,7 +19,6 @@ class LabBehaviour:
         update_delay_s: how long an update stops polling; up to 90 s at AWS.
         stop_grace_s: how long a stopping poller waits for running invocations, so that it can commit them.
         session_timeout_s: after how long the cluster gives a silent poller's partitions away.
-        max_poll_interval_s: AWS caps the function at 14 minutes, which suggests 15 here.
         concurrent_invocations: that one poller has under way at most; 5 by AWS's documentation.
         payloads_ahead: payloads that wait in a partition before it is paused, until less than one does.
         metadata_refresh_s: how soon a poller sees new partitions.
@@ -34,7 +33,6 @@ class LabBehaviour:
     update_delay_s: float = 0.0
     stop_grace_s: float = 5.0
     session_timeout_s: float = 10.0
-    max_poll_interval_s: float = 900.0
     concurrent_invocations: int = 5
     payloads_ahead: float = 3.0
     metadata_refresh_s: float = 10.0

@@ -21,7 +21,7 @@ import threading
 import uuid
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
@@ -196,11 +196,6 @@ _Headers = Sequence[tuple[str, str]]
 OPERATIONS_OF_PARTS: Final = frozenset({"BatchGetItem", "BatchWriteItem"})
 """Operations of which single parts may fail."""
 
-BY_PARTS: Final[Mapping[MisbehaviourKind, frozenset[str]]] = {
-    "throttled parts": OPERATIONS_OF_PARTS,
-}
-"""The kinds that hit single parts, and the operations that have such parts."""
-
 LOOPBACK: Final = "127.0.0.1"
 SERVER_SECONDS: Final = 60.0
 """For DynamoDB Local to answer."""
@@ -276,8 +271,6 @@ class Misbehaviour:
     """Of the calls, or of their parts."""
     seconds: float = 0.0
     """How late a slow answer is."""
-    operations: frozenset[str] | None = None
-    """By name, such as `Query`; None: all."""
 
 
 class DynamoDbProxy:
@@ -331,10 +324,8 @@ class DynamoDbProxy:
     def draw(self, operation: str) -> Misbehaviour | None:
         """What happens to a call now; the first misbehaviour that hits it."""
         for each in self._under_way:
-            if each.operations is not None and operation not in each.operations:
-                continue
-            by_parts = BY_PARTS.get(each.kind)
-            if operation in by_parts if by_parts is not None else self.drawn(each.share):
+            by_parts = each.kind == "throttled parts"
+            if operation in OPERATIONS_OF_PARTS if by_parts else self.drawn(each.share):
                 return each
         return None
 
@@ -423,7 +414,7 @@ class _Call(http.server.BaseHTTPRequestHandler):
         misbehaviour = proxy.draw(operation)
         if misbehaviour is None:
             self._answer(*self._forward(body))
-        elif misbehaviour.kind in BY_PARTS:
+        elif misbehaviour.kind == "throttled parts":
             self._refuse_parts(operation, body, misbehaviour)
         else:
             proxy.carried_out[misbehaviour.kind] += 1

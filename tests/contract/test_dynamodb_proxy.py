@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from http.client import HTTPConnection
 from random import Random
 from typing import Any
@@ -16,7 +16,15 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError
 
-from lab.servers.dynamodb import LOADER, DynamoDbLocal, DynamoDbProxy, Misbehaviour, MisbehaviourKind
+from lab.servers.dynamodb import (
+    LOADER,
+    DynamoDbLocal,
+    DynamoDbProxy,
+    Misbehaviour,
+    MisbehaviourKind,
+    server_error,
+    throttled_call,
+)
 from lab.servers.process import free_port
 from mirrorless.adapters.dynamodb.direct import DirectLine
 
@@ -77,25 +85,6 @@ def stored(dynamodb: DynamoDbLocal, table: str) -> set[str]:
     return {item["key"]["S"] for item in dynamodb.client().scan(TableName=table, ConsistentRead=True)["Items"]}
 
 
-CALLS: dict[str, Callable[[Any, str], Any]] = {
-    "BatchGetItem": lambda client, table: client.batch_get_item(RequestItems={table: {"Keys": [key(0)]}}),
-    "BatchWriteItem": lambda client, table: client.batch_write_item(
-        RequestItems={table: [{"PutRequest": {"Item": ITEMS[0]}}]}
-    ),
-    "GetItem": lambda client, table: client.get_item(TableName=table, Key=key(0)),
-    "PutItem": lambda client, table: client.put_item(TableName=table, Item=ITEMS[0]),
-    "UpdateItem": lambda client, table: client.update_item(TableName=table, Key=key(0)),
-    "DeleteItem": lambda client, table: client.delete_item(TableName=table, Key=key(0)),
-    "Scan": lambda client, table: client.scan(TableName=table),
-    "Query": lambda client, table: client.query(
-        TableName=table,
-        KeyConditionExpression="#k = :k",
-        ExpressionAttributeNames={"#k": "key"},
-        ExpressionAttributeValues={":k": {"S": "000"}},
-    ),
-}
-
-
 def scan_in_vain(client: Any, table: str) -> None:
     with pytest.raises((ClientError, BotoCoreError)):
         client.scan(TableName=table)
@@ -107,7 +96,6 @@ def key(number: int) -> dict[str, Any]:
 
 def test_what_is_not_refused_is_dynamodb_locals_answer(proxy: DynamoDbProxy, table: str) -> None:
     begin(proxy, "throttled parts", share=0.0)
-    begin(proxy, "throttled call", operations=frozenset({"Query"}))
     client = client_of(proxy)
 
     assert insert(client, table) == {}
@@ -156,49 +144,48 @@ def test_what_is_not_processed_can_be_asked_for_again(
     assert second["UnprocessedKeys"] == {}
 
 
-@pytest.mark.parametrize("operation", ["BatchGetItem", "BatchWriteItem"])
-def test_a_batch_of_which_nothing_is_processed_is_refused(proxy: DynamoDbProxy, table: str, operation: str) -> None:
+def test_a_batch_of_which_nothing_is_processed_is_refused(proxy: DynamoDbProxy, table: str) -> None:
     """So it is documented: UnprocessedKeys stands in an answer of which at least one key was processed."""
     begin(proxy, "throttled parts")
     client = client_of(proxy)
 
     with pytest.raises(client.exceptions.ProvisionedThroughputExceededException):
-        CALLS[operation](client, table)
-
-
-@pytest.mark.parametrize(("kind", "status"), [("throttled call", 400), ("server error", 500)])
-def test_a_call_fails_with_an_error_that_its_operation_has(
-    proxy: DynamoDbProxy, table: str, kind: MisbehaviourKind, status: int
-) -> None:
-    begin(proxy, kind)
-    client = client_of(proxy)
-
-    for operation, call in CALLS.items():
-        with pytest.raises(ClientError) as failed:
-            call(client, table)
-
-        error = failed.value.response
-        assert error["Error"]["Code"] in {each.name for each in MODEL.operation_model(operation).error_shapes}
-        assert error["Error"]["Message"]
-        assert error["ResponseMetadata"]["HTTPStatusCode"] == status
-    assert proxy.carried_out == {kind: len(CALLS)}
+        client.batch_get_item(RequestItems={table: {"Keys": [key(0)]}})
+    with pytest.raises(client.exceptions.ProvisionedThroughputExceededException):
+        insert(client, table)
 
 
 @pytest.mark.parametrize(
-    ("kind", "stand"),
+    "operation",
+    ["BatchGetItem", "BatchWriteItem", "GetItem", "PutItem", "UpdateItem", "DeleteItem", "Scan", "Query"],
+)
+def test_a_refusal_is_an_error_that_its_operation_has(operation: str) -> None:
+    named = {each.name for each in MODEL.operation_model(operation).error_shapes}
+
+    assert {body["__type"].partition("#")[2] for _, body in (throttled_call(), server_error())} <= named
+
+
+@pytest.mark.parametrize(
+    ("kind", "refusal", "stand"),
     [
-        pytest.param("throttled call", {0}, id="throttled: not carried out"),
-        pytest.param("server error", range(1, len(ITEMS)), id="500: carried out or not"),
-        pytest.param("lost answer", {len(ITEMS)}, id="a lost answer: carried out"),
+        pytest.param("throttled call", "ProvisionedThroughputExceededException", {0}, id="not carried out"),
+        pytest.param("server error", "InternalServerError", range(1, len(ITEMS)), id="carried out or not"),
+        pytest.param("lost answer", "Connection was closed", {len(ITEMS)}, id="carried out"),
     ],
 )
 def test_boto3_takes_a_failed_call_for_what_passes_and_some_are_carried_out(
-    proxy: DynamoDbProxy, dynamodb: DynamoDbLocal, table: str, kind: MisbehaviourKind, stand: Container[int]
+    proxy: DynamoDbProxy,
+    dynamodb: DynamoDbLocal,
+    table: str,
+    *,
+    kind: MisbehaviourKind,
+    refusal: str,
+    stand: Container[int],
 ) -> None:
     begin(proxy, kind)
     client = client_of(proxy)
     for item in ITEMS:
-        with pytest.raises((ClientError, ConnectionClosedError)):
+        with pytest.raises((ClientError, ConnectionClosedError), match=refusal):
             client.put_item(TableName=table, Item=item)
     assert len(stored(dynamodb, table)) in stand
 

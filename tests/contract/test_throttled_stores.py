@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -56,15 +56,8 @@ class ThrottledClient:
     refused: Counter[str] = field(default_factory=Counter)
     """How often, by write, key or item."""
 
-    def put_item(self, **request: Any) -> Any:
-        """As boto3's."""
-        return self._write("PutItem", self.client.put_item, request)
-
-    def update_item(self, **request: Any) -> Any:
-        """As boto3's."""
-        return self._write("UpdateItem", self.client.update_item, request)
-
-    def _write(self, operation: str, write: Callable[..., Any], request: dict[str, Any]) -> Any:
+    def _write(self, operation: str, **request: Any) -> Any:
+        write = getattr(self.client, operation)
         name = f"{operation} {json.dumps(request, default=repr)}"
         if self.refused[name] >= self.times:
             return write(**request)
@@ -112,7 +105,7 @@ class ThrottledClient:
         return found
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.client, name)
+        return partial(self._write, name) if name in {"put_item", "update_item"} else getattr(self.client, name)
 
 
 def _split(parts: list[dict[str, Any]], undone: set[int]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -16,7 +16,6 @@ from constructs import Construct
 from infra.constructs.forwarder import OWNER, map_topic, mapping_request, template_properties, variables
 from infra.deployment import ALIAS, FlowDeployment, plan
 from infra.guard.templates import Resource
-from lab.esm.access import required_actions
 from lab.esm.api_model import violations
 from mirrorless.config import load
 from mirrorless.flow.naming import FLOW_VARIABLE, METRICS_PER_TOPIC_VARIABLE, PARTIAL_RESPONSES_VARIABLE
@@ -336,14 +335,25 @@ def test_topics_that_differ_in_case_and_punctuation_only_have_mappings_of_their_
     assert all("Mappingorders" in each or "MappingOrders" in each for each in ids)
 
 
+INTERFACES = {f"ec2:{verb}NetworkInterface" for verb in ("Create", "Delete")} | {
+    f"ec2:Describe{what}" for what in ("NetworkInterfaces", "SecurityGroups", "Subnets", "Vpcs")
+}
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_role_of_each_mappings_function_has_what_lambda_needs_to_make_it(
     example: str, assembled: Callable[[str], Assembly]
 ) -> None:
-    """The lab disables a mapping whose function's role lacks one of these, as Lambda does."""
+    """As AWS lists it (docs.aws.amazon.com/lambda/latest/dg/with-msk-permissions.html, with-kafka-permissions.html)."""
     assembly = assembled(example)
     for flow in assembly.deployment.flows:
         statements = statements_of(assembly, flow.flow.resource_name("forward"))
         granted = {action for each in statements for action in many(each["Action"]) if each["Effect"] == "Allow"}
 
-        assert required_actions(mapping_request(flow, "orders")) <= granted
+        request = mapping_request(flow, "orders")
+        kinds = {each["Type"] for each in request.get("SourceAccessConfigurations") or []}
+        arn = request.get("EventSourceArn", "")
+        verbs = ["DescribeClusterV2", "GetBootstrapBrokers"] if arn else []
+        verbs += ["DescribeVpcConnection"] if ":vpc-connection/" in arn else []
+        interfaces = INTERFACES if arn or "VPC_SUBNET" in kinds else set()
+        assert {f"kafka:{verb}" for verb in verbs} | interfaces <= granted

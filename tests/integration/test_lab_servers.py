@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient
 
 from lab.servers.artifacts import DEFAULT_KAFKA
 from lab.servers.dynamodb import DynamoDbLocal
@@ -184,40 +184,6 @@ def test_stop_leaves_no_process_and_a_later_start_finds_the_data(clusters: tuple
         assert committed_values(cluster, topic, 1) == [b"kept"]
     finally:
         cluster.start()
-
-
-@pytest.mark.soak(
-    "tests/integration/test_raw_copy.py::test_leaders_that_move_cost_no_batch_and_double_none",
-    "tests/integration/test_links.py::test_a_cut_link_keeps_clients_away_from_a_cluster_that_works",
-)
-def test_a_cluster_of_three_brokers_behind_a_link_takes_records_while_one_of_them_is_dead(tmp_path: Path) -> None:
-    """Clients have the link's addresses of all brokers; topics and transactions have three replicas, and need two."""
-    cluster = KafkaCluster(alias="three", folder=tmp_path, version=VERSION, heap_mb=256, linked=True, brokers=3)
-    try:
-        cluster.start()
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
-        create_topic(cluster.bootstrap, "orders", 3, -1)
-        produce_in_a_transaction(cluster, "orders", [b"before"])
-
-        metadata = admin.list_topics(timeout=20)
-        assert sorted(f"{each.host}:{each.port}" for each in metadata.brokers.values()) == sorted(
-            cluster.bootstrap.split(",")
-        )
-        for topic in ("orders", "__transaction_state"):
-            partitions = metadata.topics[topic].partitions.values()
-            assert {tuple(sorted(each.replicas)) for each in partitions} == {(1, 2, 3)}
-            resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-            assert admin.describe_configs([resource])[resource].result(20)["min.insync.replicas"].value == "2"
-
-        leader = metadata.topics["orders"].partitions[0].leader
-        cluster.brokers[leader - 1].kill()
-        assert not cluster.alive
-        produce_in_a_transaction(cluster, "orders", [b"after"])
-
-        assert committed_values(cluster, "orders", 2) == [b"before", b"after"]
-    finally:
-        cluster.kill()
-        cluster.stop()  # its link is closed too
 
 
 def test_clusters_have_ids_of_their_own(clusters: tuple[KafkaCluster, KafkaCluster]) -> None:

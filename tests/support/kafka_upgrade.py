@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
@@ -17,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from lab.servers.artifacts import classpath, java_command, kafka_jars
 from lab.servers.process import ServerFailed
+from lab.waiting import wait_for
 
 if TYPE_CHECKING:
     from lab.servers.kafka import KafkaCluster
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 IN_SYNC_WITHIN_S: Final = 60.0
 _TOOL_S: Final = 60.0
-_LOOK_EVERY_S: Final = 0.2
 
 
 def roll(cluster: KafkaCluster, version: str, *, supervisor: Supervisor | None = None) -> None:
@@ -50,18 +49,15 @@ def roll(cluster: KafkaCluster, version: str, *, supervisor: Supervisor | None =
     cluster.version = version
 
 
-def wait_in_sync(cluster: KafkaCluster, *, within_s: float = IN_SYNC_WITHIN_S) -> None:
+def wait_in_sync(cluster: KafkaCluster) -> None:
     """Wait until every replica of every partition is in sync: another broker may stop then.
 
     Raises:
         ServerFailed: with the partitions that are not.
     """
     client = AdminClient({"bootstrap.servers": cluster.direct, "log_level": 0})
-    deadline = time.monotonic() + within_s
-    while behind := _behind(client):
-        if time.monotonic() > deadline:
-            raise ServerFailed(f"not in sync within {within_s:g} s: {', '.join(behind)}", where=cluster.title)
-        time.sleep(_LOOK_EVERY_S)  # between two looks at a condition with a deadline
+    if behind := wait_for(lambda: _behind(client), seconds=IN_SYNC_WITHIN_S):
+        raise ServerFailed(f"not in sync within {IN_SYNC_WITHIN_S:g} s: {', '.join(behind)}", where=cluster.title)
 
 
 def _behind(client: AdminClient) -> list[str]:

@@ -16,6 +16,8 @@ import threading
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
+
 from tests.support.waiting import eventually
 
 REPOSITORY = Path(__file__).parents[2]
@@ -78,11 +80,11 @@ class LabProcess:
 
     def end(self, number: signal.Signals) -> int:
         """Send a signal, wait for the end, and make sure that no process is left; answers the exit code."""
-        family = descendants(self.process.pid)
+        family = psutil.Process(self.process.pid).children(recursive=True)
         assert family
         self.process.send_signal(number)
         code = self.process.wait(ENDED_WITHIN_SECONDS)
-        eventually(lambda: not family & running().keys(), f"of {family} none is left")
+        eventually(lambda: not any(map(runs, family)), f"of {family} none is left")
         return code
 
     def _read(self) -> None:
@@ -98,34 +100,12 @@ class LabProcess:
                 self._torn.append(f"{exc}: {text!r}")
 
 
-Process = tuple[int, int]
-"""A pid, and the kernel's clock tick at its start: pids are used again."""
-
-
-def running() -> dict[Process, int]:
-    """Every process that runs, with its parent's pid; zombies that are not reaped yet do not run."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            state, parent, *rest = (entry / "stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended while we looked
-        if state != "Z":
-            found[int(entry.name), int(rest[17])] = int(parent)
-    return found
-
-
-def descendants(pid: int) -> set[Process]:
-    """The children of a process, theirs, and so on."""
-    everybody = running()
-    family: set[Process] = set()
-    parents = {pid}
-    while found := {process for process, parent in everybody.items() if parent in parents} - family:
-        family |= found
-        parents = {number for number, _ in found}
-    return family
+def runs(process: psutil.Process) -> bool:
+    """Whether it is this process that runs; a zombie that is not reaped yet does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def kill(pid: int) -> None:

@@ -16,6 +16,7 @@ from lab.audit.stuck_lanes import AFTERMATH_SECONDS, FaultSpan, StuckTime, Stuck
 from lab.audit.topic_reader import ends, stable_ends
 from lab.audit.translations import LoadedChains, count_mistranslated, expectations
 from lab.faults.topic_changes import _closed
+from mirrorless.chain.run import Run
 from mirrorless.errors import Retriable
 from mirrorless.verify.comparison import RecordAt, compare
 from tests.support.chains import LANE, MemoryChains, reset, run
@@ -209,16 +210,7 @@ def chain(*links: object) -> MemoryChains:
     return chains
 
 
-def count(chains: MemoryChains, places: dict[int, int] = PLACES, upstream: list[int] | None = None) -> int:
-    offsets = sorted(places) if upstream is None else upstream
-    return count_mistranslated(chains, LANE, upstream=offsets, places=places, end=END, seed=1)
-
-
 TRUE = (run(0, 5, (2, 10, 3)), run(5, 10, (7, 14, 3)))
-
-
-def test_a_true_map_has_no_mistranslated_offset_in_records_gaps_and_at_the_end() -> None:
-    assert count(chain(*TRUE)) == 0
 
 
 def test_every_offset_up_to_the_stable_end_is_checked() -> None:
@@ -228,37 +220,27 @@ def test_every_offset_up_to_the_stable_end_is_checked() -> None:
     assert checked == list(range(END + 1))
 
 
-def test_one_record_at_a_wrong_place_counts_once() -> None:
-    wrong = run(0, 5, (2, 10, 2), (4, 13, 1))
+@pytest.mark.parametrize(
+    ("links", "places", "wrong"),
+    [
+        pytest.param(TRUE, PLACES, 0, id="a true map, with records, gaps and an end"),
+        pytest.param((run(0, 5, (2, 10, 2), (4, 13, 1)), TRUE[1]), PLACES, 1, id="one record at a wrong place"),
+        # Records 7, 8, 9; gaps 5, 6; the end 10, and 11, 12, 13 beyond it.
+        pytest.param((TRUE[0], run(5, 10, (7, 15, 3))), PLACES, 9, id="a run that is shifted by one"),
+        # What is not confirmed is not part of the map, though its records may be visible.
+        pytest.param((TRUE[0], run(5, 10, (7, 14, 3), state="prepared")), PLACES, 9, id="a run never confirmed"),
+        pytest.param((), PLACES, END + 1, id="no map"),
+        pytest.param((), {}, 0, id="an empty lane"),
+        # Where a lost record should stand is unknown: one fault is one finding.
+        pytest.param(TRUE, {up: down for up, down in PLACES.items() if up != 8}, 0, id="a record that is lost"),
+    ],
+)
+def test_each_upstream_offset_that_the_map_places_wrongly_counts_once(
+    links: tuple[Run, ...], places: dict[int, int], wrong: int
+) -> None:
+    upstream = sorted(PLACES) if places else []
 
-    assert count(chain(wrong, TRUE[1])) == 1
-
-
-def test_a_run_that_is_shifted_by_one_counts_each_record_and_each_gap_before_it_and_the_end() -> None:
-    shifted = run(5, 10, (7, 15, 3))
-
-    # Records 7, 8, 9; gaps 5, 6; the end 10, and 11, 12, 13 beyond it.
-    assert count(chain(TRUE[0], shifted)) == 9
-
-
-def test_a_run_that_was_never_confirmed_leaves_its_records_mistranslated() -> None:
-    """What is not confirmed is not part of the map, though its records may be visible."""
-    assert count(chain(TRUE[0], run(5, 10, (7, 14, 3), state="prepared"))) > 0
-
-
-def test_a_lane_without_a_map_has_every_offset_mistranslated() -> None:
-    assert count(MemoryChains()) == END + 1
-
-
-def test_an_empty_lane_has_nothing_to_translate() -> None:
-    assert count(MemoryChains(), {}) == 0
-
-
-def test_a_lost_record_is_not_counted_as_mistranslated_as_well() -> None:
-    """One fault is one finding: where a lost record should stand is unknown."""
-    without = {upstream: downstream for upstream, downstream in PLACES.items() if upstream != 8}
-
-    assert count(chain(*TRUE), without, sorted(PLACES)) == 0
+    assert count_mistranslated(chain(*links), LANE, upstream=upstream, places=places, end=END, seed=1) == wrong
 
 
 def test_a_loaded_chain_answers_as_its_store_does() -> None:

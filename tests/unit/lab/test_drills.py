@@ -23,7 +23,6 @@ from lab.drills.lane_operator import LaneOperator, UndocumentedStop, UnnoticedLo
 from lab.drills.soak import RunResult, report
 from lab.faults.schedule import FaultKind, PlannedFault
 from lab.faults.topic_changes import ChangedTopic
-from lab.faults.trigger_changes import change_triggers
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import Stop
 from mirrorless.config.flow import Flow
@@ -300,7 +299,7 @@ def test_a_topic_leaves_the_template_and_its_schedules_follow(lab: Lab, monkeypa
     monkeypatch.setattr(Lab, "flow_mappings", mapped)
     monkeypatch.setattr(Lab, "unmap_topic", lambda _, mapping: gone.append(mapping.topic))
 
-    change_triggers(lab, FLOW, {"orders": "schedule"})
+    lab.change_triggers(FLOW, {"orders": "schedule"})
 
     assert gone == ["orders"]
     assert lab.flows[0].template_topics == ("bills",)
@@ -310,11 +309,11 @@ def test_a_topic_leaves_the_template_and_its_schedules_follow(lab: Lab, monkeypa
 
 def test_a_topic_does_not_come_back_into_the_template(lab: Lab) -> None:
     """As the guard refuses it: its mapping would go on by old offsets."""
-    change_triggers(lab, FLOW, {"orders": "schedule"})
+    lab.change_triggers(FLOW, {"orders": "schedule"})
 
     with pytest.raises(ConfigurationError, match="orders would be mapped by the template again"):
-        change_triggers(lab, FLOW, {})
-    change_triggers(lab, FLOW, {"orders": "mapping"})
+        lab.change_triggers(FLOW, {})
+    lab.change_triggers(FLOW, {"orders": "mapping"})
 
     assert lab.flows[0].template_topics == ("bills",)
 

@@ -15,7 +15,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from lab.esm.access import check_access, client_access, required_actions
+from lab.esm.access import check_access, client_access
 from lab.esm.behaviour import LabBehaviour
 from lab.esm.lambda_api import CallRate, LambdaApi
 from lab.esm.mapping_api import (
@@ -206,11 +206,11 @@ TOKENS = {
 }
 
 
-def given(*kinds: str, arn: str = "", **literal: str) -> dict[str, Any]:
+def given(*kinds: str, **literal: str) -> dict[str, Any]:
     """A mapping's settings with access of these types; those by the role have no URI."""
     access = [{"Type": kind} if kind.startswith("IAM") else {"Type": kind, "URI": "secret"} for kind in kinds]
     access += [{"Type": kind, "URI": value} for kind, value in literal.items()]
-    return {"SourceAccessConfigurations": access, **({"EventSourceArn": arn} if arn else {})}
+    return {"SourceAccessConfigurations": access}
 
 
 @pytest.mark.parametrize(
@@ -282,27 +282,6 @@ def test_a_mapping_is_not_made_with_a_secret_of_another_form(
 
     assert named in str(refused.value)
     assert mappings.list() == []
-
-
-CONNECTION = "arn:aws:kafka:us-east-1:123456789012:vpc-connection/999988887777/src/abcd1234"
-
-
-@pytest.mark.parametrize(
-    ("settings", "interfaces", "actions"),
-    [
-        (given("BASIC_AUTH"), False, set()),
-        (given("BASIC_AUTH", "VPC_SUBNET", "VPC_SECURITY_GROUP"), True, set()),
-        (given(arn=ARN), True, {"DescribeClusterV2", "GetBootstrapBrokers"}),
-        (given(arn=CONNECTION), True, {"DescribeClusterV2", "DescribeVpcConnection", "GetBootstrapBrokers"}),
-    ],
-)
-def test_a_role_needs_what_aws_lists_for_the_source(
-    settings: dict[str, Any], actions: set[str], *, interfaces: bool
-) -> None:
-    needed = required_actions(settings)
-
-    assert {each.removeprefix("kafka:") for each in needed if each.startswith("kafka:")} == actions
-    assert {f"ec2:{verb}NetworkInterface" for verb in ("Create", "Delete")} <= needed if interfaces else not needed
 
 
 MANY = LabBehaviour(control_calls_per_second=10_000, creation_delay_s=60)

@@ -233,3 +233,10 @@ def test_two_labs_do_not_run_on_the_same_data(
     assert lab(tmp_path, CONFIGURATION) == 0
     assert codes == [2]
     assert "another lab runs on these data" in capsys.readouterr().err
+
+
+def test_a_cluster_of_three_keeps_three_replicas_of_everything_and_needs_two() -> None:
+    assert set(kafka.replication(1).values()) == {"1"}
+    for name, value in kafka.replication(3).items():
+        assert value == ("2" if "min" in name else "3"), name
+    assert {"transaction.state.log.replication.factor", "min.insync.replicas"} <= kafka.replication(3).keys()
