@@ -114,7 +114,8 @@ def test_an_application_whose_producer_is_fenced_goes_on_with_another(
             assert not producing.done()
             time.sleep(0.01)  # between two looks; what is waited for ends, or fails
         other = Producer({"bootstrap.servers": bootstrap, "transactional.id": workload.transactional_id})
-        other.init_transactions(60)
+        with workload._writing:  # between two bursts: whoever comes next fences this one, and none does meanwhile
+            other.init_transactions(60)
 
         producing.result(120)
 
