@@ -19,10 +19,9 @@ from mirrorless.backfill.outcome import report_of, totals_of
 from mirrorless.backfill.plan import copy_order
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import RUNNING, Stop
-from mirrorless.clock import now_ms
+from mirrorless.clock import deadline_in, now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
-from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.progress import LaneProgress
 from mirrorless.jobs.request import PLAN, BackfillOptions, lane_file

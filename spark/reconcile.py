@@ -22,12 +22,11 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.groups import KafkaGroups
-from mirrorless.clock import now_ms
+from mirrorless.clock import deadline_in, now_ms
 from mirrorless.flow.naming import OWN_GROUPS
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.jobs.copy_task import CopyTask, OffsetRange
-from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.jobs.topic_ids import ids_of_run, made_anew
 from mirrorless.ports.kafka import TopicPartition

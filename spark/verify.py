@@ -15,9 +15,8 @@ import msgspec
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.chain.lane import FlowName, Lane
-from mirrorless.clock import now_ms
+from mirrorless.clock import deadline_in, now_ms
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import PLAN, JobRequest, VerifyOptions
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.verify.compacted_keys import Expiry, take_key

@@ -1,9 +1,10 @@
-"""The wall clock of deployed code, and how much time is left. Everything below takes them as arguments."""
+"""The wall clock of deployed code, how much time is left, and the pauses between tries."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 Deadline = Callable[[], float]
 """Seconds that are left; every wait is cut to it."""
@@ -12,3 +13,24 @@ Deadline = Callable[[], float]
 def now_ms() -> int:
     """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+def deadline_in(seconds: float) -> Deadline:
+    """A deadline that many seconds from now."""
+    end = time.monotonic() + seconds
+    return lambda: end - time.monotonic()
+
+
+TRIES: Final = 8
+"""In a row without progress, until whoever started a copy starts it anew. They span longer than a transaction stays
+open."""
+
+PAUSE_SECONDS: Final = 0.25
+"""After the first failure; it doubles with each in a row."""
+
+LONGEST_PAUSE_SECONDS: Final = 5.0
+
+
+def pause_seconds(failures: int) -> float:
+    """The pause after so many failures in a row."""
+    return min(PAUSE_SECONDS * 2.0 ** (failures - 1), LONGEST_PAUSE_SECONDS)

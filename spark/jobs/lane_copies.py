@@ -25,11 +25,11 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.source import KafkaSource
 from mirrorless.adapters.kafka.target import KafkaTarget
-from mirrorless.clock import Deadline, now_ms
+from mirrorless.clock import Deadline, deadline_in, now_ms
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.batch_copy import BatchCopy, EngineChoice
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, LaneLog
-from mirrorless.jobs.lane_copy import CHUNK_SECONDS, Ending, LaneCopy, deadline_in
+from mirrorless.jobs.lane_copy import CHUNK_SECONDS, Ending, LaneCopy
 from mirrorless.jobs.shared_transactions import SharedTransactions
 from mirrorless.ports.kafka import Source, SourceTopic
 from mirrorless.protocol.positions import Positions
@@ -70,15 +70,6 @@ class Beside:
 
 
 ALONE: Final = Beside()
-
-
-def copy_lane(task: bytes, attempt: TaskAttempt) -> bytes:
-    """Do one `CopyTask`, from its JSON to that of its `CopyResult`: the work that `run_lanes` sends.
-
-    Raises:
-        Retriable: Spark tries again; at the last attempt the result is `failed` instead.
-    """
-    return msgspec.json.encode(copied(msgspec.json.decode(task, type=CopyTask), attempt))
 
 
 def copied(task: CopyTask, attempt: TaskAttempt, *, ending: Ending | None = None, beside: Beside = ALONE) -> CopyResult:

@@ -13,9 +13,9 @@ import pytest
 
 from mirrorless.adapters.archive import ParquetArchive, S3ArchiveFiles, open_archive
 from mirrorless.adapters.aws.job_files import s3_client
+from mirrorless.clock import deadline_in
 from mirrorless.errors import ArchiveBroken, ConfigurationError, Retriable
 from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.records.record import Record
 from spark.jobs.backfill.archive_survey import survey_lane
 from tests.support.archives import rows_of, write_archive, write_file

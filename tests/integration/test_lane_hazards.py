@@ -275,7 +275,7 @@ def test_a_successor_does_the_whole_batch_while_the_first_is_paused(stage: LaneS
 
 
 @pytest.mark.soak(
-    "tests/integration/flows/test_flow_outages.py::test_records_wait_while_dynamodb_is_unavailable_and_then_go_on"
+    "tests/integration/test_flow_faults.py::test_records_wait_while_dynamodb_is_unavailable_and_then_go_on"
 )
 class TestDynamoDbAway:
     """What holds while DynamoDB is away. Its tables are on disk here, so that they outlive its process."""

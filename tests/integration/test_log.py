@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from mirrorless.adapters.kafka.lane_log import ChunkedLog
 from mirrorless.adapters.kafka.log import PULL, KafkaLog
 from mirrorless.adapters.kafka.log_ranges import read_ranges
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
+from mirrorless.clock import deadline_in
 from mirrorless.errors import RecordsGone
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import OffsetRange
@@ -27,11 +27,6 @@ from tests.support.memory_log import MemoryLog
 from tests.support.topics import create_topic
 
 QUIET = {"log_level": 0}
-
-
-def in_seconds(seconds: float) -> Callable[[], float]:
-    end = time.monotonic() + seconds
-    return lambda: end - time.monotonic()
 
 
 @dataclass
@@ -97,7 +92,7 @@ class Stage:
 
     def until(self, told: Callable[[Arrivals], Any], *, size: int = 10**6) -> Arrivals:
         """All that comes until it says so."""
-        found, deadline = Arrivals(), in_seconds(20)
+        found, deadline = Arrivals(), deadline_in(20)
         while not told(found):
             assert deadline() > 0, found
             found.add(self.log.arrivals(0.5, records=1_000, size=size))
@@ -142,7 +137,7 @@ def test_all_that_readers_see_comes_once_and_in_order_up_to_the_stable_end(stage
     assert 7 <= found.covered[one] <= 11
     assert found.epochs.keys() == {one, other}
     assert found.bytes > 0
-    assert stage.log.stable_ends(stage.places, in_seconds(20)) == {one: 11, other: 1}
+    assert stage.log.stable_ends(stage.places, deadline_in(20)) == {one: 11, other: 1}
 
 
 def test_nothing_comes_from_behind_what_is_wanted_and_the_next_range_may_follow(stage: Stage) -> None:
@@ -185,7 +180,7 @@ def test_an_offset_that_the_log_does_not_hold_is_told(stage: Stage, offset: int)
     found = stage.until(lambda found: found.out_of_range and other in found.ended)
 
     assert (found.out_of_range, list(found.records)) == ({one}, [other])
-    assert stage.log.starts(stage.places, in_seconds(20)) == {one: 4, other: 0}
+    assert stage.log.starts(stage.places, deadline_in(20)) == {one: 4, other: 0}
     stage.log.leave([one])
     stage.log.follow({one: 4})
     assert offsets(stage.until(lambda found: one in found.ended).records[one], 4) == [*range(4, 10)]
@@ -209,8 +204,8 @@ def test_what_does_not_exist_is_left_out(stage: Stage) -> None:
     one, other = stage.places
     asked = [one, other, ("nowhere", 0), (stage.topic, 7)]
 
-    assert stage.log.starts(asked, in_seconds(5)) == {one: 0, other: 0}
-    assert stage.log.stable_ends(asked, in_seconds(5)) == {one: 0, other: 0}
+    assert stage.log.starts(asked, deadline_in(5)) == {one: 0, other: 0}
+    assert stage.log.stable_ends(asked, deadline_in(5)) == {one: 0, other: 0}
 
 
 def test_ranges_and_chunks_are_read_of_it(stage: Stage) -> None:
@@ -224,7 +219,7 @@ def test_ranges_and_chunks_are_read_of_it(stage: Stage) -> None:
     seen: dict[Any, list[Any]] = {one: [], other: []}
     last = {}
 
-    for part in read_ranges(stage.log, wanted, in_seconds(20)):
+    for part in read_ranges(stage.log, wanted, deadline_in(20)):
         seen[part.place] += part.records
         last[part.place] = part
 

@@ -9,8 +9,6 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
-from pathlib import Path
-from threading import Timer
 from types import ModuleType
 from typing import Any
 from uuid import uuid4
@@ -29,18 +27,16 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
-from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.lane_log import KafkaBatchLaneLog, KafkaLaneLog
 from mirrorless.adapters.kafka.record_ranges import KafkaRecordRanges
 from mirrorless.chain.lane import Lane
-from mirrorless.chain.lane_state import RUNNING, LaneState, LeftOut, Stop
+from mirrorless.chain.lane_state import LaneState, LeftOut, Stop
 from mirrorless.clock import Deadline
 from mirrorless.failover.steps import judged_runs
 from mirrorless.flow.naming import METRICS_PER_TOPIC_VARIABLE
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.lanes.operator_actions import plan_reset
-from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.pull.run import PullRun
 from mirrorless.pull.shards import ShardHolder, ShardLease
@@ -52,7 +48,6 @@ from mirrorless.verify.lane import LaneVerification
 from mirrorless.verify.task import VerifyTask
 from tests.support.batch_writers import write_header_name
 from tests.support.cut_logs import cut_off, replace_by_format_1
-from tests.support.java_client import Given, read_by_java, run_java, write_by_java
 from tests.support.lane_stage import ORDERED, Crash, LaneStage, at_step, crash
 from tests.support.readback import assert_mirrored, await_settled, committed, links, read_topic
 from tests.support.topics import create_topic
@@ -245,53 +240,6 @@ def test_batches_pass_as_they_lie_beside_runs_by_records_and_are_proved_by_their
     assert list(target.batches({remote: (10_000, 10_001)}, lambda: 20.0)) == [(remote, [])]
 
 
-@pytest.mark.soak(
-    "tests/integration/test_raw_copy.py::test_batches_arrive_as_they_lie_in_the_source",
-    "tests/integration/test_pull.py::test_batches_pass_as_they_lie_beside_runs_by_records_and_are_proved_by_their_payload",
-)
-@pytest.mark.java
-def test_java_finds_the_records_places_and_digests_of_a_lane_that_was_copied_by_whole_batches(
-    pull: PullStage, tmp_path: Path
-) -> None:
-    """Written and read by Java's clients; digests by a program that reads the broker's files."""
-    topic = pull.create("orders", 1)
-    remote = pull.flow.remote_topic(topic)
-    for codec in ("lz4", "zstd", "none"):
-        given = [Given(value=b"%s %d " % (codec.encode(), i) * 9, headers=(("n", b"%d" % i),)) for i in range(40)]
-        script: list[list[Any]] = [["producer", codec, "transactional"], ["begin"]]
-        script += [["record", 0, each] for each in given]
-        script += [["commit"], ["begin"], ["record", 0, Given(value=b"aborted")], ["abort"]]
-        script += [["begin"], ["record", 0, Given(key=None, value=None)], ["commit"]]
-        write_by_java(pull.source.bootstrap, topic, script, tmp_path)
-        report = pull.run()
-        assert (report["records"], report["passed_bytes"]) == (41, report["bytes"])
-    await_settled(pull.target.bootstrap, remote)
-    runs = links(pull.lane(topic), pull.chains)
-    assert {run.digest_of for run in runs} == {"batches"}
-
-    written, arrived = (
-        read_by_java(cluster.bootstrap, name, tmp_path)[0]
-        for cluster, name in ((pull.source, topic), (pull.target, remote))
-    )
-    assert [each.content for each in arrived] == [each.content for each in written]
-    assert len(written) == 3 * 41
-    mapped = [
-        (span.upstream + i, span.downstream + i) for run in runs for span in run.spans for i in range(span.length)
-    ]
-    assert mapped == [(up.offset, down.offset) for up, down in zip(written, arrived, strict=True)]
-
-    (tmp_path / "runs").write_text(
-        "\n".join(" ".join(f"{span.downstream}:{span.downstream + span.length}" for span in run.spans) for run in runs)
-    )
-    folder = pull.target.log.parent / "data" / f"{remote}-0"
-    run_java("BatchDigests", str(folder), str(tmp_path / "runs"), str(tmp_path / "digests"))
-    proved = [line.split() for line in (tmp_path / "digests").read_text().splitlines()]
-    assert [(digest, int(records)) for digest, _, records in proved] == [
-        (run.digest.hex(), run.records) for run in runs
-    ]
-    assert sum(int(batches) for _, batches, _ in proved) == 3 * 2
-
-
 def test_a_paused_flow_is_not_read_and_goes_on_where_it_was(pull: PullStage) -> None:
     topic, flow = pull.create("orders", 1), pull.settings.control.name
     pull.write(topic, b"1")
@@ -404,19 +352,7 @@ def holder(pull: PullStage, *, ends_in: int) -> ShardLease:
     )
 
 
-@pytest.mark.parametrize(
-    "copy",
-    [
-        pytest.param(
-            "records",
-            marks=pytest.mark.soak(
-                "tests/integration/test_lane_refusals.py::test_a_record_that_fits_by_its_producers_codec_arrives"
-            ),
-        ),
-        "auto",
-    ],
-)
-def test_a_record_that_fits_by_its_producers_codec_arrives_by_either_engine(copy: str, pull: PullStage) -> None:
+def test_a_record_that_fits_by_its_producers_codec_arrives_by_its_batch(pull: PullStage) -> None:
     """Text of random bytes: gzip and zstd make three quarters of it, lz4 nothing. A quarantined one opens its batch."""
     topic = pull.create("text", 2, max_message_bytes="3000000", compression_type="gzip")
     create_topic(pull.target.bootstrap, pull.flow.remote_topic(topic), 2, max_message_bytes="1048588")
@@ -426,37 +362,12 @@ def test_a_record_that_fits_by_its_producers_codec_arrives_by_either_engine(copy
     pull.orders.quarantine(pull.lane(topic, 1), *LeftOut.each(0))
 
     def arrived() -> bool:
-        pull.run(copy=copy)  # a busy broker may answer late, which is tried again
+        pull.run()  # a busy broker may answer late, which is tried again
         return pull.values(topic) == [b"before", large[0], b"behind"] and len(pull.values(topic, 1)) == 2
 
     eventually(arrived, "both lanes are copied")
     assert pull.orders.stopped(pull.flow.name) == {}
     assert pull.values(topic, 1) == [large[1], b"behind"]
-
-
-@pytest.mark.soak(
-    "tests/unit/protocol/test_protocol.py::test_a_refused_record_of_one_topic_stops_its_lane_and_the_other_topics_go_on",
-    "tests/integration/test_raw_copy.py::test_a_refusal_names_the_batch_and_what_was_taken_before_it",
-)
-def test_a_refused_record_stops_its_lane_and_the_rest_of_the_shard_goes_on(pull: PullStage) -> None:
-    orders, payments = pull.create("orders", 1, max_message_bytes="2000000"), pull.create("payments", 1)
-    create_topic(pull.target.bootstrap, pull.flow.remote_topic(orders), max_message_bytes="20000")
-    pull.write(orders, b"before", os.urandom(1_000_000), b"behind")
-    pull.write(payments, b"1")
-
-    report = pull.run()
-
-    state = pull.orders.read([pull.lane(orders)])[pull.lane(orders)]
-    assert state.stop is not None
-    assert (state.stop.reason, state.stop.upstream_offset) == ("refused", 1)
-    assert any(f"{pull.lane(orders)} @ 1" in trouble for trouble in report["troubles"])
-    assert pull.values(orders) == [b"before"]
-    pull.assert_mirrored(payments)
-
-    pull.orders.quarantine(pull.lane(orders), *LeftOut.each(1))
-    pull.cold()
-    pull.run()
-    assert pull.values(orders) == [b"before", b"behind"]
 
 
 def test_a_header_name_that_is_no_text_passes_in_its_batch_and_by_records_stops_its_lane_alone(pull: PullStage) -> None:
@@ -479,23 +390,6 @@ def test_a_header_name_that_is_no_text_passes_in_its_batch_and_by_records_stops_
     log = KafkaBatchLaneLog(pull.flow.target, flow="test")
     chunks = log.read(pull.flow.remote_topic(orders), 0, OffsetRange(0, 4), lambda: 20.0)
     assert sum(b"na\xefve" in bytes(each.batch.payload) for chunk in chunks for each in chunk.records) == 1
-
-
-@pytest.mark.soak(
-    "tests/unit/pull/test_run.py::test_a_lane_that_was_reset_is_read_from_there_though_the_run_before_crashed"
-)
-def test_a_lane_that_an_operator_has_reset_is_read_again_from_there(pull: PullStage) -> None:
-    topic = pull.create("orders", 1)
-    pull.write(topic, b"0", b"1", b"2")
-    pull.run()
-    lane = pull.lane(topic)
-    now = time.time_ns() // 1_000_000
-    plan = plan_reset(lane, pull.chains.heads([lane])[lane], RUNNING, 1, reason="test", now=now)
-    pull.chains.reset(plan.link)
-    pull.cold()
-
-    assert pull.run()["records"] == 2
-    assert pull.values(topic) == [b"0", b"1", b"2", b"1", b"2"]
 
 
 def test_records_that_retention_has_deleted_before_they_were_read_are_left_to_the_gap_check(pull: PullStage) -> None:
@@ -525,16 +419,6 @@ def test_positions_are_committed_for_the_group_that_the_topics_mapping_would_hav
     assert committed(pull.source.bootstrap, pull.flow.consumer_group(topic), topic) == {0: 2}
 
 
-def test_a_lane_without_a_chain_begins_where_its_group_stands(pull: PullStage) -> None:
-    topic = pull.create("orders", 1)
-    pull.write(topic, b"0", b"1", b"2")
-    groups = KafkaGroups(pull.flow.source, flow=pull.flow.flow)
-    groups.commit(pull.flow.consumer_group(topic), {(topic, 0): OffsetAndMetadata(2)}, lambda: 20.0)
-
-    assert pull.run()["records"] == 1
-    assert pull.values(topic) == [b"2"]
-
-
 def test_a_record_of_twenty_megabytes_is_copied(pull: PullStage) -> None:
     topic = pull.create("orders", 1, max_message_bytes="25000000")
     value = bytes(range(256)) * 78_125
@@ -542,27 +426,6 @@ def test_a_record_of_twenty_megabytes_is_copied(pull: PullStage) -> None:
 
     pull.run()
 
-    pull.assert_mirrored(topic)
-
-
-@pytest.mark.soak(
-    "tests/unit/pull/test_run.py::test_a_continuous_run_lists_silent_lanes_each_few_seconds_and_finds_what_comes"
-)
-def test_a_continuous_run_reads_what_comes_while_it_runs_and_ends_in_time(pull: PullStage) -> None:
-    """It ends 35 s before its function would."""
-    topic = pull.create("orders", 1)
-    pull.write(topic, b"0")
-    producer = Producer({"bootstrap.servers": pull.source.bootstrap, **ORDERED})
-    timer = Timer(2.0, producer.produce, (topic, b"1"))
-    timer.start()
-
-    report = pull.run(seconds=40.0, continuous=True)
-
-    timer.join()
-    assert producer.flush(10) == 0
-    assert (report["ended"], report["records"]) == ("time", 2)
-    pull.write(topic, b"2")
-    assert pull.run()["records"] == 1
     pull.assert_mirrored(topic)
 
 

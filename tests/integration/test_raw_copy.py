@@ -1,6 +1,6 @@
 """Whole batches through our own client of the protocol, on real brokers: what arrives, and what a fault leaves.
 
-The batches are those of Java's, of librdkafka's and of aiokafka's producers; the first two read what arrived.
+The batches are those of Java's and of librdkafka's producers, and both clients read what arrived.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mirrorless.adapters.kafka.log import PULL, KafkaLog
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
 from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
 from mirrorless.chain.run import spans_of
-from mirrorless.clock import Deadline
+from mirrorless.clock import deadline_in
 from mirrorless.errors import Retriable
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import OffsetRange
@@ -36,7 +36,7 @@ from mirrorless.records.record import Record
 from mirrorless.records.record_batch import CODECS, BatchUnreadable, PassTerms, RecordBatch, batch_digest, obstacle
 from mirrorless.verify.walk import judge_batches
 from mirrorless.verify.windows import Window
-from tests.support.batch_writers import COMPACTED, write_by_aiokafka, write_by_librdkafka, write_compacted
+from tests.support.batch_writers import write_by_librdkafka
 from tests.support.chains import run
 from tests.support.java_client import Given, read_by_java, write_by_java
 from tests.support.readback import Content, await_settled, read_topic
@@ -44,8 +44,6 @@ from tests.support.topics import admin_of, create_topic
 from tests.support.tries import some_of
 
 pytestmark = pytest.mark.integration
-
-ANOTHER = pytest.mark.soak("tests/integration/test_raw_copy.py::test_batches_arrive_as_they_lie_in_the_source")
 FAULTS = pytest.mark.soak("tests/unit/adapters/test_kafka_wire.py::test_any_faults_leave_each_batch_once_and_in_order")
 
 TERMS = PassTerms(max_message_bytes=1_000_000)
@@ -54,11 +52,6 @@ ROUNDS = 10
 SEEDS = int(os.environ.get("SEEDS", "1"))
 WRITERS = [(codec, kind) for codec in CODECS for kind in KINDS]
 """Each has a partition of its own."""
-
-
-def in_seconds(seconds: float) -> Deadline:
-    end = time.monotonic() + seconds
-    return lambda: end - time.monotonic()
 
 
 def settings_of(cluster: KafkaCluster) -> ClusterSettings:
@@ -84,14 +77,14 @@ class RawCopy:
             flow="a->b",
             transactional_id=f"{self.topic}{name}",
             timeout_ms=20_000,
-            deadline=in_seconds(seconds),
+            deadline=deadline_in(seconds),
         )
 
     def run(self, positions: Mapping[int, int], *, size: int = 10**6, terms: PassTerms = TERMS) -> dict[int, int]:
         """Copy all from the positions on, each round a transaction; how far each partition was covered."""
         at, ends = dict(positions), set[int]()
         self.log.follow({(self.topic, partition): offset for partition, offset in positions.items()})
-        writer, deadline = self.writer(), in_seconds(60)
+        writer, deadline = self.writer(), deadline_in(60)
         while len(ends) < len(positions):
             assert deadline() > 0, f"the ends were not reached: {at}"
             arrivals = self.log.arrivals(1.0, records=10**6, size=size)
@@ -99,9 +92,9 @@ class RawCopy:
             for place, batches in arrivals.records.items():
                 lanes[place] = self.outgoing(batches, at[place[1]], terms)
                 self.digests.setdefault(place[1], []).append(batch_digest(lanes[place]))
-            delivered = writer.write(lanes, in_seconds(20))
+            delivered = writer.write(lanes, deadline_in(20))
             assert [len(each.downstream) for each in delivered.values()] == [len(lanes[p]) for p in delivered]
-            writer.commit(in_seconds(20))
+            writer.commit(deadline_in(20))
             for (_, partition), offset in arrivals.covered.items():
                 assert offset > at[partition]
                 at[partition] = offset
@@ -180,7 +173,7 @@ def some_script(chance: Random, *, java: bool) -> list[list[Any]]:
 
 @pytest.mark.java
 @pytest.mark.parametrize("seed", range(SEEDS))
-@pytest.mark.parametrize("write", [write_by_java, write_by_librdkafka, pytest.param(write_by_aiokafka, marks=ANOTHER)])
+@pytest.mark.parametrize("write", [write_by_java, write_by_librdkafka])
 def test_batches_arrive_as_they_lie_in_the_source(
     write: Callable[..., None], seed: int, copy: RawCopy, tmp_path: Path
 ) -> None:
@@ -202,7 +195,7 @@ def test_batches_arrive_as_they_lie_in_the_source(
 
     # All of it was read, most of it passed, and what passed is the same batch.
     assert sum(map(len, wanted.values())) > 1000
-    ends = copy.log.stable_ends([(copy.topic, partition) for partition in positions], in_seconds(20))
+    ends = copy.log.stable_ends([(copy.topic, partition) for partition in positions], deadline_in(20))
     assert covered == {partition: end for (_, partition), end in ends.items()}
     assert copy.obstacles[None] > 30
     assert 0 < copy.obstacles["cut"] <= len(WRITERS)
@@ -227,7 +220,7 @@ def proved(copy: RawCopy, partitions: Mapping[int, int]) -> None:
     log.follow({(copy.topic, partition): 0 for partition in partitions})
     found: dict[int, list[RecordBatch]] = {}
     ended: set[Any] = set()
-    deadline = in_seconds(30)
+    deadline = deadline_in(30)
     while len(ended) < len(partitions):
         assert deadline() > 0
         arrivals = log.arrivals(1.0, records=10**6, size=10**8)
@@ -275,24 +268,6 @@ def test_batches_that_the_target_stamps_have_the_digest_of_what_was_produced_and
     assert judge_batches(Window.of_copies(written), batches).state == "wrong"
 
 
-@pytest.mark.soak(
-    "tests/integration/spark/test_batch_backfill.py::test_both_ends_of_a_range_inside_batches_and_what_was_compacted_are_exact"
-)
-def test_what_compaction_has_thinned_is_packed_anew(copy: RawCopy) -> None:
-    create_topic(copy.source.bootstrap, copy.topic, 1, **COMPACTED)
-    create_topic(copy.target.bootstrap, copy.topic)
-    there = write_compacted(copy.source.bootstrap, copy.topic)
-
-    covered = copy.run({0: 0})
-
-    assert copy.obstacles["thinned"] > 0
-    assert covered == {0: 301}
-    assert [each.content for each in read_topic(copy.target.bootstrap, copy.topic)[0]] == [
-        each.content for each in there
-    ]
-    proved(copy, covered)
-
-
 # Refusals, fences, and a log that is not what it was
 
 
@@ -319,12 +294,13 @@ def numbers_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> list[in
 
 def test_what_was_aborted_is_not_seen_and_the_same_producer_writes_again(copy: RawCopy) -> None:
     create_topic(copy.target.bootstrap, copy.topic, 2)
-    writer, deadline = copy.writer(), in_seconds(60)
+    writer, deadline = copy.writer(), deadline_in(60)
     places = [(copy.topic, 0), (copy.topic, 1)]
 
     for value, ending in ((b"a", writer.commit), (b"b", writer.abort), (b"c", writer.abort), (b"d", writer.commit)):
         first = writer.write({place: batches_of(value, b"2", count=7) for place in places}, deadline)
-        again = writer.write({places[0]: batches_of(value)}, deadline)
+        again = writer.write({places[0]: batches_of(value), places[1]: []}, deadline)
+        assert not again[places[1]].downstream
         assert again[places[0]].downstream[0] == first[places[0]].downstream[-1] + 2
         ending(deadline)
     writer.close()
@@ -334,23 +310,9 @@ def test_what_was_aborted_is_not_seen_and_the_same_producer_writes_again(copy: R
     assert values_of(copy.target, copy.topic, 1).count(b"d") == 7
 
 
-def test_a_partition_without_batches_gets_an_empty_answer(copy: RawCopy) -> None:
-    create_topic(copy.target.bootstrap, copy.topic)
-    writer = copy.writer()
-
-    delivered = writer.write({(copy.topic, 0): batches_of(b"a"), (copy.topic, 1): []}, in_seconds(20))
-
-    assert {place: list(each.downstream) for place, each in delivered.items()} == {
-        (copy.topic, 0): [0],
-        (copy.topic, 1): [],
-    }
-    writer.commit(in_seconds(20))
-    writer.close()
-
-
 def test_a_producer_that_was_fenced_writes_and_commits_nothing(copy: RawCopy) -> None:
     create_topic(copy.target.bootstrap, copy.topic)
-    place, deadline = (copy.topic, 0), in_seconds(60)
+    place, deadline = (copy.topic, 0), deadline_in(60)
     first = copy.writer()
     first.write({place: batches_of(b"of the zombie")}, deadline)
     second = copy.writer()  # of the same id
@@ -369,7 +331,7 @@ def test_a_producer_that_was_fenced_writes_and_commits_nothing(copy: RawCopy) ->
 
 def test_a_refusal_names_the_batch_and_what_was_taken_before_it(copy: RawCopy) -> None:
     create_topic(copy.target.bootstrap, copy.topic, 2, max_message_bytes="2000")
-    writer, deadline = copy.writer(), in_seconds(60)
+    writer, deadline = copy.writer(), deadline_in(60)
     too_large = packed([Record(0, 0, [], None, bytes(5000))], "none", max_bytes=10**6)
     some = [*batches_of(b"a", count=3), *too_large, *batches_of(b"b", count=3)]
 
@@ -391,7 +353,7 @@ def test_a_record_without_a_key_is_refused_where_the_log_is_compacted(copy: RawC
     (batch,) = packed([Record(0, 0, [], key, b"v") for key in (b"k", None)], "lz4", max_bytes=10**6)
     writer = copy.writer()
 
-    refusal = writer.write({(copy.topic, 0): [batch]}, in_seconds(20))[copy.topic, 0].refusal
+    refusal = writer.write({(copy.topic, 0): [batch]}, deadline_in(20))[copy.topic, 0].refusal
 
     assert refusal is not None
     assert (refusal.cause, list(refusal.records)) == ("INVALID_RECORD", [1])
@@ -421,7 +383,7 @@ def test_no_reader_takes_a_batch_whose_bytes_have_changed_on_the_disk_and_all_fi
     pulled = until_unreadable(lambda: client.arrivals(1.0, records=10**6, size=10**6), place)
     assert client.arrivals(1.0, records=10**6, size=10**6).records == {}, "the client itself goes on behind it"
     client.close()
-    job = KafkaLaneLog(settings_of(copy.source), flow="a->b").read(*place, wanted, in_seconds(20))
+    job = KafkaLaneLog(settings_of(copy.source), flow="a->b").read(*place, wanted, deadline_in(20))
     assert [record.offset for record in next(job).records] == list(range(10))
     with pytest.raises(BatchUnreadable) as by_job:
         next(job)
@@ -430,11 +392,13 @@ def test_no_reader_takes_a_batch_whose_bytes_have_changed_on_the_disk_and_all_fi
     assert [record.offset for record in pulled.records[place]] == list(range(10))
     for exc in (raw.unreadable[place], pulled.unreadable[place], by_job.value):
         assert (exc.offset, exc.next, exc.cause) == (10, 20, "DAMAGED")
-    behind = next(KafkaLaneLog(settings_of(copy.source), flow="a->b").read(*place, OffsetRange(20, 30), in_seconds(20)))
+    behind = next(
+        KafkaLaneLog(settings_of(copy.source), flow="a->b").read(*place, OffsetRange(20, 30), deadline_in(20))
+    )
     assert [record.offset for record in behind.records] == list(range(20, 30))
     by_ranges = KafkaCommittedLog(settings_of(copy.source), flow="a->b")
     for ranges, until, damaged in (([(0, 30)], 10, True), ([(3, 5), (12, 15)], 10, True), ([(4, 8)], 8, False)):
-        (read,) = by_ranges.read({place: ranges}, in_seconds(20), near=1, size=10**6).values()
+        (read,) = by_ranges.read({place: ranges}, deadline_in(20), near=1, size=10**6).values()
         assert read.until == until
         assert [record.offset for record in read.records] == list(range(ranges[0][0], min(ranges[0][1], 10)))
         assert (None if read.damage is None else (read.damage.offset, read.damage.next)) == (
@@ -454,17 +418,6 @@ def until_unreadable(arrivals: Callable[[], Any], place: tuple[str, int]) -> Any
     return found
 
 
-def test_a_topic_that_is_not_there_ends_the_write_with_the_deadline(copy: RawCopy) -> None:
-    writer = copy.writer()
-    began = time.monotonic()
-
-    with pytest.raises(Retriable, match=r"(?i)unknown topic"):
-        writer.write({(copy.topic, 0): batches_of(b"a")}, in_seconds(2))
-
-    assert time.monotonic() - began < 10
-    writer.close()
-
-
 # A distance, and answers that are lost
 
 
@@ -478,7 +431,7 @@ def far_copy(copy: RawCopy, distant: KafkaCluster) -> Iterator[RawCopy]:
 
 def test_batches_go_five_at_a_time_over_a_distance(far_copy: RawCopy) -> None:
     create_topic(far_copy.target.bootstrap, far_copy.topic, 3)
-    writer, deadline = far_copy.writer(), in_seconds(60)
+    writer, deadline = far_copy.writer(), deadline_in(60)
     some = {(far_copy.topic, partition): batches_of(bytes(1000), count=20) for partition in range(3)}
     writer.write({place: batches[:1] for place, batches in some.items()}, deadline)  # connections are there
     far_copy.target.link.round_trip_ms = 500
@@ -499,7 +452,7 @@ def test_answers_that_are_lost_cost_no_batch_and_double_none(*, seed: int, silen
     """The link is cut at any moment of a transaction, and is back soon: a reset loses what was under way."""
     create_topic(far_copy.target.bootstrap, far_copy.topic, 2)
     chance, link = Random(seed), far_copy.target.link
-    writer, deadline = far_copy.writer(), in_seconds(60)
+    writer, deadline = far_copy.writer(), deadline_in(60)
     link.round_trip_ms = 5
     stop = threading.Event()
 
@@ -568,20 +521,20 @@ def test_leaders_that_move_cost_no_batch_and_double_none(  # noqa: PLR0915 -- wh
 
     thread = threading.Thread(target=faults)
     thread.start()
-    deadline = in_seconds(150)
+    deadline = deadline_in(150)
     writer = copy.writer()
     try:
         while not stop.is_set() or done < 20:
             assert deadline() > 0, f"{done} transactions"
             some = batches_of(b"%d" % done, count=20)
             try:
-                writer.write(dict.fromkeys(places, some), in_seconds(15))
+                writer.write(dict.fromkeys(places, some), deadline_in(15))
             except Retriable:
                 spoilt += 1
                 writer.close()
                 writer = copy.writer()
                 continue
-            writer.commit(in_seconds(30))
+            writer.commit(deadline_in(30))
             done += 1
             stop.wait(0.1)  # how many there are until the broker is back is not what is tested
     finally:
@@ -609,7 +562,7 @@ def test_leaders_that_move_cost_no_batch_and_double_none(  # noqa: PLR0915 -- wh
     assert seen == dict.fromkeys(range(6), wanted), spoilt
 
     # Where the leader has moved: what was fetched under the first one is not what a later one has behind its end.
-    following = log.stable_ends(places, in_seconds(20))
+    following = log.stable_ends(places, deadline_in(20))
     log.leave(places)
     log.follow({place: offset - 1 for place, offset in following.items()})
     for reading in log._readings.values():

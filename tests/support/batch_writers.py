@@ -5,13 +5,11 @@ A script's orders are those of `tests/java/WriteRecords.java`.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from msgspec.structs import replace
@@ -75,50 +73,6 @@ def write_by_librdkafka(  # noqa: C901 -- one line for each order
                     )
     assert producer.flush(20) == 0
     await_settled(bootstrap, topic)
-
-
-def write_by_aiokafka(
-    bootstrap: str,
-    topic: str,
-    script: Sequence[Sequence[Any]],
-    folder: Path,  # noqa: ARG001 -- as by Java
-) -> None:
-    """Write by aiokafka's producer, which builds its batches in Python."""
-    asyncio.run(_write_by_aiokafka(bootstrap, topic, script))
-    await_settled(bootstrap, topic)
-
-
-async def _write_by_aiokafka(bootstrap: str, topic: str, script: Sequence[Sequence[Any]]) -> None:
-    producer: Any = None
-    for number, words in enumerate(script):
-        match words:
-            case ["producer", codec, kind]:
-                if producer is not None:
-                    await producer.stop()
-                producer = AIOKafkaProducer(
-                    bootstrap_servers=bootstrap,
-                    compression_type=None if codec == "none" else codec,
-                    enable_idempotence=kind != "plain",
-                    transactional_id=f"{topic}-{number}" if kind == "transactional" else None,
-                    linger_ms=20,
-                    max_batch_size=100_000,
-                )
-                await producer.start()
-            case ["begin"]:
-                await producer.begin_transaction()
-            case ["commit"]:
-                await producer.commit_transaction()
-            case ["abort"]:
-                await producer.flush()
-                await producer.abort_transaction()
-            case ["flush"]:
-                await producer.flush()
-            case ["record", partition, given]:
-                key = b"" if given.key is None and given.value is None else given.key  # it refuses a record of neither
-                await producer.send(
-                    topic, given.value, key, partition, timestamp_ms=given.timestamp, headers=list(given.headers)
-                )
-    await producer.stop()
 
 
 def write_compacted(bootstrap: str, topic: str) -> list[Seen]:

@@ -1,12 +1,13 @@
 """A stage for fault tests: one topic of one flow on a running lab.
 
-stage.produce(60)  ...the fault...  stage.await_replicated()  stage.verify()
+stage.produce(60)  ...the fault...  stage.verify()
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
@@ -23,7 +24,7 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.chain.lane import Lane
 from mirrorless.config.flow import Flow
 from mirrorless.protocol.hooks import Step
-from tests.support.readback import Seen, assert_mirrored, await_settled, read_topic
+from tests.support.readback import assert_mirrored, await_settled, read_topic
 from tests.support.waiting import eventually
 
 PARTITIONS = 2
@@ -40,29 +41,30 @@ class Stage:
     _producer: Producer = field(init=False)
 
     @classmethod
-    def open(cls, lab: Lab, flow: Flow) -> Stage:
-        """Create a topic and its mapping, and wait until it polls."""
-        topic = f"orders-{uuid4().hex[:8]}"
+    @contextmanager
+    def open(cls, lab: Lab, name: str) -> Iterator[Stage]:
+        """A topic of a flow, mapped. What a failed test has left is taken back."""
+        flow, topic = next(each for each in lab.flows if str(each.name) == name), f"orders-{uuid4().hex[:8]}"
         create_topics(flow.source.bootstrap[0], [NewTopic(topic, PARTITIONS, 1)])
         mapping = lab.map_topic(flow, topic)
         lab.mappings.wait_enabled(mapping.uuid)
-        return cls(lab=lab, flow=flow, mapping=mapping)
+        stage = cls(lab=lab, flow=flow, mapping=mapping)
+        try:
+            yield stage
+        finally:
+            for order in lab.faults.pending():
+                lab.faults.withdraw(order)
+            for pid in lab.faults.stopped():
+                lab.faults.resume_stopped(pid)
+            lab.mappings.release(stage.uuid)
+            eventually(lambda: lab.mappings.get(stage.uuid)["State"] == "Enabled", "the mapping settles")
+            lab.unmap_topic(mapping)
 
     def __post_init__(self) -> None:
         """Open the producer, which writes in transactions so that the offsets have gaps."""
         options = {"bootstrap.servers": self.source, "transactional.id": self.topic, "log_level": 0}
         self._producer = Producer({**options, "message.max.bytes": 8_000_000})
         self._producer.init_transactions(30)
-
-    def close(self) -> None:
-        """Take back what a failed test has left: orders, stopped environments, the mapping."""
-        for order in self.lab.faults.pending():
-            self.lab.faults.withdraw(order)
-        for pid in self.lab.faults.stopped():
-            self.lab.faults.resume_stopped(pid)
-        self.lab.mappings.release(self.uuid)
-        eventually(lambda: self.lab.mappings.get(self.uuid)["State"] == "Enabled", "the mapping settles")
-        self.lab.unmap_topic(self.mapping)
 
     # What is where
 
@@ -169,8 +171,9 @@ class Stage:
 
     # What must hold
 
-    def verify(self) -> dict[int, list[Seen]]:
-        """Nothing is lost, twice, out of order, different or mistranslated; answers what the target holds."""
+    def verify(self) -> None:
+        """Once all is replicated: nothing is lost, twice, out of order, different or mistranslated."""
+        self.await_replicated()
         source = read_topic(self.source, self.topic)
         await_settled(self.target, self.remote_topic)
         target = read_topic(self.target, self.remote_topic)
@@ -178,7 +181,6 @@ class Stage:
         assert source.keys() == target.keys()
         for partition in source:
             assert_mirrored(self.lane(partition), self.chains, source[partition], target[partition])
-        return target
 
 
 def _is_stopped(pid: int) -> bool:

@@ -16,7 +16,7 @@ PARTS: Sequence[Sequence[str]] = (
     ("test_acl_sync.py", "spark/"),
     # One lab, and faults; parts of a lab, and environments without one around them.
     (
-        "flows/",
+        "test_flow_faults.py",
         "test_template.py",
         "test_lab_servers.py",
         "test_lab_mappings.py",

@@ -18,9 +18,10 @@ from typing import Final, Literal
 
 from mirrorless.backfill.checks import BACKFILLED
 from mirrorless.chain.lane_state import RUNNING, Stop
+from mirrorless.clock import deadline_in
 from mirrorless.errors import LaneStopped, Retriable
 from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.jobs.lane_copy import LaneCopy, deadline_in
+from mirrorless.jobs.lane_copy import LaneCopy
 from mirrorless.ports.kafka import GroupIsActive, Groups, GroupState, OffsetAndMetadata
 from mirrorless.ports.stores import LaneStates
 

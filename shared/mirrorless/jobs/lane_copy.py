@@ -19,7 +19,7 @@ import msgspec
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Lease, Stop
 from mirrorless.chain.run import NO_EPOCH, Run
-from mirrorless.clock import Deadline
+from mirrorless.clock import TRIES, deadline_in, pause_seconds
 from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, MirrorlessError, RecordsGone, Retriable
 from mirrorless.flow.rate_limit import ByteRateLimit
 from mirrorless.jobs.batch_copy import BatchCopy, Content
@@ -32,7 +32,7 @@ from mirrorless.ports.kafka import LogEpochs
 from mirrorless.ports.stores import Chains, JobFiles, Leases
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.outgoing import following_offset
-from mirrorless.protocol.plan import unreadable_stop
+from mirrorless.protocol.plan import passed_over, unreadable_stop
 from mirrorless.protocol.portions import bytes_in, portions
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.records.record_batch import BatchUnreadable
@@ -91,14 +91,6 @@ def sums_of(chains: Chains, lane: Lane, generation: int, ranges: Iterable[Offset
 
 CHUNK_SECONDS = 60.0
 """For everything that one chunk needs."""
-
-TRIES = 8
-"""In a row without progress, until Spark's own retry takes over. They span longer than a transaction stays open."""
-
-PAUSE_SECONDS = 0.25
-"""Before the second try; it doubles with each."""
-
-LONGEST_PAUSE_SECONDS = 5.0
 
 SHARE_SECONDS = 10.0
 """Between two reads of how many lanes share the cap."""
@@ -248,12 +240,13 @@ class LaneCopy:
         Raises:
             LaneStopped: there is no such order; the lane's stop says so.
         """
-        first, positions = max(exc.offset, self.position()), self.replicator.positions
-        if exc.next is None or positions.state(self.lane).left_out(exc.offset, exc.cause) is None:
+        at, positions = self.position(), self.replicator.positions
+        passed = passed_over(exc, positions.state(self.lane), at)
+        if passed is None:
             stop = unreadable_stop(exc, now=self.clock())
             positions.stop(self.lane, stop)
             raise self._stopped(stop)
-        following = min(exc.next, wanted.next)
+        first, following = passed[0], min(passed[1], wanted.next)
         self._replicate(Content([], following, first, left_out=(first, following)))
 
     def _stopped(self, stop: Stop) -> LaneStopped:
@@ -511,14 +504,3 @@ class LaneCopy:
 def patience() -> float:
     """The seconds that a log may take for a chunk: a range is read for as long as it takes."""
     return CHUNK_SECONDS
-
-
-def pause_seconds(failures: int) -> float:
-    """The pause after so many failures in a row."""
-    return min(PAUSE_SECONDS * 2.0 ** (failures - 1), LONGEST_PAUSE_SECONDS)
-
-
-def deadline_in(seconds: float) -> Deadline:
-    """A deadline that many seconds from now."""
-    end = time.monotonic() + seconds
-    return lambda: end - time.monotonic()

@@ -228,6 +228,13 @@ def unreadable_stop(exc: BatchUnreadable, *, now: int) -> Stop:
     )
 
 
+def passed_over(exc: BatchUnreadable, state: LaneState, position: int) -> tuple[int, int] | None:
+    """The upstream offsets that an order leaves out with a batch that cannot be read; None where there is no order."""
+    if exc.next is None or state.left_out(exc.offset, exc.cause) is None:
+        return None
+    return max(exc.offset, position), exc.next
+
+
 def _plan_elements(
     lane: Lane,
     head: Head,

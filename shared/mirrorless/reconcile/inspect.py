@@ -26,11 +26,11 @@ from msgspec.structs import replace
 
 from mirrorless.chain.lane_state import Head
 from mirrorless.chain.run import Run
-from mirrorless.clock import Deadline
+from mirrorless.clock import TRIES, Deadline, pause_seconds
 from mirrorless.errors import ChainBroken, MirrorlessError, Retriable
 from mirrorless.flow.naming import bounded, reset_lane
 from mirrorless.jobs.copy_task import Chunk, LaneLog, OffsetRange
-from mirrorless.jobs.lane_copy import TRIES, patience, pause_seconds
+from mirrorless.jobs.lane_copy import patience
 from mirrorless.jobs.request import TOPIC_BYTES
 from mirrorless.ports.kafka import Target, TopicPartition
 from mirrorless.ports.stores import Chains, JobFiles, LaneStates

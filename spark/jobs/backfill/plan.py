@@ -25,11 +25,10 @@ from mirrorless.chain.entry import Slice
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head
 from mirrorless.chain.run import Link
-from mirrorless.clock import now_ms
+from mirrorless.clock import deadline_in, now_ms
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.archive import LaneSurvey, Survey
 from mirrorless.jobs.copy_task import LaneLog, OffsetRange
-from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.lane_start import beginning, first_links
 from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest

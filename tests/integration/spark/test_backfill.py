@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.chain.lane_state import Lease
-from mirrorless.jobs.lane_copy import deadline_in
-from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest, encode_request
+from mirrorless.clock import deadline_in
+from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.protocol.event import Batch
 from mirrorless.records.record import Record
@@ -22,7 +22,6 @@ from spark.backfill import backfill
 from spark.jobs.backfill.plan import plan_backfill
 from spark.jobs.driver import Cancelled, drive
 from tests.support.lane_stage import LaneStage
-from tests.support.readback import read_topic
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("signals")]
 
@@ -98,61 +97,6 @@ def test_history_is_copied_once_and_a_sleeping_group_goes_on_behind_it(stage: La
     stage.assert_mirrored()
 
 
-@pytest.mark.soak(
-    "tests/unit/backfill/test_checks.py::test_a_lane_that_ends_as_ordered_is_held_where_its_mapping_would_skip",
-    "tests/integration/spark/test_backfill.py::test_a_run_that_ends_early_leaves_no_lease_and_no_hole_and_the_next_one_goes_on",
-)
-@pytest.mark.usefixtures("spark")
-def test_a_lane_that_ends_below_where_its_mapping_goes_on_is_stopped_there(stage: LaneStage, tmp_path: Path) -> None:
-    stage.create(stage.source, stage.topic)
-    stage.write(*(b"%d" % n for n in range(20)))
-    group = stage.settings.consumer_group(stage.topic)
-    groups(stage).commit(group, {(stage.topic, 0): OffsetAndMetadata(15)}, deadline_in(20))
-    code, report = driven(tmp_path, request_of(stage, end=Bound("offset", 10)))
-    assert (code, report["totals"]["stopped"], report["totals"]["records"]) == (3, 1, 10)
-    state = stage.orders.read([stage.lane()])[stage.lane()]
-    assert state.lease is None
-    assert state.stop is not None
-    assert (state.stop.reason, state.stop.upstream_offset) == ("backfilled", 10)
-
-    code, report = driven(tmp_path, request_of(stage, "backfill-2"))
-    assert (code, report["lanes"][0]["handed_over"]) == (0, "committed")
-    assert stage.orders.read([stage.lane()])[stage.lane()].stop is None
-    stage.assert_mirrored()
-
-
-@pytest.mark.soak(
-    "tests/unit/backfill/test_checks.py::test_history_does_not_go_into_a_remote_topic_and_live_lanes_do_not_hinder_it",
-    "tests/unit/backfill/test_checks.py::test_a_topic_of_its_own_gets_its_history_in_order_or_the_job_is_refused",
-    "tests/integration/spark/test_copying.py::test_what_lies_before_a_range_is_passed_over_and_a_lane_beside_has_a_chain_of_its_own",
-)
-@pytest.mark.usefixtures("spark")
-def test_history_older_than_a_live_lane_goes_into_a_topic_of_its_own(stage: LaneStage, tmp_path: Path) -> None:
-    stage.create(stage.source, stage.topic)
-    stage.write(*(b"%d" % n for n in range(20)))
-    went_live_at(stage, 12)
-    code, progress = driven(tmp_path, request_of(stage))
-    assert code == 1
-    assert "live since upstream offset 12" in progress["error"]
-    code, report = driven(tmp_path, request_of(stage, "backfill-2", into=f"{stage.topic}.history"))
-    assert (code, report["totals"]["records"]) == (0, 12)
-    assert stage.values() == [b"live"]
-    history = read_topic(stage.target.bootstrap, f"{stage.topic}.history")[0]
-    assert [each.content.value for each in history] == [b"%d" % n for n in range(12)]
-
-    # Another topic gets the same once more, and a topic whose chain begins further on does not get what lies below.
-    rest: dict[str, Any] = {"into": f"{stage.topic}.rest", "end": Bound("offset", 20)}
-    code, report = driven(tmp_path, request_of(stage, "backfill-3", start=Bound("offset", 5), **rest))
-    assert (code, report["totals"]["records"]) == (0, 15)
-    there = read_topic(stage.target.bootstrap, rest["into"])[0]
-    assert [each.content.value for each in there] == [b"%d" % n for n in range(5, 20)]
-    code, progress = driven(tmp_path, request_of(stage, "backfill-4", **rest))
-    assert code == 1
-    assert "Name another topic" in progress["error"]
-    code, report = driven(tmp_path, request_of(stage, "backfill-5", start=Bound("offset", 5), **rest))
-    assert (code, report["totals"]["records"], report["totals"]["written"]) == (0, 15, 0)
-
-
 @pytest.mark.usefixtures("spark")
 def test_a_run_that_ends_early_leaves_no_lease_and_no_hole_and_the_next_one_goes_on(
     stage: LaneStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -182,34 +126,6 @@ def test_a_run_that_ends_early_leaves_no_lease_and_no_hole_and_the_next_one_goes
     code, report = driven(tmp_path, request_of(stage, "backfill-2"))
     assert (code, report["totals"]["records"]) == (0, 4)
     stage.assert_mirrored()
-
-
-@pytest.mark.soak(
-    "tests/unit/jobs/test_batch_copy.py::test_a_topic_that_was_made_anew_is_refused_though_its_epoch_is_the_same"
-)
-@pytest.mark.usefixtures("spark")
-def test_a_backfill_does_not_go_on_in_a_topic_that_was_made_anew_since_it_was_ended(
-    stage: LaneStage, tmp_path: Path
-) -> None:
-    stage.create(stage.source, stage.topic, 2)
-    for partition in range(2):
-        stage.write(*(b"old %d" % n for n in range(20)), partition=partition)
-    code, _ = driven(tmp_path, request_of(stage, end=Bound("offset", 10), partitions={stage.topic: (0,)}))
-    assert code == 0
-    stage.delete(stage.source, stage.topic)
-    stage.create(stage.source, stage.topic, 2)
-    for partition in range(2):
-        stage.write(*(b"new %d" % n for n in range(30)), partition=partition)
-
-    code, report = driven(tmp_path, request_of(stage, "backfill-2"))
-
-    failed, other = report["lanes"]
-    assert (code, failed["state"], failed["written"]) == (3, "failed", 0)
-    assert "is not the log that was copied up to 10" in failed["error"]
-    assert "mirrorless lanes reset" in failed["error"]
-    assert stage.values(0) == [b"old %d" % n for n in range(10)]
-    assert (other["state"], other["records"]) == ("done", 30)
-    assert all(state.lease is None for state in stage.orders.read([stage.lane(0), stage.lane(1)]).values())
 
 
 def test_a_plan_is_refused_where_others_have_written_until_it_is_told_to_write_beside(stage: LaneStage) -> None:

@@ -16,12 +16,11 @@ import pytest
 
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Stop
-from mirrorless.clock import Deadline
+from mirrorless.clock import Deadline, deadline_in
 from mirrorless.errors import Retriable
 from mirrorless.jobs import shared_transactions
 from mirrorless.jobs.batch_copy import REQUEST_BYTES, EngineChoice
 from mirrorless.jobs.copy_task import CopyResult
-from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.shared_transactions import APART_SECONDS, CLIENTS, SharedTransactions
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol import hooks

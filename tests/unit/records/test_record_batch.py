@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from hashlib import sha256
 from struct import pack_into
 
 import pytest
@@ -200,6 +201,17 @@ def test_the_digest_holds_everything_a_producer_could_get_wrong() -> None:
     lists = [[batch], [], [batch, batch], *([each] for each in others), [*others], [*others[::-1]]]
 
     assert len({batch_digest(each) for each in lists}) == len(lists)
+
+
+def test_the_digest_of_known_batches_never_changes() -> None:
+    """Chains of earlier versions are proved by it."""
+    known = changed(
+        of_values(b"a"), attributes=3, base_timestamp=1_700_000_000_000, last_offset_delta=4, records_count=2
+    )
+    known = changed(known, payload=memoryview(b"payload"))
+    header = bytes.fromhex("03000000040000018bcfe568000000000200000007")
+
+    assert batch_digest([known, known]) == sha256((header + b"payload") * 2).digest()
 
 
 def test_the_digest_leaves_out_what_the_target_gives_anew() -> None:
