@@ -37,9 +37,8 @@ from mirrorless.ports.log import Log
 from mirrorless.protocol.copy_choice import BatchTally, Engine, engine_of
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from mirrorless.pull.followed_lanes import PullReport
 from mirrorless.pull.readings import Readings
-from mirrorless.pull.run import PullRun
+from mirrorless.pull.run import PullReport, PullRun
 from mirrorless.pull.shards import ShardLease
 from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.functions import shard_task

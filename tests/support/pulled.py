@@ -16,9 +16,8 @@ from mirrorless.ports.log import Arrivals
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.outgoing import following_offset
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from mirrorless.pull.followed_lanes import PullReport
 from mirrorless.pull.readings import Readings
-from mirrorless.pull.run import PullRun
+from mirrorless.pull.run import PullReport, PullRun
 from mirrorless.pull.shards import ShardLease
 from mirrorless.records.record import Record
 from tests.support.chains import FLOW

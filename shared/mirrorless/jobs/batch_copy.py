@@ -25,6 +25,7 @@ from mirrorless.jobs.copy_task import CHUNK_RECORDS, BatchLog, OffsetRange
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.copy_choice import MARGIN, BatchTally, Engine
 from mirrorless.protocol.outgoing import LaneContent
+from mirrorless.protocol.portions import TransactionBytes
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.records.batch_records import records
 from mirrorless.records.record_batch import BatchUnreadable, PassTerms, RecordBatch, obstacle
@@ -66,8 +67,12 @@ LEAST_BYTES: Final = 1_000_000
 MOST_BYTES: Final = 64_000_000
 QUICK_SECONDS: Final = 1.0
 SLOW_SECONDS: Final = 3.0
-"""A transaction of whole batches that takes less is followed by one of twice as many bytes, after a longer one by half:
-each has to end before it times out, however long the target takes for a batch."""
+"""Of a transaction of whole batches: each has to end before it times out, however long the target takes for a batch."""
+
+
+def budget(first: int = FIRST_BYTES) -> TransactionBytes:
+    """Bytes of whole batches in one transaction, each with `REQUEST_BYTES` beside its own."""
+    return TransactionBytes(first, MOST_BYTES, LEAST_BYTES, QUICK_SECONDS, SLOW_SECONDS)
 
 
 @dataclass(slots=True)
@@ -77,8 +82,7 @@ class EngineChoice:
     engine: Engine = "batches"
     lanes: int = 1
     """That share their requests now, this one among them."""
-    budget: int = FIRST_BYTES
-    """Bytes of whole batches in one transaction, each with `REQUEST_BYTES` beside its own."""
+    size: TransactionBytes = field(default_factory=budget)
     _pace: float = 0.0
     """Upstream offsets a second of whole batches, where the client is tried."""
     _held_seconds: float = 0.0
@@ -123,7 +127,7 @@ class EngineChoice:
         """
         self._failures = 0
         if self.engine == "batches":
-            self._fit(seconds)
+            self.size.went_well(seconds)
             self._cold_seconds -= seconds
             if self._cold_seconds >= 0:
                 return
@@ -148,19 +152,10 @@ class EngineChoice:
 
     def failed(self) -> None:
         """Note that a chunk was not copied: the next transaction of whole batches has less to wait for."""
-        self._shrink()
+        self.size.halve()
         self._failures += 1
         if self._failures >= FAILURES and self.engine == "batches":
             self.use_client()
-
-    def _fit(self, seconds: float) -> None:
-        if seconds < QUICK_SECONDS:
-            self.budget = min(self.budget * 2, MOST_BYTES)
-        elif seconds > SLOW_SECONDS:
-            self._shrink()
-
-    def _shrink(self) -> None:
-        self.budget = max(LEAST_BYTES, self.budget // 2)
 
     def _take(self, engine: Engine, *, held_seconds: float) -> None:
         self.engine, self._held_seconds = engine, held_seconds
@@ -229,7 +224,7 @@ class BatchCopy:
             some.append(batch)
             size += batch.size + REQUEST_BYTES
             opened += 0 if obstacle(batch, terms, position=at) is None else batch.records_count
-            if size >= self.choice.budget or opened >= CHUNK_RECORDS:
+            if size >= self.choice.size.most or opened >= CHUNK_RECORDS:
                 yield Content(some, batch.next, at, batch.leader_epoch)
                 at, some, size, opened = batch.next, [], 0, 0
         if cut is None:

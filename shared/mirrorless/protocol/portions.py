@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 from operator import attrgetter
 from typing import Final
 
@@ -27,14 +28,20 @@ QUICK_SECONDS: Final = 5.0
 
 @dataclass(slots=True)
 class TransactionBytes:
-    """Bytes of a transaction at most: less after a failure, so that a link of any speed brings one to its end."""
+    """Bytes of a transaction at most: less where one failed or was slow, so that any link brings one to its end."""
 
     most: int = BATCH_BYTES
+    usual: int = BATCH_BYTES
+    """Beyond which it does not grow."""
+    least: int = LEAST_BATCH_BYTES
+    quick: float = QUICK_SECONDS
+    slow: float = inf
+    """Seconds: a transaction that takes less is followed by one of twice as many bytes, after a longer one by half."""
 
     @property
     def is_usual(self) -> bool:
         """Whether nothing makes it smaller."""
-        return self.most == BATCH_BYTES
+        return self.most == self.usual
 
     def failed(self, tried: int, share: float) -> None:
         """Take half of what was tried, or of what of it was acknowledged in its time.
@@ -43,13 +50,19 @@ class TransactionBytes:
             tried: bytes.
             share: of them that was acknowledged; 0 where that is not known.
         """
-        size = int(tried * share) if share else max(tried, SUSPECT_BYTES)
-        self.most = max(LEAST_BATCH_BYTES, min(self.most, size) // 2)
+        self.most = min(self.most, int(tried * share) if share else max(tried, SUSPECT_BYTES))
+        self.halve()
+
+    def halve(self) -> None:
+        """Take half, whatever was tried."""
+        self.most = max(self.least, self.most // 2)
 
     def went_well(self, seconds: float) -> None:
-        """Double it, up to its usual size, after a transaction that took half of its time or less."""
-        if seconds < QUICK_SECONDS:
-            self.most = min(BATCH_BYTES, self.most * 2)
+        """Note how long a transaction took that was not refused."""
+        if seconds < self.quick:
+            self.most = min(self.usual, self.most * 2)
+        elif seconds > self.slow:
+            self.halve()
 
 
 def joined(rest: Batch | None, later: Batch | None, held: Collection[TopicPartition]) -> Batch | None:

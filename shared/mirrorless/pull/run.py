@@ -1,6 +1,6 @@
 """One run of a pull: the lanes of a shard, read from where their chains stand and replicated by the seven steps.
 
-    look      which lanes are behind: their positions, and the last stable offsets of the source (followed_lanes.py)
+    look      which lanes are behind: their positions, and the last stable offsets of the source
     follow    one consumer reads all of them, each from its position
     gather    what comes, for a window of each slice
     replicate what is due, up to 64 lanes in a transaction
@@ -14,27 +14,33 @@ anew there: records that it had fetched ahead are never taken for the next ones.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from math import inf
-from typing import Final
+from typing import Final, Literal
 
 from mirrorless.chain.lane import Lane
-from mirrorless.clock import Deadline
+from mirrorless.chain.lane_state import NEW_LANE, Stop
+from mirrorless.chain.run import Run
+from mirrorless.clock import TRIES, Deadline, pause_seconds
 from mirrorless.errors import MirrorlessError, NotAcknowledged, Retriable
 from mirrorless.flow.rate_limit import ByteRateLimit
 from mirrorless.flow.triggers import LONGEST_WINDOW_SECONDS, WINDOW_SECONDS
 from mirrorless.ports.kafka import GroupIsActive, Groups, LogEpochs, OffsetAndMetadata, TopicPartition
 from mirrorless.ports.log import Arrivals, Log
 from mirrorless.protocol.event import Batch
-from mirrorless.protocol.outgoing import LaneContent, following_offset, is_raw, opened_to_records
+from mirrorless.protocol.log_parting import Parting, compare, parted_stop
+from mirrorless.protocol.outgoing import LaneContent, first_offset, following_offset, is_raw, opened_to_records
+from mirrorless.protocol.plan import passed_over, unreadable_stop
 from mirrorless.protocol.portions import bytes_in, portions
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from mirrorless.pull.followed_lanes import FollowedLanes, PullEnding, PullReport
 from mirrorless.pull.gathering import Gathering
-from mirrorless.pull.readings import ASIDE_SECONDS, UNSEEN, Readings
-from mirrorless.pull.shards import LEAST_MS, ShardLease, places_of_shard
+from mirrorless.pull.readings import ASIDE_SECONDS, FOLLOWED, LOOK_SECONDS, UNSEEN, Readings
+from mirrorless.pull.shards import LEAST_MS, ShardLease, places_of_shard, transactions
+from mirrorless.records.record_batch import BatchUnreadable
 
 PARTS: Final = 10
 NAP_SECONDS: Final = 0.05
@@ -47,19 +53,43 @@ COMMIT_SECONDS: Final = 10.0
 REPLICATE_SECONDS: Final = 25.0
 """For one transaction, and for one question to a cluster: an answer that is lost does not take the run with it."""
 
-PAUSE_SECONDS: Final = 0.25
-"""After a failure; it doubles with each in a row."""
-
-LONGEST_PAUSE_SECONDS: Final = 5.0
-
-FAILURES: Final = 8
-"""In a row, until the run fails: the schedule starts another one."""
-
 OVER_SECONDS: Final = 2 * ASIDE_SECONDS + 30.0
 """After which a trouble that was not noted again is over: whatever is left alone is tried again before."""
 
 ENDS_SECONDS: Final = 35.0
 """Before its function's end a run begins nothing more."""
+
+
+TOPICS_SECONDS: Final = 60.0
+"""Between two readings of the list of topics."""
+
+POSITIONS_SECONDS: Final = 300.0
+"""After which the position of a silent lane is read again: an operator may have reset it."""
+
+IDLE_SECONDS: Final = 60.0
+"""Without a record, until a continuous run follows a lane no more."""
+
+
+PullEnding = Literal["drained", "time", "successor", "lease lost", "old format"]
+"""`old format`: a log has batches that the engine of whole batches does not read, and the other one goes on at once."""
+
+
+@dataclass(slots=True)
+class PullReport:
+    """What a run has done."""
+
+    ended: PullEnding = "drained"
+    lanes: int = 0
+    records: int = 0
+    bytes: int = 0
+    passed_bytes: int = 0
+    """Those of `bytes` whose batches were passed as they lay in the source's log."""
+    limited_ms: int = 0
+    """For which records waited for `maximum.bytes.per.second`."""
+    transactions: int = 0
+    failures: int = 0
+    troubles: list[str] = field(default_factory=list)
+    """One sentence for each lane, or topic, that could not go on."""
 
 
 class _Over(Exception):
@@ -100,8 +130,13 @@ class PullRun:
     monotonic: Callable[[], float] = time.monotonic
     report: PullReport = field(default_factory=PullReport)
     readings: Readings = field(default_factory=Readings)
-    _lanes: FollowedLanes = field(init=False)
     _gathering: Gathering = field(init=False)
+    _look_at: float = 0.0
+    """When the next look is due, monotonic seconds."""
+    _met_old_format: bool = False
+    """Whether a log has batches that only the Kafka client reads."""
+    _topics_at: float | None = None
+    _known_ids: Mapping[str, str] = field(default_factory=dict)
     _committed_at: float | None = None
     _moved: set[TopicPartition] = field(default_factory=set)
     _failures: int = 0
@@ -109,28 +144,8 @@ class PullRun:
     """When each trouble was noted last, monotonic seconds."""
 
     def __post_init__(self) -> None:
-        """Wire the followed lanes, and begin with nothing gathered."""
+        """Begin with nothing gathered."""
         self._gathering = Gathering(min(self.window_seconds, LONGEST_WINDOW_SECONDS), self.replicator.size)
-        self._lanes = FollowedLanes(
-            replicator=self.replicator,
-            log=self.log,
-            groups=self.groups,
-            epochs=self.epochs,
-            readings=self.readings,
-            gathering=self._gathering,
-            topics=self.topics,
-            topic_ids=self.topic_ids,
-            consumer_group=self.consumer_group,
-            shard=self.shard,
-            shards=self.shards,
-            continuous=self.continuous,
-            limited=self._limited,
-            note=self._note,
-            report=self.report,
-            on_minute=self._minute,
-            monotonic=self.monotonic,
-            clock=self.lease.clock,
-        )
 
     def run(self, deadline: Deadline) -> PullReport:
         """Read and replicate until the run ends. The lease is taken, and is let go of.
@@ -178,16 +193,16 @@ class PullRun:
             return "lease lost"
         if deadline() < ENDS_SECONDS:
             return "time"
-        if self._lanes.met_old_format:
+        if self._met_old_format:
             return "old format"
         if not self.continuous and self.readings.all_ended:
-            self._lanes.look_at = 0.0  # for what has come meanwhile, or to end
-        if self.monotonic() >= self._lanes.look_at:
+            self._look_at = 0.0  # for what has come meanwhile, or to end
+        if self.monotonic() >= self._look_at:
             if self.lease.has_successor():
                 while self._gathering.due_at < inf and self.lease.keep():
                     self._take(self._gathering.take(inf), deadline)
                 return "successor"
-            if not self._lanes.look(deadline) and not self.readings.followed and not self.continuous:
+            if not self._look(deadline) and not self.readings.followed and not self.continuous:
                 return "drained"
         self._go_on(deadline)
         return None
@@ -195,11 +210,212 @@ class PullRun:
     def _go_on(self, deadline: Deadline) -> None:
         """Replicate what comes, or wait for the next look."""
         if not self.readings.followed:
-            self.sleep(max(0.0, self._lanes.look_at - self.monotonic()))
+            self.sleep(max(0.0, self._look_at - self.monotonic()))
             return
         self._take(self._gather(), deadline)
         if self._committed_at is None or self.monotonic() - self._committed_at >= COMMIT_SECONDS:
             self._commit(deadline)
+
+    # The lanes that are followed
+
+    def _look(self, deadline: Deadline) -> bool:
+        """Follow what is behind; whether any lane is that is not left alone."""
+        now = self.monotonic()
+        self._look_at = now + LOOK_SECONDS
+        if self._topics_at is None or now - self._topics_at >= TOPICS_SECONDS:
+            if self._topics_at is not None:
+                self._minute()
+            self._topics_at = now
+            self._known_ids = self.topic_ids()
+            self._leave(self.readings.only(places_of_shard(self.topics(), self.shard, self.shards)))
+        if self.readings.found_at is None or now - self.readings.found_at >= POSITIONS_SECONDS:
+            self.readings.found_at = now
+            self.readings.forget(self.readings.idle(now))
+        self.report.lanes = len(self.readings.lanes)
+        self._leave(self.readings.silent(now - IDLE_SECONDS if self.continuous else now))
+        idle = self.readings.idle(now)
+        self._locate([place for place in idle if self.readings.lanes[place].next is None], deadline)
+        due = self.readings.due(idle, now) if self.continuous else idle
+        ends = self.log.stable_ends(due, self._limited(deadline)) if due else {}
+        behind, beyond = self.readings.behind(ends), self.readings.beyond(ends)
+        self._leave(self.readings.in_the_way(len(behind)))
+        wanted = dict(islice(behind.items(), FOLLOWED - len(self.readings.followed)))
+        self.readings.look_again(behind.keys() - wanted.keys())
+        same = self._of_the_same_log(self._of_the_same_topic(wanted | beyond, deadline), deadline)
+        wanted = {place: at for place, at in same.items() if place in wanted}
+        if wanted:
+            self.log.follow(wanted)
+            self.readings.follow(wanted)
+        return bool(wanted)
+
+    def _of_the_same_topic(self, wanted: dict[TopicPartition, int], deadline: Deadline) -> dict[TopicPartition, int]:
+        """Those of some lanes whose topic is the one of their chain: `topics` stops the others at its next look."""
+        expected = {topic: self._known_ids[topic] for topic, _ in wanted if topic in self._known_ids}
+        now = self.epochs.topic_ids(expected, self._limited(deadline))
+        if now is None:
+            return wanted  # a cluster that is too old to say
+        anew = {topic for topic, known in expected.items() if now.get(topic, known) != known}
+        unseen = expected.keys() - now.keys()  # by the broker that was asked
+        self.readings.look_again(place for place in wanted if place[0] in unseen)
+        for topic in sorted(anew):
+            self._note(
+                f"{self.replicator.flow} {topic}: the source's topic is not the one that was read (its id was "
+                f"{expected[topic]} and is {now[topic]}): nothing of it is read until `topics` has looked at it"
+            )
+        for place in wanted:
+            if place[0] in anew:
+                self.readings.put_aside(place, self.monotonic())
+                self.readings.forget([place])
+        return {place: at for place, at in wanted.items() if place[0] not in anew | unseen}
+
+    def _of_the_same_log(self, wanted: dict[TopicPartition, int], deadline: Deadline) -> dict[TopicPartition, int]:
+        """Those of some lanes whose log agrees with what was copied of it, and where to read it; the others stop."""
+        chains, flow, lanes = self.replicator.chains, self.replicator.flow, self.readings.lanes
+
+        def covering(place: TopicPartition, generation: int, offset: int) -> Run | None:
+            link = chains.at_or_before(Lane(flow, *place), generation, offset)
+            return link if isinstance(link, Run) else None
+
+        partings = {
+            place: Parting(lanes[place].newest, partial(covering, place, lanes[place].generation)) for place in wanted
+        }
+        silent = compare(partings, lambda asked: self.epochs.ends(asked, self._limited(deadline)))
+        self.readings.look_again(silent)
+        same: dict[TopicPartition, int] = {}
+        for place, at in wanted.items():
+            parting = partings[place]
+            if parting.at is not None:
+                self._stop_parted(place, parting.at, at, deadline)
+            elif place not in silent:
+                same[place] = at
+                if parting.same_to is not None and parting.same_to < at:
+                    # Markers stood there at the end of an epoch, and another leader may have put records there.
+                    same[place] = lanes[place].next = parting.same_to
+                    lanes[place].stands_at = at
+        return same
+
+    def _stop_where_parted(self, arrivals: Arrivals, deadline: Deadline) -> None:
+        """Stop lanes of which records came from offsets at which none was when they were passed."""
+        lanes = self.readings.lanes
+        for place in arrivals.records.keys() & self.readings.followed:
+            stands_at = lanes[place].stands_at
+            if stands_at and first_offset(arrivals.records[place]) < stands_at:
+                del arrivals.records[place]
+                self._leave([place])
+                self._stop_parted(place, lanes[place].next or 0, stands_at, deadline)
+
+    def _stop_parted(self, place: TopicPartition, at: int, position: int, deadline: Deadline) -> None:
+        lane = Lane(self.replicator.flow, *place)
+        self._stop(place, parted_stop(lane, at, position=position, now=self.lease.clock()), deadline)
+
+    def _leave(self, places: Iterable[TopicPartition]) -> None:
+        """Follow these lanes no more."""
+        leaving = self.readings.followed & set(places)
+        if leaving:
+            self.log.leave(leaving)
+            self._gathering.drop(leaving)
+            self.readings.followed -= leaving
+
+    def _locate(self, places: Iterable[TopicPartition], deadline: Deadline) -> None:
+        """Find where lanes are to be read on; those that cannot be read now are left alone for a while."""
+        positions, flow = self.replicator.positions, self.replicator.flow
+        new: list[TopicPartition] = []
+        for some in transactions(places):
+            lanes = {place: Lane(flow, *place) for place in some}
+            positions.forget(lanes.values())
+            try:
+                leased = positions.load(lanes.values(), self.replicator.remote_topic, self._limited(deadline))
+            except Retriable as exc:
+                self._note(exc)
+                self.readings.failed(some, some, self.monotonic())
+                continue
+            for place, lane in lanes.items():
+                if lane in leased:
+                    self.readings.put_aside(place, self.monotonic())
+                elif (head := positions.head(lane)) == NEW_LANE:
+                    new.append(place)
+                else:
+                    self.readings.begin(place, head.position, generation=head.generation, newest=head.run)
+        if new:
+            self._begin(new, self._limited(deadline))
+
+    def _begin(self, places: list[TopicPartition], deadline: Deadline) -> None:
+        """Begin lanes without a chain where their group stands, or else at the beginning of the log."""
+        group_of = {topic: self.consumer_group(topic) for topic, _ in places}
+        committed = self.groups.committed(set(group_of.values()), deadline)
+        known = [place for place in places if group_of[place[0]] in committed]
+        if unknown := sorted(group_of.keys() - {topic for topic, _ in known}):
+            self._note(f"the source does not show where these topics begin, and they wait: {', '.join(unknown)}")
+            left = [place for place in places if place[0] in unknown]
+            self.readings.failed(left, left, self.monotonic())
+        begun = {
+            place: found.offset for place in known if (found := committed[group_of[place[0]]].get(place)) is not None
+        }
+        begun |= self.log.starts([place for place in known if place not in begun], deadline)
+        for place, offset in begun.items():
+            self.readings.begin(place, offset, generation=NEW_LANE.generation)
+
+    def _pass_over(self, places: Iterable[TopicPartition], deadline: Deadline) -> None:
+        """Go on where the log begins now, if it was cut off above the position; the gap check reports what is lost."""
+        wanted = list(places)
+        if not wanted:
+            return
+        self._leave(wanted)
+        starts = self.log.starts(wanted, deadline)
+        for place in wanted:
+            if starts.get(place, -1) > (self.readings.lanes[place].next or 0):
+                before = self.readings.lanes[place]
+                self.readings.begin(
+                    place, starts[place], generation=before.generation, newest=before.newest, examined=False
+                )
+            else:
+                self.readings.failed([place], [place], self.monotonic())  # the log ends below: it may have lost its end
+
+    def _react(self, arrivals: Arrivals, deadline: Deadline) -> None:
+        """Leave lanes whose log has a batch that nobody can read; read those anew whose log parted from what was read.
+
+        Such a batch is passed over where the operator ordered that, and stops its lane otherwise. Of a log that was cut
+        off, what was read and not written may be all that parts.
+        """
+        lanes, flow = self.readings.lanes, self.replicator.flow
+        for place in arrivals.truncated.keys() & self.readings.followed:
+            self._note(f"{Lane(flow, *place)}: the source's log was cut off while it was read")
+            self._leave([place])
+            self.readings.forget([place])
+        for place, exc in arrivals.unreadable.items():
+            if exc.old_format and place in lanes:
+                lanes[place].tally.by_client = self._met_old_format = True
+        for place in arrivals.unreadable.keys() & self.readings.followed:
+            exc = arrivals.unreadable[place]
+            self._leave([place])
+            if exc.old_format or self._passes(place, exc, deadline):
+                self.readings.forget([place])
+            else:
+                self._stop(place, unreadable_stop(exc, now=self.lease.clock()), deadline)
+
+    def _passes(self, place: TopicPartition, exc: BatchUnreadable, deadline: Deadline) -> bool:
+        """Pass a batch that nobody can read, where the operator ordered that, and no job has the lane."""
+        positions, lane = self.replicator.positions, Lane(self.replicator.flow, *place)
+        if lane in positions.load([lane], self.replicator.remote_topic, self._limited(deadline)):
+            return False
+        passed = passed_over(exc, positions.state(lane), positions.head(lane).position)
+        if passed is None:
+            return False
+        first, following = passed
+        batch = Batch(records={place: []}, covered={place: following}, begins={place: first}, left_out={place: passed})
+        self.on_batch(batch, self._replicate(batch, deadline), self.lease.clock())
+        return True
+
+    def _stop(self, place: TopicPartition, stop: Stop, deadline: Deadline) -> None:
+        """Stop a lane that no job has, and leave it alone."""
+        lane, positions = Lane(self.replicator.flow, *place), self.replicator.positions
+        self.readings.put_aside(place, self.monotonic())
+        self.readings.forget([place])
+        if lane not in positions.load([lane], self.replicator.remote_topic, self._limited(deadline)):
+            stored = positions.state(lane).stopped_by(stop)
+            if stored is not None:
+                positions.stop(lane, stored)
+        self._note(f"{lane.at(stop.upstream_offset)}: {stop.detail}")
 
     # Replicate
 
@@ -210,7 +426,7 @@ class PullRun:
             if self.monotonic() < gathering.due_at < inf:
                 self.sleep(min(gathering.due_at - self.monotonic(), gathering.window_seconds / PARTS, NAP_SECONDS))
             records, size = gathering.room
-            until = min(gathering.due_at, self._lanes.look_at)
+            until = min(gathering.due_at, self._look_at)
             come = self.log.arrivals(max(0.0, until - self.monotonic()), records=records, size=size)
             for refused in come.refused.values():
                 raise refused
@@ -218,7 +434,7 @@ class PullRun:
                 self.readings.lanes[place].ended = UNSEEN  # something of it is left to be written
             gathering.add(come)
             # What is there already goes with what is due.
-            until = min(gathering.due_at, self._lanes.look_at)
+            until = min(gathering.due_at, self._look_at)
             if not come.records and (gathering.has_news or until <= self.monotonic()):
                 break
         return gathering.take(self.monotonic())
@@ -228,7 +444,7 @@ class PullRun:
         for place, offset in arrivals.ended.items():
             if place in lanes and place not in arrivals.records:
                 lanes[place].ended = offset
-        self._lanes.stop_parted(arrivals, deadline)
+        self._stop_where_parted(arrivals, deadline)
         for some in self.readings.batches(place for place in arrivals.records if place in self.readings.followed):
             batch = Batch(
                 records={place: self._content(place, arrivals.records[place]) for place in some},
@@ -252,9 +468,8 @@ class PullRun:
                 self.on_batch(portion, outcome, received_at)
             if not self.lease.keep():
                 return
-        self._lanes.pass_over(arrivals.out_of_range & self.readings.followed, deadline)
-        self._leave_out(arrivals, deadline)
-        self._lanes.stop_unreadable(arrivals, deadline)
+        self._pass_over(arrivals.out_of_range & self.readings.followed, deadline)
+        self._react(arrivals, deadline)
 
     @contextmanager
     def _paid(self, batch: Batch, deadline: Deadline) -> Iterator[None]:
@@ -266,28 +481,6 @@ class PullRun:
         with self.limit.paid(sum(map(bytes_in, batch.records.values())), lambda: self._hold(deadline)):
             self.report.limited_ms += int((self.limit.paused_seconds - before) * 1000)
             yield
-
-    def _leave_out(self, arrivals: Arrivals, deadline: Deadline) -> None:
-        """Pass batches that nobody can read, where the operator ordered that, and read on behind each."""
-        positions, flow = self.replicator.positions, self.replicator.flow
-        for place in arrivals.unreadable.keys() & self.readings.followed:
-            exc, lane = arrivals.unreadable[place], Lane(flow, *place)
-            if exc.old_format or lane in positions.load([lane], self.replicator.remote_topic, self._limited(deadline)):
-                continue
-            if exc.next is None or positions.state(lane).left_out(exc.offset, exc.cause) is None:
-                continue
-            first = max(exc.offset, positions.head(lane).position)
-            batch = Batch(
-                records={place: []},
-                covered={place: exc.next},
-                begins={place: first},
-                left_out={place: (first, exc.next)},
-            )
-            outcome = self._replicate(batch, deadline)
-            del arrivals.unreadable[place]
-            self._lanes.leave([place])
-            self.on_batch(batch, outcome, self.lease.clock())
-            self.readings.forget([place])
 
     def _content(self, place: TopicPartition, arrived: LaneContent) -> LaneContent:
         """What came of a lane: batches whose records are few and small are packed anew by the writer."""
@@ -322,7 +515,7 @@ class PullRun:
             if (held := outcome.stopped.get(place) or outcome.waiting.get(place)) is not None:
                 self.readings.put_aside(place, now)
                 self.readings.forget([place])
-                self._lanes.leave([place])
+                self._leave([place])
                 self._note(f"{Lane(self.replicator.flow, *place).at(held.upstream_offset)}: {held.detail}")
             else:
                 following = max(following_offset(records), batch.covered.get(place, 0))
@@ -346,13 +539,13 @@ class PullRun:
         self._note(exc)
         self._failures += 1
         self.report.failures += 1
-        if self._failures >= FAILURES:
+        if self._failures >= TRIES:
             raise exc
         self.replicator.forget()
         self.log.close()
         self._gathering.clear()
         self.readings.followed.clear()
-        self._lanes.look_at = self.monotonic() + min(PAUSE_SECONDS * 2 ** (self._failures - 1), LONGEST_PAUSE_SECONDS)
+        self._look_at = self.monotonic() + pause_seconds(self._failures)
 
     # The lease, and the groups
 
@@ -383,9 +576,9 @@ class PullRun:
             self.report.troubles.append(text)
         self._noted_at[text] = self.monotonic()
 
-    def _minute(self, report: PullReport) -> None:
+    def _minute(self) -> None:
         self._forget_what_is_over()
-        self.on_minute(report)
+        self.on_minute(self.report)
 
     def _forget_what_is_over(self) -> None:
         since = self.monotonic() - OVER_SECONDS

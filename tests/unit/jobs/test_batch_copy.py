@@ -33,6 +33,7 @@ from mirrorless.jobs.batch_copy import (
     WATCHED_SECONDS,
     BatchCopy,
     EngineChoice,
+    budget,
 )
 from mirrorless.jobs.copy_task import BatchAt, BatchChunk, Chunk, CopyResult, LaneLog, OffsetRange
 from mirrorless.jobs.lane_copy import LaneCopy
@@ -126,7 +127,7 @@ def copy_of(
         replicator=there.environment(job="backfill-1"),
         log=MemoryBatches(logs),
         terms=lambda: TERMS,
-        choice=choice or EngineChoice(budget=logs.chance.choice([1, 3, 64]) * REQUEST_BYTES),
+        choice=choice or EngineChoice(size=budget(logs.chance.choice([1, 3, 64]) * REQUEST_BYTES)),
     )
     return LaneCopy(
         task=make_copy_task(partition, *ranges),
@@ -173,7 +174,7 @@ def test_any_schedule_of_tries_and_a_mapping_behind_keeps_the_invariants(seed: i
 
     def another() -> None:
         choice = EngineChoice(
-            engine=chance.choice(["batches", "batches", "records"]), budget=chance.randint(1, 5) * REQUEST_BYTES
+            engine=chance.choice(["batches", "batches", "records"]), size=budget(chance.randint(1, 5) * REQUEST_BYTES)
         )
         tries.append(Attempt(copy_of(logs, (first, following), choice=choice).run))
 
@@ -261,7 +262,7 @@ def test_an_engine_that_is_tried_in_between_leaves_one_chain() -> None:
     """Whoever goes on reads the position anew: what it remembers is from before the other one's transactions."""
     there = tens(0, 90)
     logs = MemoryLogs(there)
-    choice = EngineChoice(budget=1)
+    choice = EngineChoice(size=budget(1))
     copy = copy_of(logs, (0, 90), choice=choice)
     taken = Counter[str]()
 
@@ -324,7 +325,7 @@ def test_a_log_that_is_cut_off_while_a_job_reads_it_is_not_read_on(
     """Its try fails when the log shows it, and the next one begins with a look."""
     there = tens(0, 40)
     logs = MemoryLogs(there)
-    copy = copy_of(logs, (0, 60), choice=EngineChoice(engine=engine, budget=1))
+    copy = copy_of(logs, (0, 60), choice=EngineChoice(engine=engine, size=budget(1)))
     calls = 0
 
     def cut(_: Step) -> None:
@@ -409,13 +410,14 @@ def a_chunk(records: int, size: int) -> list[RecordBatch]:
     return [replace(first, base_offset=i * records) for i in range(32_000_000 // first.size)]
 
 
-def after(choice: EngineChoice, *rates: float) -> list[Engine]:
-    """The engines after stretches of slow copying at these rates, in offsets a second, each long enough for a trial."""
-    found, seconds = [], TRIAL_BYTES / SLOW_BYTES * 1.01
-    for rate in rates:
-        choice.copied(int(rate * seconds), TRIAL_BYTES, seconds)
-        found.append(choice.engine)
-    return found
+Stretch = tuple[int, int, float]
+"""Of copying: upstream offsets, bytes and seconds."""
+
+
+def trial(rate: float) -> Stretch:
+    """Slow copying, at so many offsets a second, for long enough to judge by."""
+    seconds = TRIAL_BYTES / SLOW_BYTES * 1.01
+    return int(rate * seconds), TRIAL_BYTES, seconds
 
 
 @pytest.mark.parametrize(
@@ -459,11 +461,48 @@ def test_batches_that_cannot_pass_are_left_to_the_client() -> None:
     assert (compressed_anew.engine, thinned.engine) == ("records", "records")
 
 
-def test_the_other_engine_is_tried_and_the_faster_one_goes_on_for_a_while() -> None:
-    slow_target, quick_target = EngineChoice(), EngineChoice()
+@pytest.mark.parametrize(
+    ("lanes", "stretches", "engines"),
+    [
+        pytest.param(1, [trial(1_000), trial(60_000)], ["records", "records"], id="the client is tried and is faster"),
+        pytest.param(1, [trial(50_000), trial(60_000)], ["records", "batches"], id="the client is tried and is not"),
+        pytest.param(6, [trial(1_000)], ["batches"], id="lanes that share their requests are slow or not together"),
+        pytest.param(
+            1,
+            [(1, SLOW_BYTES * 20, 20.0), trial(1_000), (1, 1, HELD_SECONDS), trial(1_000)],
+            ["batches", "batches", "batches", "records"],
+            id="a lane that is quick tries nothing for a while",
+        ),
+        pytest.param(
+            1, [(1, SLOW_BYTES // 10, 1.0)] * 4 + [(1, SLOW_BYTES, 1.0)] * 4, ["batches"], id="slow when cold alone"
+        ),
+        pytest.param(1, [(1, SLOW_BYTES - 1, 1.0)] * 8, ["records"], id="slow for longer"),
+        pytest.param(1, [(1, WATCHED_BYTES - 1, WATCHED_SECONDS * 20)], ["batches"], id="of few bytes"),
+        pytest.param(
+            1, [(1, 1, COLD_SECONDS), (1, WATCHED_BYTES, WATCHED_SECONDS * 0.9)], ["batches"], id="of few seconds"
+        ),
+        pytest.param(1, ["old", trial(1), (1, 1, FIRST_HELD_SECONDS)], ["records", "batches"], id="an old format"),
+        pytest.param(1, ["failed"] * FAILURES, ["batches", "records"], id="a broker that may be too old"),
+        pytest.param(
+            1, [*["failed"] * (FAILURES - 1), (1, 1, 0.1), *["failed"] * (FAILURES - 1)], ["batches"], id="not in a row"
+        ),
+    ],
+)
+def test_the_other_engine_is_tried_where_whole_batches_are_slow_and_the_faster_one_goes_on_for_a_while(
+    lanes: int, stretches: list[Stretch | str], engines: list[Engine]
+) -> None:
+    choice, found = EngineChoice(lanes=lanes), list[Engine]()
 
-    assert after(slow_target, 1_000, 60_000) == ["records", "records"]
-    assert after(quick_target, 50_000, 60_000) == ["records", "batches"]
+    for stretch in stretches:
+        if isinstance(stretch, tuple):
+            choice.copied(*stretch)
+        elif stretch == "failed":
+            choice.failed()
+        else:
+            choice.use_client()
+        found.append(choice.engine)
+
+    assert found[-len(engines) :] == engines
 
 
 def test_each_time_that_the_client_is_faster_it_is_held_for_twice_as_long_up_to_five_minutes() -> None:
@@ -471,7 +510,8 @@ def test_each_time_that_the_client_is_faster_it_is_held_for_twice_as_long_up_to_
     choice, held = EngineChoice(), []
 
     for _ in range(6):
-        after(choice, 1_000, 60_000)
+        choice.copied(*trial(1_000))
+        choice.copied(*trial(60_000))
         engines = list[Engine]()
         while not engines or engines[-1] == "records":
             choice.copied(1, 1, 1.0)
@@ -481,78 +521,16 @@ def test_each_time_that_the_client_is_faster_it_is_held_for_twice_as_long_up_to_
     assert held == [20, 40, 80, 160, 300, 300]
 
 
-def test_lanes_that_share_their_requests_are_slow_or_not_together() -> None:
-    alone, shared = EngineChoice(), EngineChoice(lanes=6)
-
-    assert after(alone, 1_000) == ["records"]
-    assert after(shared, 1_000) == ["batches"]
-
-
-def test_a_lane_that_is_quick_by_whole_batches_tries_nothing_for_a_while() -> None:
-    choice = EngineChoice()
-
-    choice.copied(1, SLOW_BYTES * 20, 20.0)
-    assert after(choice, 1_000) == ["batches"]
-    choice.copied(1, 1, HELD_SECONDS)
-    assert after(choice, 1_000) == ["records"]
-
-
-def test_what_is_slow_only_in_its_first_seconds_is_not_distant() -> None:
-    cold, distant = EngineChoice(), EngineChoice()
-
-    for second in range(8):
-        cold.copied(1, SLOW_BYTES // 10 if second < 4 else SLOW_BYTES, 1.0)
-        distant.copied(1, SLOW_BYTES - 1, 1.0)
-
-    assert (cold.engine, distant.engine) == ("batches", "records")
-
-
-def test_a_short_lane_never_tries_the_other_engine() -> None:
-    choice = EngineChoice()
-
-    choice.copied(1, WATCHED_BYTES - 1, WATCHED_SECONDS * 20)
-    few_seconds = EngineChoice()
-    few_seconds.copied(1, 1, COLD_SECONDS)
-    few_seconds.copied(1, WATCHED_BYTES, WATCHED_SECONDS * 0.9)
-
-    assert (choice.engine, few_seconds.engine) == ("batches", "batches")
-
-
-def test_a_log_of_an_old_format_is_read_by_the_client_and_looked_at_again() -> None:
-    choice = EngineChoice()
-
-    choice.use_client()
-
-    assert after(choice, 1) == ["records"]
-    choice.copied(1, 1, FIRST_HELD_SECONDS)
-    assert choice.engine == "batches"
-
-
-def test_after_some_failures_in_a_row_the_client_has_a_try() -> None:
-    """A broker may be too old for the other engine."""
-    choice = EngineChoice()
-
-    for _ in range(FAILURES - 1):
-        choice.failed()
-    choice.copied(1, 1, 0.1)
-    for _ in range(FAILURES - 1):
-        choice.failed()
-    engines = [choice.engine]
-    choice.failed()
-
-    assert [*engines, choice.engine] == ["batches", "records"]
-
-
 def test_transactions_grow_while_the_target_is_quick_and_shrink_where_it_is_slow() -> None:
     choice = EngineChoice()
 
     choice.copied(1, 1, 0.1)
-    assert choice.budget == 2 * FIRST_BYTES
+    assert choice.size.most == 2 * FIRST_BYTES
     choice.copied(1, 1, 2.0)
-    assert choice.budget == 2 * FIRST_BYTES
+    assert choice.size.most == 2 * FIRST_BYTES
     choice.copied(1, 1, 5.0)
     choice.failed()
-    assert choice.budget == FIRST_BYTES // 2
+    assert choice.size.most == FIRST_BYTES // 2
     for _ in range(9):
         choice.failed()
-    assert choice.budget == LEAST_BYTES
+    assert choice.size.most == LEAST_BYTES

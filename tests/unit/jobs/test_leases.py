@@ -207,60 +207,43 @@ class WatchedLeases(MemoryLaneStates):
 # Holds
 
 
-@dataclass
-class Operator:
-    """The states of lanes, an operator's hold, and a job that waits for it, with clocks of their own."""
-
-    states: MemoryLaneStates = field(default_factory=MemoryLaneStates)
-    slept: list[float] = field(default_factory=list)
-
-    def hold(self, *, at: int) -> None:
-        """What `lanes hold` writes."""
-        for lane in LANES:
-            self.states.stop(lane, Stop(reason="held", upstream_offset=0, detail="failover", at=at))
-
-    def reconcile(self, *, now: int) -> str:
-        """The beginning of a reconcile."""
-        held = HeldLanes(
-            states=self.states, run_id="run-1", settle_ms=60_000, clock=lambda: now, sleep=self.slept.append
-        )
-        return held.hold(LANES)
+def held_at(at: int, *, by_store: bool = False) -> Stop:
+    """What `lanes hold` writes, or a fence."""
+    return Stop(reason="held", upstream_offset=0, detail="failover", at=at, by_store=by_store)
 
 
-@pytest.mark.parametrize("clock", [-10 * 60_000, 0, 10 * 60_000])
-def test_a_job_waits_for_as_long_as_a_warm_forwarder_remembers_whatever_the_operators_clock_says(clock: int) -> None:
-    """AWS accepts requests of clocks that are five minutes off: between two of them there may be ten."""
-    operator = Operator()
-    operator.hold(at=NOW + clock)
-
-    operator.reconcile(now=NOW + 59_999)
-
-    assert operator.slept == [60.0]
+def reconciling(states: MemoryLaneStates, slept: list[float], *, now: int = NOW, settle_ms: int = 60_000) -> HeldLanes:
+    return HeldLanes(states=states, run_id="run-1", settle_ms=settle_ms, clock=lambda: now, sleep=slept.append)
 
 
-def test_a_lane_that_a_job_does_not_finish_stays_held_when_the_fence_of_its_flow_is_lifted() -> None:
-    operator = Operator()
-    operator.states.fence(LANES[0].flow, Stop(reason="held", upstream_offset=0, detail="failover", at=NOW))
-    held = HeldLanes(
-        states=operator.states, run_id="run-1", settle_ms=0, clock=lambda: NOW, sleep=operator.slept.append
-    )
-
-    assert not held.hold(LANES), "they were held before the job"
-    held.release(LANES[1:])
-    operator.states.lift(LANES[0].flow)
-
-    states = operator.states.read(LANES)
-    assert [lane for lane in LANES if states[lane].stop is not None] == [LANES[0]]
-    assert held.since(LANES[:1]) == NOW
+MINUTE = 60_000
 
 
-def test_a_job_does_not_wait_for_lanes_that_were_held_long_ago() -> None:
-    operator = Operator()
-    operator.hold(at=NOW)
+@pytest.mark.parametrize(
+    ("by_operators", "now", "waits"),
+    [
+        # AWS accepts requests of clocks that are five minutes off: between two of them there may be ten.
+        pytest.param([-10 * MINUTE] * 2, 59_999, 60.0, id="an operator's clock is behind"),
+        pytest.param([0, 0], 59_999, 60.0, id="the clocks agree"),
+        pytest.param([10 * MINUTE] * 2, 59_999, 60.0, id="an operator's clock is ahead"),
+        pytest.param([0, 0], 11 * MINUTE, None, id="held long ago"),
+        pytest.param([None, 0], 5 * MINUTE, 60.0, id="one of them alone has not the store's time"),
+        pytest.param([], 0, 60.0, id="not held before"),
+    ],
+)
+def test_a_job_waits_for_as_long_as_a_warm_forwarder_remembers_whatever_the_operators_clock_says(
+    states: MemoryLaneStates, by_operators: list[int | None], now: int, waits: float | None
+) -> None:
+    states.store_now = lambda: NOW + 5 * MINUTE
+    for lane, clock in zip(LANES, by_operators, strict=False):
+        states.stop(lane, held_at(NOW, by_store=True) if clock is None else held_at(NOW + clock))
+    slept = list[float]()
 
-    operator.reconcile(now=NOW + 11 * 60_000)
+    said = reconciling(states, slept, now=NOW + now).hold(LANES)
 
-    assert operator.slept == []
+    assert slept == ([waits] if waits else [])
+    assert said.startswith("" if by_operators else "2 lanes were not held")
+    assert {state.stop.reason for state in states.states.values() if state.stop} == {"held"}
 
 
 @pytest.mark.parametrize(
@@ -268,36 +251,30 @@ def test_a_job_does_not_wait_for_lanes_that_were_held_long_ago() -> None:
 )
 @pytest.mark.parametrize("skew", [-9 * 60_000, 0, 9 * 60_000])
 def test_a_fence_whose_age_the_store_tells_is_waited_for_no_longer_than_it_must(
-    age: int, waits: float | None, skew: int
+    states: MemoryLaneStates, age: int, waits: float | None, skew: int
 ) -> None:
-    operator = Operator()
-    operator.states.store_now = lambda: NOW + age
-    fence = Stop(reason="held", upstream_offset=0, detail="failover", at=NOW, by_store=True)
-    operator.states.fence(LANES[0].flow, fence)
+    states.store_now = lambda: NOW + age
+    states.fence(LANES[0].flow, held_at(NOW, by_store=True))
+    slept = list[float]()
 
-    operator.reconcile(now=NOW + skew)
-    operator.reconcile(now=NOW + skew)
+    for _ in range(2):
+        reconciling(states, slept, now=NOW + skew).hold(LANES)
 
-    assert operator.slept == [waits, waits] if waits else not operator.slept
-    stops = [operator.states.states[lane].stop for lane in LANES]
+    assert slept == ([waits, waits] if waits else [])
+    stops = [states.states[lane].stop for lane in LANES]
     assert [(each.at, each.by_store) for each in stops if each is not None] == [(NOW, True)] * 2, "as old as the fence"
 
 
-def test_one_hold_without_the_store_s_time_is_waited_for_in_full() -> None:
-    operator = Operator()
-    operator.states.store_now = lambda: NOW + 5 * 60_000
-    operator.hold(at=NOW)
-    operator.states.stop(LANES[0], Stop(reason="held", upstream_offset=0, detail="fence", at=NOW, by_store=True))
+def test_a_lane_that_a_job_does_not_finish_stays_held_when_the_fence_of_its_flow_is_lifted(
+    states: MemoryLaneStates,
+) -> None:
+    states.fence(LANES[0].flow, held_at(NOW))
+    held = reconciling(states, [], settle_ms=0)
 
-    operator.reconcile(now=NOW + 5 * 60_000)
+    assert not held.hold(LANES), "they were held before the job"
+    held.release(LANES[1:])
+    states.lift(LANES[0].flow)
 
-    assert operator.slept == [60.0]
-
-
-def test_lanes_without_a_hold_are_held_and_waited_for() -> None:
-    operator = Operator()
-
-    assert operator.reconcile(now=NOW).startswith("2 lanes were not held")
-
-    assert operator.slept == [60.0]
-    assert {state.stop.reason for state in operator.states.states.values() if state.stop} == {"held"}
+    found = states.read(LANES)
+    assert [lane for lane in LANES if found[lane].stop is not None] == [LANES[0]]
+    assert held.since(LANES[:1]) == NOW

@@ -19,7 +19,7 @@ from mirrorless.chain.lane_state import Stop
 from mirrorless.clock import Deadline, deadline_in
 from mirrorless.errors import Retriable
 from mirrorless.jobs import shared_transactions
-from mirrorless.jobs.batch_copy import REQUEST_BYTES, EngineChoice
+from mirrorless.jobs.batch_copy import REQUEST_BYTES, EngineChoice, budget
 from mirrorless.jobs.copy_task import CopyResult
 from mirrorless.jobs.shared_transactions import APART_SECONDS, CLIENTS, SharedTransactions
 from mirrorless.ports.kafka import TopicPartition
@@ -239,7 +239,7 @@ def test_a_lane_that_no_other_shares_with_counts_as_alone() -> None:
 def test_lanes_that_share_their_requests_are_counted() -> None:
     """By all of them together they are slow or not."""
     there = in_small_batches(40, partitions=3, largest=7)
-    choices = [EngineChoice(budget=REQUEST_BYTES) for _ in range(3)]
+    choices = [EngineChoice(size=budget(REQUEST_BYTES)) for _ in range(3)]
     shared = SharedTransactions(
         replicator=there.environment(job="backfill-1"), request="backfill-1", deadline=lambda: deadline_in(60)
     )
@@ -280,7 +280,7 @@ def test_a_lane_reads_its_head_once_however_many_transactions_it_shares(monkeypa
         return leased
 
     def copy(partition: int) -> CopyResult:
-        logs, choice = MemoryLogs(there), EngineChoice(budget=1)
+        logs, choice = MemoryLogs(there), EngineChoice(size=budget(1))
         lane = copy_of(logs, (0, 60), choice=choice, partition=partition, shared=shared)
         together.wait(SECONDS)
         return lane.run()
@@ -308,7 +308,7 @@ def test_a_lane_whose_twin_was_faster_by_one_offset_goes_on_behind_it() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SharedTransactions, "replicate", faster)
-        logs, choice = MemoryLogs(there), EngineChoice(budget=1)
+        logs, choice = MemoryLogs(there), EngineChoice(size=budget(1))
         found = copy_of(logs, (0, 40), choice=choice, shared=Task().shared).run()
 
     assert (found.state, found.position, sorted(set(calls)) == calls) == ("done", 40, True)

@@ -157,7 +157,7 @@ def test_a_minute_of_pull_is_quickened_where_it_is_a_minute(monkeypatch: pytest.
     before = {(name, each): getattr(importlib.import_module(name), each) for name, each in names}
     for name, each in names:
         monkeypatch.setattr(f"{name}.{each}", before[name, each])
-    monkeypatch.setattr("mirrorless.pull.followed_lanes.TOPICS_SECONDS", 60.0)
+    monkeypatch.setattr("mirrorless.pull.run.TOPICS_SECONDS", 60.0)
     monkeypatch.setattr("mirrorless.pull.gathering.BATCH_RECORDS", 20_000)
 
     layer["quicken"](10.0)

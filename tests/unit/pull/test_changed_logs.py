@@ -11,7 +11,7 @@ import pytest
 from mirrorless.chain.lane_state import Stop
 from mirrorless.chain.run import NO_EPOCH
 from mirrorless.lanes.operator_actions import plan_reset
-from mirrorless.pull.followed_lanes import PullReport
+from mirrorless.pull.run import PullReport
 from tests.support.batches import in_batches
 from tests.support.documents import MemoryDocuments
 from tests.support.protocol_world import NEW, World, lane, others, records, replicate

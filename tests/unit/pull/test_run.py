@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 from mirrorless.chain.lane_state import RUNNING, LaneState, LeftOut, Stop, StopReason
-from mirrorless.clock import Deadline
+from mirrorless.clock import TRIES, Deadline
 from mirrorless.errors import ChainBroken, NotAcknowledged, Retriable
 from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.ports.kafka import Delivery, OffsetAndMetadata, TopicPartition
@@ -18,9 +18,8 @@ from mirrorless.ports.log import Arrivals
 from mirrorless.protocol import hooks
 from mirrorless.protocol.hooks import Step
 from mirrorless.protocol.portions import BATCH_BYTES
-from mirrorless.pull.followed_lanes import PullReport
 from mirrorless.pull.readings import Readings
-from mirrorless.pull.run import FAILURES, REPLICATE_SECONDS
+from mirrorless.pull.run import REPLICATE_SECONDS, PullReport
 from mirrorless.pull.shards import ShardLease
 from mirrorless.records.batch_records import records as records_of
 from mirrorless.records.record import Record
@@ -125,7 +124,7 @@ def test_after_failures_in_a_row_a_lane_is_left_alone_for_longer_each_time() -> 
     readings.only([place])
 
     waits = []
-    for _ in range(FAILURES):
+    for _ in range(TRIES):
         readings.failed([place], [place], 0.0)
         waits.append(readings.lanes[place].free_at)
 
@@ -442,7 +441,7 @@ def test_a_lane_of_which_records_wait_for_their_window_is_read_on(monkeypatch: p
     there = world([0], list(range(0, 1_000, 2)))  # of which the second does not end before the next look
     pulling = function(there)
     pulling.window_seconds = 5.0
-    monkeypatch.setattr("mirrorless.pull.followed_lanes.LOOK_SECONDS", 3.0)  # when they have come
+    monkeypatch.setattr("mirrorless.pull.run.LOOK_SECONDS", 3.0)  # when they have come
     followed: list[TopicPartition] = []
     arrivals, follow = WorldLog.arrivals, WorldLog.follow
 
