@@ -127,24 +127,27 @@ def test_a_survey_finds_every_hole(tmp_path: Path, opened: Callable[[], ParquetA
     assert 5_000 < survey.bytes < 100_000
 
 
-def test_a_survey_of_a_range_has_no_hole_beside_it(tmp_path: Path) -> None:
-    kept = [record for record in plain(100) if record.offset not in {10, 50, 90}]
-    write_archive(tmp_path, rows_of("orders", 0, kept), per_file=40, group=10)
-    survey = survey_lane(open_archive(str(tmp_path)), "orders", 0, OffsetRange(45, 60))
+@pytest.mark.parametrize(
+    ("missing", "wanted", "records", "holes"),
+    [
+        pytest.param([10, 50, 90], (45, 60), (45, 60), [(50, 51)], id="no hole beside it"),
+        pytest.param([*range(40, 50), *range(60, 80)], (45, 70), (50, 60), [(45, 50), (60, 70)], id="at its ends"),
+        pytest.param([*range(60, 80)], (60, 70), (0, 0), [(60, 70)], id="all of it, and no file reaches into it"),
+    ],
+)
+def test_a_survey_of_a_range_finds_the_holes_in_it(
+    tmp_path: Path, missing: list[int], wanted: tuple[int, int], records: tuple[int, int], holes: list[tuple[int, int]]
+) -> None:
+    kept = [record for record in plain(100) if record.offset not in missing]
+    write_archive(tmp_path, rows_of("orders", 0, kept), per_file=20, group=10)
 
-    assert (survey.first, survey.next, survey.records, survey.holes) == (45, 60, 14, (OffsetRange(50, 51),))
-    assert (survey.oldest, survey.newest) == (1_600_000_000_045, 1_600_000_000_059)
+    survey = survey_lane(open_archive(str(tmp_path)), "orders", 0, OffsetRange(*wanted))
 
-
-def test_a_survey_finds_holes_at_the_ends_of_a_range_too(tmp_path: Path) -> None:
-    kept = [record for record in plain(100) if not 40 <= record.offset < 50 and not 60 <= record.offset < 80]
-    write_archive(tmp_path, rows_of("orders", 0, kept), per_file=20)
-    archive = open_archive(str(tmp_path))
-
-    survey = survey_lane(archive, "orders", 0, OffsetRange(45, 70))
-    assert (survey.records, survey.missing, survey.holes) == (10, 15, (OffsetRange(45, 50), OffsetRange(60, 70)))
-    nothing = survey_lane(archive, "orders", 0, OffsetRange(60, 70))
-    assert (nothing.records, nothing.missing, nothing.holes) == (0, 10, (OffsetRange(60, 70),))
+    assert ((survey.first, survey.next), survey.holes) == (wanted, tuple(OffsetRange(*hole) for hole in holes))
+    assert survey.missing == sum(following - first for first, following in holes)
+    assert survey.records == wanted[1] - wanted[0] - survey.missing
+    times = tuple(1_600_000_000_000 + n for n in (records[0], records[1] - 1)) if survey.records else (-1, -1)
+    assert (survey.oldest, survey.newest) == times
 
 
 def test_a_survey_of_a_lane_that_is_not_there_is_empty(tmp_path: Path) -> None:

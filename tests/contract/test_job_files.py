@@ -25,14 +25,25 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> JobFiles:
     return open_job_files(f"s3://{BUCKET}/flows/a_b/jobs/run-1/" if request.param == "s3" else f"s3://{BUCKET}")
 
 
-def test_a_file_comes_back_as_it_was_written(files: JobFiles) -> None:
-    files.write(REQUEST, b"{}")
-    files.write("empty.json", b"")
-    files.write(lane_file("orders.eu", 12), bytes(range(256)))
+def test_files_come_back_as_they_were_written_last_and_names_are_those_under_a_prefix_in_order(files: JobFiles) -> None:
+    assert (files.read(REQUEST), files.names(), files.names("lanes/")) == (None, [], [])
+    contents = {
+        REQUEST: b"{}",
+        "empty.json": b"",
+        "lanes-of-others.json": b"x",
+        "lanes/b-0.json": b"x",
+        lane_file("orders.eu", 12): bytes(range(256)),
+        "lanes/a-0.json": b"x",
+    }
+    files.write(REQUEST, b"a longer one")
+    for name, content in contents.items():
+        files.write(name, content)
 
-    assert files.read(REQUEST) == b"{}"
-    assert files.read("empty.json") == b""
-    assert files.read("lanes/orders.eu-12.json") == bytes(range(256))
+    assert {name: files.read(name) for name in files.names()} == contents
+    assert files.names() == sorted(contents)
+    assert files.names("lanes/") == ["lanes/a-0.json", "lanes/b-0.json", "lanes/orders.eu-12.json"]
+    assert files.names("lanes/a") == ["lanes/a-0.json"]
+    assert open_job_files(files.place).read(REQUEST) == b"{}"
 
 
 @pytest.mark.parametrize("topic", ["x" * 180, "x" * 249, "a.b-c_d" * 35])
@@ -47,35 +58,6 @@ def test_a_lane_of_any_topic_has_a_file_of_its_own(files: JobFiles, topic: str) 
 
     assert [files.read(name) for name in names] == [name.encode() for name in names]
     assert files.names("lanes/") == sorted(name for name in names if name.startswith("lanes/"))
-
-
-def test_a_file_that_is_not_there_is_none(files: JobFiles) -> None:
-    assert files.read(REQUEST) is None
-    assert files.names() == []
-    assert files.names("lanes/") == []
-
-
-def test_what_is_written_again_is_replaced(files: JobFiles) -> None:
-    files.write(PROGRESS, b"a longer one")
-    files.write(PROGRESS, b"new")
-
-    assert files.read(PROGRESS) == b"new"
-    assert files.names() == [PROGRESS]
-
-
-def test_names_are_those_under_a_prefix_in_order(files: JobFiles) -> None:
-    for name in ("lanes/b-0.json", "lanes/a-1.json", "lanes/a-0.json", "lanes-of-others.json", REQUEST):
-        files.write(name, b"x")
-
-    assert files.names("lanes/") == ["lanes/a-0.json", "lanes/a-1.json", "lanes/b-0.json"]
-    assert files.names("lanes/a") == ["lanes/a-0.json", "lanes/a-1.json"]
-    assert files.names() == sorted([REQUEST, "lanes-of-others.json", *files.names("lanes/")])
-
-
-def test_a_folder_is_opened_again_by_its_place(files: JobFiles) -> None:
-    files.write(REQUEST, b"{}")
-
-    assert open_job_files(files.place).read(REQUEST) == b"{}"
 
 
 def test_more_lanes_than_one_page_of_s3_holds_are_all_found(s3: Any) -> None:
@@ -124,25 +106,22 @@ def test_a_folder_on_disk_that_cannot_be_written_is_named(tmp_path: Path) -> Non
         open_job_files(str(tmp_path / "file" / "jobs")).write(PROGRESS, b"")
 
 
-def test_files_in_s3_say_what_they_are_and_are_encrypted_with_the_key_of_their_place(s3: Any) -> None:
-    files = open_job_files(f"s3://{BUCKET}/jobs/run-1", kms_key_arn=KEY)
+@pytest.mark.parametrize("key", [KEY, None])
+def test_files_in_s3_say_what_they_are_and_are_encrypted_with_the_key_of_their_place_or_as_the_bucket_decides(
+    s3: Any, key: str | None
+) -> None:
+    sent: list[Any] = []
+    client = s3_client()
+    client.meta.events.register("provide-client-params.s3.PutObject", lambda params, **_: sent.append(params))
+    files = S3JobFiles(BUCKET, "jobs/run-1", kms_key_arn=key, client=client)
     for name in ("report.json", "report.html"):
         files.write(name, b"x")
 
     heads = [s3.head_object(Bucket=BUCKET, Key=f"jobs/run-1/{name}") for name in ("report.json", "report.html")]
     assert [head["ContentType"] for head in heads] == ["application/json", "text/html; charset=utf-8"]
-    assert {(head["ServerSideEncryption"], head["SSEKMSKeyId"]) for head in heads} == {("aws:kms", KEY)}
-
-
-@pytest.mark.usefixtures("s3")
-def test_without_a_key_the_bucket_decides_how_files_are_encrypted() -> None:
-    sent: list[Any] = []
-    client = s3_client()
-    client.meta.events.register("provide-client-params.s3.PutObject", lambda params, **_: sent.append(params))
-    S3JobFiles(BUCKET, "jobs/run-1", client=client).write(PROGRESS, b"x")
-
-    assert sent
-    assert "ServerSideEncryption" not in sent[0]
+    assert [(each.get("ServerSideEncryption"), each.get("SSEKMSKeyId")) for each in sent] == [
+        ("aws:kms", KEY) if key else (None, None)
+    ] * 2
 
 
 @pytest.mark.usefixtures("s3")

@@ -6,6 +6,7 @@ Only offsets and timestamps are read. Each lane is a Spark task.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import zip_longest
 
 import msgspec
 import numpy as np
@@ -98,7 +99,7 @@ def survey_lane(archive: ParquetArchive, topic: str, partition: int, wanted: Off
     size, clusters = 0, set[str]()
     oldest: list[int] = []
     newest: list[int] = []
-    for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
+    for piece, following in zip_longest(pieces, pieces[1:]):
         offsets, times = _read(archive, piece, (topic, partition), requested)
         count.rows += len(offsets)
         if len(times):
