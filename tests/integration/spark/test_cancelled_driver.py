@@ -49,7 +49,7 @@ sys.exit(drive(job))
 
 
 HELD = pytest.mark.soak(
-    "tests/unit/jobs/test_driver_cancel.py::test_a_signal_inside_a_call_of_spark_ends_its_jobs_and_the_answer_is_read"
+    "tests/unit/jobs/test_driver.py::test_a_signal_inside_a_call_of_spark_ends_its_jobs_and_the_answer_is_read"
 )
 SUBMIT = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit")]
 

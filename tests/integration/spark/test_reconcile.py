@@ -218,7 +218,7 @@ def test_a_source_that_came_back_as_another_one_is_left_alone(prefixed: Failover
 
 @pytest.mark.soak(
     "tests/unit/reconcile/test_reconcile_property.py::test_what_the_forwarder_brought_over_late_keeps_its_place_and_what_it_cannot_be_ordered_with_is_left_unmapped",
-    "tests/unit/jobs/test_leases.py::test_lanes_without_a_hold_are_held_and_waited_for",
+    "tests/unit/jobs/test_leases.py::test_a_job_waits_for_as_long_as_a_warm_forwarder_remembers_whatever_the_operators_clock_says",
 )
 def test_lanes_without_a_hold_are_reported_and_what_stands_between_runs_comes_back_unmapped(
     prefixed: FailoverStage,
