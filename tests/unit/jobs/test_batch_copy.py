@@ -357,19 +357,6 @@ def test_a_topic_that_was_made_anew_is_refused_though_its_epoch_is_the_same(engi
 
 
 @by_both
-def test_a_new_leader_with_all_of_the_log_is_read_on(engine: Engine) -> None:
-    there = tens(0, 40)
-    logs = MemoryLogs(there)
-    copy_of(logs, (0, 25), choice=EngineChoice(engine=engine)).run()
-    there.epochs[0] = [(0, 0), (3, 30), (5, 40)]
-
-    copy_of(logs, (0, 40), choice=EngineChoice(engine=engine)).run()
-
-    assert there.visible() == list(range(40))
-    there.assert_invariants()
-
-
-@by_both
 @pytest.mark.parametrize("cause", ["", "DAMAGED"])
 @pytest.mark.parametrize("following", [6, 9])
 def test_a_damaged_batch_stops_the_copy_until_an_order_leaves_it_out(
