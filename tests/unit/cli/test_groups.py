@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cli.groups import sentence, show
-from cli.groups_view import GroupPartition, GroupsView, need_operator
+from cli.groups_view import GroupsView, need_operator
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from tests.support.chains import FLOW
 from tests.support.statuses import NOW
@@ -71,45 +71,31 @@ def test_a_group_whose_members_have_just_left_is_shown_to_wait(
     assert (why in shown) == waits
 
 
-def test_only_a_group_before_the_map_needs_the_operator() -> None:
-    others = [shop("behind", reread=9), shop("ahead_of_replication"), shop("out_of_range"), shop("active_on_target")]
-
-    assert need_operator(others) == []
-    assert need_operator([*others, shop("before_map")]) == ["shop"]
+REWOUND = shop("ahead_on_target", skip=9, own={"orders": {3: (5,)}})
 
 
-def test_a_group_that_would_skip_records_needs_the_operator_where_its_offsets_are_the_flows(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("group", "needs"),
+    [
+        (shop("behind", reread=9), False),
+        (shop("ahead_of_replication"), False),
+        (shop("out_of_range"), False),
+        (shop("active_on_target"), False),
+        (shop("before_map"), True),
+        (shop("ahead_on_target", skip=9, own={}), False),  # by its own reading there, without group sync
+        (REWOUND, True),
+    ],
+)
+def test_a_group_before_the_map_or_before_offsets_of_the_flow_needs_the_operator(
+    group: GroupCheckpoints,
+    needs: bool,  # noqa: FBT001 -- a parameter of the test
 ) -> None:
-    """Without group sync, its offsets on the target are its own reading there."""
-    moved, rewound = shop("ahead_on_target", skip=9, own={}), shop("ahead_on_target", skip=9, own={"orders": {3: (5,)}})
-    assert need_operator([moved]) == []
-    assert need_operator([rewound]) == ["shop"]
+    assert need_operator([group]) == ["shop"] * needs
 
-    show(view(rewound), one=False, now=NOW)
+
+def test_a_group_that_would_skip_records_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    show(view(REWOUND), one=False, now=NOW)
 
     shown = capsys.readouterr().out
     assert "! shop would skip 9 records on eu-west: see --group shop" in shown
     assert "skips" in shown
-
-
-def test_one_group_is_shown_by_partition_in_order(capsys: pytest.CaptureFixture[str]) -> None:
-    group = shop()
-    partitions = [
-        GroupPartition(lane=lane, offset=offset, committed=5678 if lane.partition else None)
-        for lane, offset in sorted(group.lanes(FLOW))
-    ]
-
-    show(view(group, partitions=partitions), one=True, now=NOW)
-
-    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("orders")]
-    assert rows == [["orders", "0", "7", "-", "-", "no_map"], ["orders", "3", "1234", "5678", "5678", "exact", "[red]"]]
-
-
-def test_all_groups_are_listed_and_the_excluded_ones_as_such(capsys: pytest.CaptureFixture[str]) -> None:
-    show(view(shop("behind", reread=12_345), excluded=["console-[red]"]), one=False, now=NOW + 5_000)
-
-    shown = capsys.readouterr().out
-    assert "12,345" in shown
-    assert "5 s ago" in shown
-    assert [line.split() for line in shown.splitlines() if "console" in line] == [["console-[red]", "excluded"]]

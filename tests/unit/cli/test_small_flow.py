@@ -139,7 +139,7 @@ def keep(
     stores: Stores, group: str, readiness: Any, *, flow: FlowName = FLOW, way: Any = "forward", **more: Any
 ) -> None:
     """Keep a group's checkpoints as the checkpoint round does."""
-    offsets = {"orders": {0: GroupOffset(10, 108, "exact"), 1: GroupOffset(5, None, "no_map", "note")}}
+    offsets = {"orders": {0: GroupOffset(10, 108, "exact"), 1: GroupOffset(5, None, "no_map", "[red]")}}
     found = GroupCheckpoints(group=group, direction=way, at=1, readiness=readiness, offsets=offsets, **more)
     stores.checkpoints.write(flow, {found.key: msgspec.json.encode(found)})
 
@@ -147,18 +147,24 @@ def keep(
 def test_groups_are_listed_with_those_that_the_filter_refuses(
     stores: Stores, in_lab: InLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep(stores, "shop", "ready", by="group")
+    keep(stores, "shop", "behind", by="group", reread=12_345)
     keep(stores, "crm", "active_on_source", way="reverse")
-    monkeypatch.setattr(KafkaGroups, "names", lambda *_: ["shop", "console", "mirrorless.us-east.eu-west.orders"])
+    groups = ["shop", "console-[red]", "mirrorless.us-east.eu-west.orders"]
+    monkeypatch.setattr(KafkaGroups, "names", lambda *_: groups)
+    config = Path("replication.yaml")
+    config.write_text(config.read_text().replace("[console]", '["console.*"]'))
 
     forward, back = (in_lab("groups", str(FLOW), *way, "--json") for way in ((), ("--reverse",)))
 
     assert (forward.code, back.code) == (0, 0)
     assert [(each["group"], each["readiness"], each["by"]) for each in forward.json["groups"]] == [
-        ("shop", "ready", "group")
+        ("shop", "behind", "group")
     ]
-    assert (forward.json["excluded"], forward.json["trouble"]) == (["console"], "")
+    assert (forward.json["excluded"], forward.json["trouble"]) == (["console-[red]"], "")
     assert (back.json["direction"], [each["group"] for each in back.json["groups"]]) == ("reverse", ["crm"])
+    shown = in_lab("groups", str(FLOW)).out
+    assert "12,345" in shown
+    assert [line.split() for line in shown.splitlines() if "console" in line] == [["console-[red]", "excluded"]]
 
 
 def test_one_group_is_shown_by_partition_with_what_it_has_committed_there(
@@ -184,11 +190,13 @@ def test_one_group_is_shown_by_partition_with_what_it_has_committed_there(
     assert [each["committed_there"] for each in forward["offsets"]] == [106, None]
     assert [each["committed_there"] for each in back["offsets"]] == [9, None]
     second = forward["offsets"][1]
-    assert second | {"upstream": 5, "downstream": None, "state": "no_map", "metadata": "note"} == second
+    assert second | {"upstream": 5, "downstream": None, "state": "no_map", "metadata": "[red]"} == second
     shown = in_lab(*words)
     assert shown.code == 0
     assert "committed on eu-west" in shown.out
     assert "exactly where it is" in shown.out
+    rows = [line.split() for line in shown.out.splitlines() if line.startswith("orders")]
+    assert rows == [["orders", "0", "10", "108", "106", "exact"], ["orders", "1", "5", "-", "-", "no_map", "[red]"]]
 
 
 # topics
