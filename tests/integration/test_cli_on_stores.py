@@ -33,6 +33,7 @@ from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
+from tests.support.commands import lab_state
 from tests.support.lane_stage import ORDERED
 from tests.support.readback import await_settled
 from tests.support.topics import create_topic
@@ -40,14 +41,6 @@ from tests.support.topics import create_topic
 pytestmark = pytest.mark.integration
 
 FLOW = FlowName("us-east", "eu-west")
-CONFIGURATION = """
-clusters:
-  us-east: {{bootstrap.servers: [east.example.com:9092], region: us-east-1, authentication: {{type: plaintext}}}}
-  eu-west: {{bootstrap.servers: [west.example.com:9092], region: eu-west-1, authentication: {{type: plaintext}}}}
-flows:
-  us-east->eu-west:
-    topics: [{topic}]
-"""
 SETTLED = 1_763_700_000_000
 
 
@@ -103,28 +96,15 @@ def bench(
     source, target = clusters
     topic = f"orders-{uuid4().hex[:8]}"
     create(source, topic, 2)
-    config = tmp_path / "replication.yaml"
-    config.write_text(CONFIGURATION.format(topic=topic))
     group = f"mirrorless.us-east.eu-west.{topic}"
-    state: dict[str, Any] = {
-        "ready": True,
-        "config": str(config),
-        "clusters": {
-            cluster.alias: {"bootstrap": cluster.bootstrap, "pid": cluster.pid, "version": "4.1.1"}
-            for cluster in clusters
-        },
-        "dynamodb": {"endpoint": dynamodb.endpoint, "pid": dynamodb.pid},
-        "tables": msgspec.to_builtins(tables),
-        "functions": {},
-        "mappings": [{"uuid": "1", "flow": str(FLOW), "topic": topic, "group_id": group, "state": "Enabled"}],
-        "logs": str(tmp_path),
-    }
-    path = tmp_path / "state.json"
-    path.write_text(json.dumps(state))
+    mapping = {"uuid": "1", "flow": str(FLOW), "topic": topic, "group_id": group, "state": "Enabled"}
+    bootstrap = {cluster.alias: cluster.bootstrap for cluster in clusters}
+    flow = f"{FLOW}: {{topics: [{topic}]}}"
+    state = lab_state(tmp_path, flow, bootstrap, dynamodb.endpoint, tables, mappings=[mapping])
     client = dynamodb.client()
     return Bench(
         topic=topic,
-        state=path,
+        state=state,
         chains=DynamoDbChains(client, tables.offset_map),
         states=DynamoDbLaneStates(client, tables.lanes),
         ledger=DynamoDbLossLedger(client, tables.loss_ledger),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cli.main import main
+from mirrorless.flow.settings import Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,36 @@ class Command:
         except SystemExit as ended:
             code = int(ended.code or 0)
         return Answer(code, *self.capsys.readouterr())
+
+
+def lab_state(
+    folder: Path,
+    flow: str,
+    bootstrap: Mapping[str, str],
+    dynamodb: str,
+    tables: Tables,
+    **more: Any,
+) -> Path:
+    """The state file of a lab of one flow, whose configuration is written beside it.
+
+    Args:
+        folder: of both.
+        flow: as `replication_yaml` has it.
+        bootstrap: the address of each cluster.
+        dynamodb: its endpoint.
+        tables: that are there.
+        more: further keys.
+    """
+    config, path = folder / "replication.yaml", folder / "state.json"
+    config.write_text(replication_yaml(flow))
+    state = {
+        "config": str(config),
+        "clusters": {alias: {"bootstrap": address} for alias, address in bootstrap.items()},
+        "dynamodb": {"endpoint": dynamodb},
+        "tables": msgspec.to_builtins(tables),
+    }
+    path.write_text(json.dumps(state | more))
+    return path
 
 
 def replication_yaml(*flows: str, clusters: dict[str, str] | None = None, rest: str = "") -> str:

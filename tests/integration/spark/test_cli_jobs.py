@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import msgspec
 import pytest
 from confluent_kafka import Producer
 
@@ -16,6 +15,7 @@ from cli.main import main
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.flow.settings import Tables
+from tests.support.commands import lab_state
 from tests.support.lane_stage import ORDERED
 from tests.support.readback import read_topic
 from tests.support.topics import create_topic
@@ -23,13 +23,6 @@ from tests.support.topics import create_topic
 pytestmark = pytest.mark.integration
 
 FLOW = "us-east->eu-west"
-CONFIGURATION = """
-clusters:
-  us-east: {{bootstrap.servers: [east.example.com:9092], region: us-east-1, authentication: {{type: plaintext}}}}
-  eu-west: {{bootstrap.servers: [west.example.com:9092], region: eu-west-1, authentication: {{type: plaintext}}}}
-flows:
-  us-east->eu-west: {{topics: [{topic}], replication.factor: 1}}
-"""
 RECORDS = 50
 
 
@@ -56,15 +49,10 @@ def desk(clusters: tuple[KafkaCluster, KafkaCluster], dynamodb: DynamoDbLocal, t
     for number in range(2 * RECORDS):
         producer.produce(topic, key=b"k", value=str(number).encode(), partition=number % 2)
     assert producer.flush(20) == 0
-    (tmp_path / "replication.yaml").write_text(CONFIGURATION.format(topic=topic))
-    state = {
-        "config": str(tmp_path / "replication.yaml"),
-        "clusters": {cluster.alias: {"bootstrap": cluster.bootstrap} for cluster in clusters},
-        "dynamodb": {"endpoint": dynamodb.endpoint},
-        "tables": msgspec.to_builtins(tables),
-    }
-    (tmp_path / "state.json").write_text(json.dumps(state))
-    words = ("--lab", str(tmp_path / "state.json"), "--folder", str(tmp_path / "jobs"), "--json")
+    flow = f"{FLOW}: {{topics: [{topic}], replication.factor: 1}}"
+    bootstrap = {cluster.alias: cluster.bootstrap for cluster in clusters}
+    state = lab_state(tmp_path, flow, bootstrap, dynamodb.endpoint, tables)
+    words = ("--lab", str(state), "--folder", str(tmp_path / "jobs"), "--json")
     return Desk(topic=topic, source=source, target=target, words=words)
 
 
