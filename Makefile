@@ -144,7 +144,7 @@ deploy: $(READY) ## deploy CONFIG=replication.yaml in order, after the guard, as
 docs: $(READY) ## write the pages that are generated from the code
 	@$(BIN)/python -m mirrorless.config
 	@$(BIN)/python docs/write_cost_page.py
-	@$(BIN)/python -m cli.reference
+	@$(BIN)/python docs/write_commands_page.py
 
 frozen: $(READY) ## write what users see into golden files anew, see tests/frozen; PART=help for one part
 	@$(BIN)/python -m tests.frozen $(PART)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import build_parser
-from docs import write_cost_page
+from docs import write_commands_page, write_cost_page
 from infra import cdk
 from tests.support.tutorial import PAGE, steps
 
@@ -111,6 +111,29 @@ def test_every_option_of_the_cdk_that_the_page_writes_is_one_that_the_pinned_ver
     for command, option in written:
         options = {**registry["globalOptions"], **registry["commands"][command]["options"]}
         assert option in options or any(option in each.get("alias", ()) for each in options.values()), (command, option)
+
+
+MANUAL = "\n".join(page.read_text() for page in (ROOT / "docs" / "how-to").glob("*.md"))
+COMMANDS = {parser.prog: (parser, summary) for parser, summary in write_commands_page.commands(build_parser())}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_a_summary_json_output_and_an_example_that_is_in_the_manual(name: str) -> None:
+    """Word for word, so that the manual's example is one that the parser takes."""
+    parser, summary = COMMANDS[name]
+    example = (parser.epilog or "").removeprefix("Example: ")
+
+    assert summary
+    assert "--json" in parser._option_string_actions
+    assert example.startswith(name)
+    assert example in MANUAL
+
+
+@pytest.mark.parametrize("columns", ["40", "300"])
+def test_the_page_of_commands_is_up_to_date_on_any_terminal(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+
+    assert write_commands_page.PAGE.read_text(encoding="utf-8") == write_commands_page.page(), "run `make docs`"
 
 
 def test_the_page_of_costs_is_up_to_date() -> None:
