@@ -8,11 +8,8 @@ from uuid import uuid4
 
 import msgspec
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from control import ControlWiring
 
-from mirrorless.adapters.kafka import source_log
 from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog
 from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs
 from mirrorless.adapters.kafka.records import KafkaRecords
@@ -25,23 +22,17 @@ from mirrorless.lanes.log_comparison import LogComparison
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.topic_state import TopicState
-from tests.support.lane_stage import QUIET, Crash, LaneStage, at_step, crash
+from tests.support.lane_stage import Crash, LaneStage, at_step, crash, numbered
 from tests.support.readback import await_settled, read_topic
+from tests.support.topics import begin_transaction, delete_before, transaction, transactional
 from tests.support.tries import some_of
 
 pytestmark = pytest.mark.integration
-
-CAUSES = pytest.mark.soak(
-    "tests/unit/lanes/test_gaps.py::test_each_gap_has_its_cause",
-    "tests/unit/lanes/test_gaps.py::test_a_gap_is_split_where_its_causes_change",
-)
 
 DOUBTS = pytest.mark.soak(
     "tests/unit/lanes/test_lane_check.py::test_a_doubt_is_left_alone_for_as_long_as_its_writer_could_commit",
     "tests/unit/lanes/test_lane_check.py::test_an_abandoned_run_in_doubt_is_settled",
 )
-
-FOR_EVER, A_WEEK = "-1", "604800000"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,37 +96,6 @@ def checks(stage: LaneStage) -> Checks:
     )
 
 
-def numbered(*numbers: int) -> list[bytes]:
-    return [b"%d" % number for number in numbers]
-
-
-def transactional(bootstrap: str, timeout_ms: int = 60_000) -> Producer:
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "transactional.id": uuid4().hex,
-            "transaction.timeout.ms": timeout_ms,
-            **QUIET,
-        }
-    )
-    producer.init_transactions(20)
-    return producer
-
-
-def write(producer: Producer, topic: str, *values: bytes, commit: bool = True) -> None:
-    producer.begin_transaction()
-    for value in values:
-        producer.produce(topic, value, b"k", 0)
-    assert producer.flush(20) == 0
-    (producer.commit_transaction if commit else producer.abort_transaction)(20)
-
-
-def delete_before(stage: LaneStage, offset: int) -> None:
-    admin = AdminClient({"bootstrap.servers": stage.source.bootstrap, **QUIET})
-    for future in admin.delete_records([TopicPartition(stage.topic, 0, offset)], request_timeout=20).values():
-        future.result(20)
-
-
 # Gaps
 
 
@@ -144,10 +104,10 @@ def test_markers_and_aborted_records_of_a_transactional_source_are_harmless(chec
     stage = checks.stage
     stage.create(stage.source, stage.topic)
     producer = transactional(stage.source.bootstrap)
-    write(producer, stage.topic, *numbered(0, 1))
-    write(producer, stage.topic, *numbered(3, 4, 5), commit=False)
+    transaction(producer, stage.topic, *numbered(0, 1))
+    transaction(producer, stage.topic, *numbered(3, 4, 5), commit=False)
     for number in (7, 9):
-        write(producer, stage.topic, *numbered(number))
+        transaction(producer, stage.topic, *numbered(number))
     await_settled(stage.source.bootstrap, stage.topic)
     stage.write(b"11")
     environment = stage.environment()
@@ -191,46 +151,21 @@ def test_what_compaction_removed_is_harmless(checks: Checks) -> None:
     assert run.next > last - 3
 
 
-@pytest.mark.parametrize(
-    ("retention", "cause"), [(A_WEEK, "retention"), pytest.param(FOR_EVER, "truncation", marks=CAUSES)]
-)
-def test_records_removed_before_they_were_forwarded_are_lost(checks: Checks, retention: str, cause: str) -> None:
+def test_records_removed_before_they_were_forwarded_are_lost(checks: Checks) -> None:
     stage = checks.stage
-    stage.create(stage.source, stage.topic, retention_ms=retention)
+    stage.create(stage.source, stage.topic, retention_ms="604800000")
     stage.write(*numbered(*range(10)))
     environment = stage.environment()
     stage.replicate(environment, stage.event(p0=[0, 1]))
-    delete_before(stage, 6)
+    delete_before(stage.source.bootstrap, stage.topic, 6)
     stage.replicate(environment, stage.event())
 
     report = checks.round()
 
-    assert checks.losses() == [(2, 6, cause)]
+    assert checks.losses() == [(2, 6, "retention")]
     assert report.counts["offsets-lost"] == 4
-    assert f"{stage.lane()} @ 2: 4 upstream offsets up to 5 are not on the target: {cause}" in report.troubles[0]
+    assert f"{stage.lane()} @ 2: 4 upstream offsets up to 5 are not on the target: retention" in report.troubles[0]
     assert checks.harmless() == {}
-
-
-@pytest.mark.soak("tests/unit/lanes/test_lane_check.py::test_where_reading_was_cut_the_next_round_goes_on")
-def test_the_gaps_of_many_lanes_are_read_side_by_side_and_a_bound_only_delays_them(
-    checks: Checks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = checks.stage
-    stage.create(stage.source, stage.topic, partitions=6)
-    for partition in range(6):
-        stage.write(*numbered(*range(40)), partition=partition)
-    kept = [0, 9, *range(20, 40)]
-    stage.replicate(stage.environment(), stage.event(**dict.fromkeys((f"p{n}" for n in range(6)), kept)))
-    monkeypatch.setattr(source_log, "LOOK_RECORDS", 30)
-
-    waited = [report.counts["gaps-waiting"] for report in (checks.round(6) for _ in range(30))]
-
-    assert waited[0] > 0
-    assert waited[-1] == 0
-    for partition in range(6):
-        covered = [n for first, following, _ in checks.losses(partition) for n in range(first, following)]
-        assert covered == [*range(1, 9), *range(10, 20)]
-        assert {cause for *_, cause in checks.losses(partition)} == {"unexplained"}
 
 
 # The bounded read
@@ -241,9 +176,7 @@ def test_what_an_open_transaction_hides_is_not_taken_for_read(checks: Checks) ->
     stage.create(stage.source, stage.topic)
     stage.write(*numbered(0, 1))
     producer = transactional(stage.source.bootstrap)
-    producer.begin_transaction()
-    producer.produce(stage.topic, b"2", b"k", 0)
-    assert producer.flush(20) == 0
+    begin_transaction(producer, stage.topic, b"2")
     stage.write(b"3")
     place = (stage.topic, 0)
 
@@ -274,7 +207,7 @@ def test_a_range_below_the_logs_start_is_not_taken_for_read(checks: Checks) -> N
     stage = checks.stage
     stage.create(stage.source, stage.topic)
     stage.write(*numbered(*range(10)))
-    delete_before(stage, 6)
+    delete_before(stage.source.bootstrap, stage.topic, 6)
 
     seen = checks.log.look({(stage.topic, 0): [(3, 4), (7, 8)]}, committed=False, deadline=lambda: 20.0)
 
@@ -324,9 +257,9 @@ def test_records_of_another_producer_are_said_and_what_it_aborted_is_not(checks:
 
     assert copied(0, 1).counts["lanes-foreign"] == 0
     other = transactional(stage.target.bootstrap)
-    write(other, stage.remote_topic, b"aborted", b"aborted", commit=False)
+    transaction(other, stage.remote_topic, b"aborted", b"aborted", commit=False)
     assert copied(2).counts["lanes-foreign"] == 0
-    write(other, stage.remote_topic, b"foreign")
+    transaction(other, stage.remote_topic, b"foreign")
     await_settled(stage.target.bootstrap, stage.remote_topic)
     at_rest = checks.round()
     between = copied(3)
@@ -347,9 +280,7 @@ def test_a_partition_whose_stable_offset_hangs_is_reported_until_it_moves(checks
     environment = stage.environment()
     stage.replicate(environment, stage.event())
     hanging = transactional(stage.target.bootstrap)
-    hanging.begin_transaction()
-    hanging.produce(stage.remote_topic, b"never ends", b"k", 0)
-    assert hanging.flush(20) == 0
+    begin_transaction(hanging, stage.remote_topic, b"never ends")
 
     first = checks.round()
     checks.ahead_ms = stage.settings.transaction_timeout_ms + 20_000

@@ -5,22 +5,20 @@ from __future__ import annotations
 import gc
 import random
 import subprocess
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from lab.servers.artifacts import classpath, java_command, kafka_jars
-from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.chain.lane_state import LaneState, LeftOut
-from mirrorless.chain.run import Reset, Run
+from mirrorless.chain.run import Run
 from mirrorless.errors import InDoubt, Retriable
 from mirrorless.protocol.hooks import STEPS, Step
-from mirrorless.protocol.translate import OffsetMap
 from tests.support.java_client import VERSION
-from tests.support.lane_stage import Crash, LaneStage, at_step, crash
+from tests.support.lane_stage import Crash, LaneStage, at_step, crash, numbered
+from tests.support.readback import links
 from tests.support.tries import some_of
 
 pytestmark = pytest.mark.integration
@@ -36,18 +34,9 @@ LARGE = pytest.mark.soak(
 INCOMPRESSIBLE = random.Random(7).randbytes(200_000)
 
 
-def numbered(*numbers: int) -> list[bytes]:
-    return [b"%d" % number for number in numbers]
-
-
 def threads() -> int:
     """Of this process, the client library's own included."""
     return len(list(Path("/proc/self/task").iterdir()))
-
-
-def runs_of(stage: LaneStage, partition: int = 0) -> list[Run]:
-    links = stage.chains.after(stage.lane(partition), 0, -1, limit=100)
-    return [link for link in links if isinstance(link, Run)]
 
 
 # What every record must survive
@@ -91,7 +80,7 @@ def test_an_event_that_is_too_much_for_a_quota_of_the_target_comes_through_in_po
 
     assert sum(run.records for run in outcome.runs) == 300
     assert max(run.throttled_ms for run in outcome.runs) > 1_000
-    assert max(run.throttled_ms for run in runs_of(stage)) > 1_000  # as `status` reads it
+    assert max(run.throttled_ms for run in links(stage.lane(), stage.chains)) > 1_000  # as `status` reads it
     stage.assert_mirrored()
 
 
@@ -120,48 +109,6 @@ def test_a_partition_that_the_target_lacks_is_added_before_a_record_needs_it(sta
     stage.replicate(warm, stage.event())
 
     stage.assert_mirrored()
-
-
-# Gaps, and a source that is not what it was
-
-
-@pytest.mark.soak(
-    "tests/unit/protocol/test_protocol.py::test_a_topic_that_was_created_again_stops_the_lane_at_its_first_record",
-    "tests/unit/cli/test_stop_advice.py::test_the_advice_of_a_stop_brings_each_record_once",
-)
-def test_a_topic_created_again_stops_its_lane_until_a_reset_begins_a_new_generation(stage: LaneStage) -> None:
-    stage.create(stage.source, stage.topic, partitions=2)
-    stage.write(*numbered(*range(10)))
-    stage.write(*numbered(*range(10)), partition=1)
-    warm = stage.environment()
-    stage.replicate(warm, stage.event())
-    old = {partition: stage.on_target()[partition][-1].offset for partition in (0, 1)}
-
-    stage.delete(stage.source, stage.topic)
-    stage.create(stage.source, stage.topic, partitions=2)
-    stage.write(*numbered(100, 101, 102))
-
-    for environment in (warm, stage.environment()):
-        outcome = stage.replicate(environment, stage.event())
-        assert (outcome.stopped[stage.topic, 0].reason, outcome.stopped[stage.topic, 0].upstream_offset) == (
-            "contradiction",
-            0,
-        )
-        assert outcome.runs == []
-    assert stage.values() == numbered(*range(10))
-
-    head = stage.chains.heads([stage.lane()])[stage.lane()]
-    stage.chains.reset(
-        Reset(lane=stage.lane(), generation=0, position=head.position, to_generation=1, next=0, reason="again", at=1)
-    )
-    stage.orders.begin_anew(stage.lane())
-    outcome = stage.replicate(warm, stage.event())
-
-    assert outcome.stopped == {}
-    assert stage.values() == numbered(*range(10), 100, 101, 102)
-    for upstream, expected in enumerate(stage.on_target()[0][10:]):
-        assert OffsetMap(stage.chains).downstream(stage.lane(), upstream).offset == expected.offset
-    assert OffsetMap(stage.chains).downstream(stage.lane(1), 9).offset == old[1]
 
 
 # Records that the target or the client refuses
@@ -210,8 +157,8 @@ def test_an_open_transaction_left_by_a_crash_hides_a_doubt_until_the_broker_ends
     assert doubt.value.retriable
     assert "orders" in doubt.value.where
 
-    outcome = _until_settled(stage, stage.event())
-    assert [(run.position, run.next) for run in outcome] == [(2, 3)]
+    outcome = stage.deliver(stage.event())
+    assert [(run.position, run.next) for run in outcome.runs] == [(2, 3)]
     stage.assert_mirrored()
 
 
@@ -225,7 +172,7 @@ def test_a_crash_after_any_step_leaves_each_record_once(stage: LaneStage, step: 
     in_doubt = [head.in_doubt for head in stage.chains.heads([stage.lane(), stage.lane(1)]).values()]
     assert in_doubt == [step in ("prepared", "committed")] * 2
 
-    runs = _until_settled(stage, stage.event())
+    runs = stage.deliver(stage.event()).runs
 
     assert bool(runs) == (step not in ("committed", "confirmed"))
     stage.assert_mirrored()
@@ -274,42 +221,6 @@ def test_a_successor_does_the_whole_batch_while_the_first_is_paused(stage: LaneS
 # Servers that are not there
 
 
-@pytest.mark.soak(
-    "tests/integration/test_flow_faults.py::test_records_wait_while_dynamodb_is_unavailable_and_then_go_on"
-)
-class TestDynamoDbAway:
-    """What holds while DynamoDB is away. Its tables are on disk here, so that they outlive its process."""
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def dynamodb(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoDbLocal]:
-        """One that may be killed, beside the session's."""
-        server = DynamoDbLocal(folder=tmp_path_factory.mktemp("dynamodb-on-disk"))
-        try:
-            server.start()
-            yield server
-        finally:
-            server.stop()
-
-    @pytest.mark.parametrize("step", ["produced", "prepared", "committed"])
-    def test_a_batch_is_retriable_while_dynamodb_is_away_and_then_goes_on(
-        self, stage: LaneStage, dynamodb: DynamoDbLocal, step: Step
-    ) -> None:
-        """Whether its run is not yet in the map, is prepared, or was committed."""
-        stage.create(stage.source, stage.topic)
-        stage.write(*numbered(0, 1, 2))
-        environment = stage.environment()
-
-        try:
-            with at_step(step, dynamodb.kill), pytest.raises(Retriable, match="DynamoDB"):
-                stage.replicate(environment, stage.event())
-        finally:
-            dynamodb.start()
-
-        _until_settled(stage, stage.event())
-        stage.assert_mirrored()
-
-
 def test_a_target_broker_killed_between_flush_and_commit_costs_nothing_but_time(stage: LaneStage) -> None:
     stage.create(stage.source, stage.topic)
     stage.write(*numbered(0, 1, 2))
@@ -324,7 +235,7 @@ def test_a_target_broker_killed_between_flush_and_commit_costs_nothing_but_time(
         try:
             committed = stage.replicate(environment, stage.event(), seconds=20).runs
         except Retriable:
-            committed = _until_settled(stage, stage.event())
+            committed = stage.deliver(stage.event()).runs
 
     assert len(committed) <= 1
     stage.assert_mirrored()
@@ -345,17 +256,6 @@ def test_at_least_once_keeps_map_and_order_without_transactions(stage: LaneStage
     stage.assert_mirrored()
     # Nothing but records: no transaction has left a marker.
     assert [seen.offset for seen in stage.on_target()[0]] == [*range(20)]
-
-
-def _until_settled(stage: LaneStage, event: bytes) -> Sequence[Run]:
-    """Deliver again, as the mapping does, until no open transaction is in the way."""
-    deadline = time.monotonic() + 25
-    while True:
-        try:
-            return stage.replicate(stage.environment(), event).runs
-        except Retriable:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)  # between two deliveries with a deadline
 
 
 # What a warm environment leaves behind

@@ -1,4 +1,4 @@
-"""Refusals of a real target at a distance: every lane moves on or stops, at any delay and any `max.message.bytes`."""
+"""Refusals and doubts of a real target at a distance: every lane moves on or stops, at any delay."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.chain.lane_state import LeftOut
 from mirrorless.errors import Retriable
 from mirrorless.lanes.operator_actions import advice
+from mirrorless.protocol.hooks import Step
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.records.record import Record
-from tests.support.batch_writers import write_header_name
-from tests.support.lane_stage import LaneStage
+from tests.support.lane_stage import Crash, LaneStage, at_step, crash
+from tests.support.tries import some_of
 
 pytestmark = pytest.mark.integration
 
@@ -27,6 +28,11 @@ ANYWHERE = pytest.mark.soak(
     "tests/unit/protocol/test_protocol.py::test_a_refused_record_among_many_is_found_in_few_requests"
 )
 
+TOGETHER = pytest.mark.soak(
+    "tests/unit/protocol/test_protocol.py::test_the_lanes_of_one_crash_cost_one_fence_of_their_writer"
+)
+
+LANES = 24
 RANDOM = random.Random(7)
 FUNCTION_SECONDS = 60.0
 """A function's own limit, unless the operator sets another one."""
@@ -40,23 +46,6 @@ def deliver(stage: LaneStage, environment: Replicator, event: bytes, *, times: i
         except Retriable:
             assert attempt < times - 1
     raise AssertionError
-
-
-@pytest.mark.soak(
-    "tests/integration/test_pull.py::test_a_header_name_that_is_no_text_passes_in_its_batch_and_by_records_stops_its_lane_alone"
-)
-def test_a_header_name_that_is_no_text_stops_its_lane_before_it_is_copied_as_another_one(stage: LaneStage) -> None:
-    stage.create(stage.source, stage.topic)
-    stage.write(b"0")
-    for _ in range(20):  # a call that is warm answers otherwise than the first ones
-        write_header_name(stage.source.bootstrap, stage.topic, b"na\xefve", b"1")
-
-    outcome = stage.replicate(stage.environment(), stage.event(p0=None))
-
-    stop = outcome.stopped[stage.topic, 0]
-    assert (stop.reason, stop.upstream_offset) == ("refused", 1)
-    assert "not UTF-8" in stop.detail
-    assert stage.values() == [b"0"]
 
 
 def test_records_that_are_only_too_large_together_all_arrive(far: LaneStage, distant: KafkaCluster) -> None:
@@ -167,3 +156,29 @@ def test_a_timestamp_that_the_topic_does_not_take_is_told_from_other_refusals(st
     assert (stop.upstream_offset, stop.cause) == (2, "INVALID_TIMESTAMP")
     assert "message.timestamp.before.max.ms" in advice(stage.lane(), stop)
     assert stage.values() == [b"0", b"1"]
+
+
+# Doubts
+
+
+@pytest.mark.parametrize("step", some_of(("prepared", "committed"), "committed", others=TOGETHER))
+def test_the_lanes_of_one_crash_are_settled_together(far: LaneStage, distant: KafkaCluster, step: Step) -> None:
+    """A producer, an admin client and a consumer for each lane took 89 s for 48 lanes at 80 ms, beyond a deadline."""
+    far.create(far.source, far.topic, partitions=LANES)
+    for partition in range(LANES):
+        far.write(b"%d" % partition, partition=partition)
+    event = far.event()
+    with at_step(step, crash), pytest.raises(Crash):
+        far.replicate(far.environment(), event)
+    successor = far.environment()
+    distant.link.round_trip_ms = 80
+    before = distant.link.connections
+
+    outcome = far.replicate(successor, event, seconds=60.0)
+
+    opened = distant.link.connections - before
+    assert len(outcome.runs) == (LANES if step == "prepared" else 0)
+    assert outcome.stopped == {}
+    assert opened <= 20, "of the fence, of the look, and of the successor's own writer"
+    distant.link.round_trip_ms = 0
+    far.assert_mirrored()

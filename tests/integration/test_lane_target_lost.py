@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.target import KafkaTarget
-from mirrorless.errors import Retriable
 from mirrorless.flow.naming import LOOK_GROUP
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.ports.kafka import OffsetAndMetadata, Target
 from mirrorless.protocol.map_reads import MapReads
-from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.records.record import Record
 from tests.support.clusters import Entry, MemoryCluster, MemoryTarget
-from tests.support.lane_stage import Crash, LaneStage, at_step, crash
+from tests.support.lane_stage import LaneStage
 from tests.support.readback import await_settled
+from tests.support.topics import delete_before
 
 pytestmark = pytest.mark.integration
-
-LOST = pytest.mark.soak(
-    "tests/unit/protocol/test_protocol.py::test_a_run_in_doubt_whose_witness_the_target_has_lost_stops_its_lane_and_no_other",
-    "tests/unit/protocol/test_protocol.py::test_a_target_that_lost_records_stops_the_lane_and_no_other",
-    "tests/integration/test_lane_target_lost.py::test_a_look_into_a_topic_that_is_gone_or_new_says_that_the_log_ends_before",
-)
 
 RECORDS = [Record(offset=i, timestamp=1_700_000_000_000 + i, headers=[], key=b"k", value=b"%d" % i) for i in range(3)]
 
@@ -98,14 +88,8 @@ def side(request: pytest.FixtureRequest) -> Side:
         delete=lambda: stage.delete(clusters[1], topic),
         create=lambda: stage.create(clusters[1], topic, partitions=3),
         settle=lambda: await_settled(clusters[1].bootstrap, topic),
-        expire=lambda offset: _delete_records(clusters[1], topic, offset),
+        expire=lambda offset: delete_before(clusters[1].bootstrap, topic, offset),
     )
-
-
-def _delete_records(cluster: KafkaCluster, topic: str, offset: int) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
-        future.result(20)
 
 
 def _forget_records(entries: Sequence[Entry]) -> None:
@@ -190,31 +174,6 @@ def test_a_look_into_a_topic_that_is_gone_or_new_says_that_the_log_ends_before(s
     assert side.look(offsets[0]) == "ended"
 
 
-# A run in doubt
-
-
-@LOST
-def test_a_run_in_doubt_whose_remote_topic_was_created_again_stops_its_lane_and_no_other(stage: LaneStage) -> None:
-    stage.create(stage.source, stage.topic, partitions=2)
-    stage.write(b"0", b"1", b"2")
-    stage.write(b"0", b"1", partition=1)
-    with at_step("committed", crash), pytest.raises(Crash):
-        stage.replicate(stage.environment(), stage.event(p0=None))
-
-    stage.delete(stage.target, stage.remote_topic)
-    stage.create(stage.target, stage.remote_topic, partitions=2)
-    environment = stage.environment()
-    outcome = stage.replicate(environment, stage.event())
-
-    stop = outcome.stopped[stage.topic, 0]
-    assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([(stage.topic, 0)], "broken", 0)
-    assert (stage.values(0), stage.values(1)) == ([], [b"0", b"1"])
-
-    _reset(stage, to=0)
-    assert stage.replicate(environment, stage.event()).stopped == {}
-    assert (stage.values(0), stage.values(1)) == ([b"0", b"1", b"2"], [b"0", b"1"])
-
-
 def _reset(stage: LaneStage, *, to: int) -> None:
     """The writes of `lanes reset`."""
     lane = stage.lane()
@@ -227,8 +186,7 @@ def _reset(stage: LaneStage, *, to: int) -> None:
 # A loss that no doubt brings to light
 
 
-@pytest.mark.parametrize("warm", [True, pytest.param(False, marks=LOST)])
-def test_a_remote_topic_created_again_between_two_batches_stops_its_lanes(stage: LaneStage, *, warm: bool) -> None:
+def test_a_remote_topic_created_again_between_two_batches_stops_its_lanes(stage: LaneStage) -> None:
     stage.create(stage.source, stage.topic)
     stage.write(*[b"%d" % number for number in range(10)])
     environment = stage.environment()
@@ -242,8 +200,7 @@ def test_a_remote_topic_created_again_between_two_batches_stops_its_lanes(stage:
     stage.create(stage.target, stage.remote_topic)
     # So whatever stands there later was committed since.
     assert not groups.committed([group], deadline).get(group)
-    again = environment if warm else stage.environment()
-    outcome = _until_settled(stage, again, stage.event(p0=[8, 9]))
+    outcome = stage.deliver(stage.event(p0=[8, 9]), environment)
 
     stop = outcome.stopped[stage.topic, 0]
     assert (stop.reason, stop.upstream_offset) == ("broken", 0)
@@ -252,17 +209,6 @@ def test_a_remote_topic_created_again_between_two_batches_stops_its_lanes(stage:
     assert offset_map.downstream(stage.lane(), 4).state == offset_map.upstream(stage.lane(), 4).state == "map_lost"
 
     _reset(stage, to=0)
-    assert _until_settled(stage, again, stage.event()).stopped == {}
+    assert stage.deliver(stage.event(), environment).stopped == {}
     assert stage.values() == [b"%d" % number for number in range(10)]
     assert offset_map.downstream(stage.lane(), 4).state == "exact"
-
-
-def _until_settled(stage: LaneStage, environment: Replicator, event: bytes) -> BatchOutcome:
-    """Deliver again, as the mapping does: a warm producer may have to find the topic's new leader first."""
-    end = time.monotonic() + 60
-    while True:
-        try:
-            return stage.replicate(environment, event)
-        except Retriable:
-            assert time.monotonic() < end
-            time.sleep(0.2)  # between two deliveries with a deadline

@@ -83,7 +83,6 @@ PARTS: Final[Mapping[str, Part]] = {
             "tests/unit/adapters/test_kafka_client.py",
             "tests/unit/adapters/test_kafka_target.py",
             "tests/integration/test_kafka_writer.py",
-            "tests/integration/test_lane_doubts.py",
             "tests/integration/test_lane_refusals.py",
             "tests/integration/test_lane_target_lost.py",
         ),

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from msgspec.structs import replace
 
 from lab.esm.event import EventSource, encode_event, encode_record
 from lab.servers.kafka import KafkaCluster
@@ -18,12 +19,13 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain.lane import Lane
+from mirrorless.errors import Retriable
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import decode_event
 from mirrorless.protocol.hooks import Step
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from tests.support.readback import Seen, assert_mirrored, await_settled, read_topic
+from tests.support.readback import Seen, assert_mirrored, await_settled, messages_of, read_topic
 from tests.support.topics import admin_of, create_topic
 from tests.support.waiting import eventually
 
@@ -115,7 +117,7 @@ class LaneStage:
         """The JSON of a batch, as `p0=[1, 2]`, or `p0=None` for all of a partition; all of all by default."""
         messages = [
             message
-            for partition, found in self._stored().items()
+            for partition, found in messages_of(self.source.bootstrap, self.topic).items()
             if not offsets or f"p{partition}" in offsets
             for message in found
             if offsets.get(f"p{partition}") is None or message.offset() in (offsets[f"p{partition}"] or ())
@@ -129,14 +131,22 @@ class LaneStage:
 
     def changed(self, **changes: Any) -> FlowSettings:
         """The stage's settings with these changes."""
-        from msgspec.structs import replace  # noqa: PLC0415  used here only
-
         return replace(self.settings, **changes)
 
     def replicate(self, environment: Replicator, event: bytes, *, seconds: float = 15.0) -> BatchOutcome:
         """One invocation."""
         end = time.monotonic() + seconds
         return environment.replicate(decode_event(event), request="test", deadline=lambda: end - time.monotonic())
+
+    def deliver(self, event: bytes, environment: Replicator | None = None) -> BatchOutcome:
+        """Deliver as the mapping does, until it is taken; each time to a fresh environment, unless to this one."""
+        end = time.monotonic() + 60
+        while True:
+            try:
+                return self.replicate(environment or self.environment(), event)
+            except Retriable:
+                assert time.monotonic() < end
+                time.sleep(0.2)  # between two deliveries with a deadline
 
     # The target
 
@@ -156,39 +166,6 @@ class LaneStage:
         for partition, expected in source.items():
             assert_mirrored(self.lane(partition), self.chains, expected, target[partition])
 
-    def _stored(self) -> dict[int, list[Message]]:
-        """The source's records as a mapping's consumer gets them."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.source.bootstrap,
-                "group.id": "nobody",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 10,  # the end of a partition is reported after this long
-                "auto.offset.reset": "earliest",
-                **QUIET,
-            }
-        )
-        try:
-            stored: dict[int, list[Message]] = {
-                partition: []
-                for partition in sorted(consumer.list_topics(self.topic, timeout=10).topics[self.topic].partitions)
-            }
-            consumer.assign([TopicPartition(self.topic, partition, 0) for partition in stored])
-            unfinished, deadline = set(stored), time.monotonic() + 20
-            while unfinished:
-                assert time.monotonic() < deadline, f"{self.topic}: the ends of {sorted(unfinished)} were not reached"
-                for message in consumer.consume(500, timeout=0.1):
-                    partition = message.partition()
-                    assert partition is not None
-                    if message.error() is None:
-                        stored[partition].append(message)
-                    else:
-                        unfinished.discard(partition)
-            return stored
-        finally:
-            consumer.close()
-
 
 @contextmanager
 def at_step(step: Step, act: Callable[[], None]) -> Iterator[None]:
@@ -206,6 +183,11 @@ def at_step(step: Step, act: Callable[[], None]) -> Iterator[None]:
     finally:
         hooks.observers.remove(observer)
     assert done, f"{step} was not reached"
+
+
+def numbered(*numbers: int) -> list[bytes]:
+    """Values of records."""
+    return [b"%d" % number for number in numbers]
 
 
 class Crash(BaseException):

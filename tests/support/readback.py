@@ -85,6 +85,12 @@ def _hidden(admin: AdminClient, topic: str) -> dict[int, tuple[int, int]]:
 
 def read_topic(bootstrap: str, topic: str, *, seconds: float = 30.0) -> dict[int, list[Seen]]:
     """Every visible record of a topic by partition, read_committed, to the end. Open transactions must be over."""
+    found = messages_of(bootstrap, topic, seconds=seconds)
+    return {partition: [_seen(each) for each in messages] for partition, messages in found.items()}
+
+
+def messages_of(bootstrap: str, topic: str, *, seconds: float = 30.0) -> dict[int, list[Message]]:
+    """The same as a consumer gets it."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -92,13 +98,14 @@ def read_topic(bootstrap: str, topic: str, *, seconds: float = 30.0) -> dict[int
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # the end of a partition is reported after this long
             "auto.offset.reset": "earliest",
             "log_level": 0,
         }
     )
     try:
         partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
-        seen: dict[int, list[Seen]] = {partition: [] for partition in partitions}
+        seen: dict[int, list[Message]] = {partition: [] for partition in partitions}
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         unfinished, deadline = set(partitions), time.monotonic() + seconds
         while unfinished:
@@ -107,7 +114,7 @@ def read_topic(bootstrap: str, topic: str, *, seconds: float = 30.0) -> dict[int
                 partition, error = record.partition(), record.error()
                 assert partition is not None
                 if error is None:
-                    seen[partition].append(_seen(record))
+                    seen[partition].append(record)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     unfinished.discard(partition)
                 else:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
+from uuid import uuid4
 
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.waiting import eventually
@@ -30,3 +32,32 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, replicas: int 
 
     eventually(led, f"{topic} is shown with its leaders")
     return topic
+
+
+def delete_before(bootstrap: str, topic: str, offset: int, partition: int = 0) -> None:
+    """Let a partition begin at an offset, as retention does."""
+    deleted = admin_of(bootstrap).delete_records([TopicPartition(topic, partition, offset)], request_timeout=20)
+    for each in deleted.values():
+        each.result(20)
+
+
+def transactional(bootstrap: str, **options: str | int) -> Producer:
+    """A producer that is ready for its first transaction; underscores in options are dots."""
+    named = {name.replace("_", "."): value for name, value in options.items()}
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid4().hex, "log_level": 0} | named)
+    producer.init_transactions(30)
+    return producer
+
+
+def begin_transaction(producer: Producer, topic: str, *values: bytes, partition: int = 0) -> None:
+    """Write records that no reader sees yet."""
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, b"k", partition)
+    assert producer.flush(20) == 0
+
+
+def transaction(producer: Producer, topic: str, *values: bytes, partition: int = 0, commit: bool = True) -> None:
+    """Write records, and commit or abort them."""
+    begin_transaction(producer, topic, *values, partition=partition)
+    (producer.commit_transaction if commit else producer.abort_transaction)(20)

@@ -102,10 +102,10 @@ class MemoryBatchLog:
         self.reads += 1
         at = wanted.first
         for chunk in self.log.read(topic, partition, wanted, deadline):
-            seen = [each for each in self._batches() if at <= each.base_offset < chunk.covered]
+            seen = [each for each in self._batches() if at < each.next and each.base_offset < chunk.covered]
             covered = max([chunk.covered, *(each.next for each in seen)])
             if chunk.covered > at:
-                yield BatchChunk([BatchAt(each.base_offset, each) for each in seen], covered)
+                yield BatchChunk([BatchAt(max(at, each.base_offset), each) for each in seen], covered)
                 at = covered
 
     def _batches(self) -> Iterator[RecordBatch]:
@@ -248,9 +248,7 @@ class VerifiedLane:
         source_silent: str = "",
     ) -> LaneVerification:
         """The verification of this lane, not begun."""
-        from msgspec.structs import replace as changed  # noqa: PLC0415  used here only
-
-        settings = changed(SETTINGS, delivery="at_least_once" if delivery == "at_least_once" else "exactly_once")
+        settings = replaced(SETTINGS, delivery="at_least_once" if delivery == "at_least_once" else "exactly_once")
         return LaneVerification(
             task=VerifyTask(
                 settings=settings,
@@ -363,6 +361,4 @@ def _shifted(run: Run, downstream: int) -> Run:
 
 
 def _at(record: Record, offset: int) -> Record:
-    from msgspec.structs import replace as changed  # noqa: PLC0415  used here only
-
-    return changed(record, offset=offset)
+    return replaced(record, offset=offset)

@@ -72,23 +72,26 @@ def test_a_reset_closes_the_chain_where_its_next_run_would_stand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "to", "loss"),
+    ("head", "state", "to", "loss"),
     [
-        pytest.param(RUNNING, 130, (2, 100, 130), id="forward"),
-        pytest.param(RUNNING, 100, None, id="to the position itself"),
-        pytest.param(RUNNING, 40, None, id="back"),
-        pytest.param(stopped("truncated", 60), 60, None, id="back to where the source was cut off"),
+        pytest.param(AT_100, RUNNING, 130, (2, 100, 130), id="forward"),
+        pytest.param(AT_100, RUNNING, 100, None, id="to the position itself"),
+        pytest.param(AT_100, RUNNING, 40, None, id="back"),
+        pytest.param(AT_100, stopped("truncated", 60), 60, None, id="back to where the source was cut off"),
         # The topic was re-created: its offsets 0 to 39 are other records than those that were replicated.
-        pytest.param(stopped("contradiction", 0), 40, (3, 0, 40), id="a contradiction"),
-        pytest.param(stopped("recreated", 0), 40, (3, 0, 40), id="a topic that was created again"),
+        pytest.param(AT_100, stopped("contradiction", 0), 40, (3, 0, 40), id="a contradiction"),
+        pytest.param(AT_100, stopped("recreated", 0), 40, (3, 0, 40), id="a topic that was created again"),
+        pytest.param(NEW_LANE, stopped("refused", 0), 1, (0, 0, 1), id="a first record that is refused"),
+        pytest.param(NEW_LANE, LaneState(waiting=140), 140, (0, 0, 140), id="a lane without its history"),
     ],
 )
 def test_a_reset_notes_what_it_skips_and_says_what_may_be_repeated(
-    state: LaneState, to: int, loss: tuple[int, int, int] | None
+    head: Head, state: LaneState, to: int, loss: tuple[int, int, int] | None
 ) -> None:
-    plan = reset(AT_100, state, to)
+    plan = reset(head, state, to)
 
-    assert plan.repeated == ((to, 100) if to < 100 else None)
+    assert plan.link.next == to
+    assert plan.repeated == ((to, head.position) if to < head.position else None)
     assert (plan.loss is None) == (loss is None)
     if plan.loss is not None:
         assert (plan.loss.generation, plan.loss.first, plan.loss.next) == loss
@@ -96,16 +99,16 @@ def test_a_reset_notes_what_it_skips_and_says_what_may_be_repeated(
         assert "ticket 4711" in plan.loss.detail
 
 
-def test_a_lane_that_was_never_replicated_is_not_reset_by_a_typing_error() -> None:
-    with pytest.raises(NotAllowed, match="ever replicated"):
-        reset(NEW_LANE, RUNNING, 5)
-
-
-def test_a_lane_whose_first_record_is_refused_can_be_reset() -> None:
-    plan = reset(NEW_LANE, stopped("refused", 0), 1)
-
-    assert plan.loss is not None
-    assert (plan.loss.first, plan.loss.next) == (0, 1)
+@pytest.mark.parametrize(
+    ("head", "state", "complaint"),
+    [
+        pytest.param(NEW_LANE, RUNNING, "ever replicated", id="never replicated: a typing error"),
+        pytest.param(AT_100, LaneState(lease=Lease(holder="backfill-1", until=2**62)), "backfill-1", id="a job has it"),
+    ],
+)
+def test_a_lane_is_not_reset_that(head: Head, state: LaneState, complaint: str) -> None:
+    with pytest.raises(NotAllowed, match=complaint):
+        reset(head, state, 140)
 
 
 @pytest.mark.parametrize("state", [RUNNING, stopped("refused", 90), stopped("broken", 80)])
@@ -122,13 +125,6 @@ def test_a_run_in_doubt_that_cannot_be_settled_is_given_up() -> None:
     assert plan.link.position == 90
     assert plan.loss is not None
     assert "may have them" in plan.loss.detail
-
-
-def test_after_a_truncation_the_advice_is_to_resume_where_the_source_ended() -> None:
-    stop = stopped("truncated", 60).stop
-
-    assert stop is not None
-    assert f"`mirrorless lanes reset {LANE.arguments} --to 60 --reason" in advice(LANE, stop)
 
 
 # Hold, and what waits for a job
@@ -186,21 +182,6 @@ def test_no_order_ends_the_waiting_for_a_job_that_has_yet_to_run(head: Head, sta
         resumption(LANE, head, state, now=NOW)
 
     assert way_on in refused.value.hint
-
-
-def test_a_lane_may_begin_without_its_history_and_the_ledger_says_so() -> None:
-    plan = reset(NEW_LANE, LaneState(waiting=140), 140)
-
-    assert plan.link.next == 140
-    assert plan.loss is not None
-    assert (plan.loss.first, plan.loss.next) == (0, 140)
-
-
-def test_a_lane_that_a_job_has_is_not_reset() -> None:
-    state = LaneState(lease=Lease(holder="backfill-1", until=2**62))
-
-    with pytest.raises(NotAllowed, match="backfill-1"):
-        reset(AT_100, state, 140)
 
 
 @pytest.mark.parametrize("reason", [*get_args(StopReason), "of a later version"])

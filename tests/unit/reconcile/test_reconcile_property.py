@@ -9,7 +9,6 @@ The oracle lists both logs: records that are equal are pairs, in one order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
@@ -18,9 +17,8 @@ from msgspec.structs import replace as replace_struct
 
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head
-from mirrorless.clock import Deadline
 from mirrorless.jobs.batch_copy import BatchCopy
-from mirrorless.jobs.copy_task import BatchAt, BatchChunk, Chunk, OffsetRange
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
@@ -31,66 +29,33 @@ from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrpha
 from mirrorless.reconcile.inspect import LaneView, orphans_ahead
 from mirrorless.reconcile.join import BackLaneJoin
 from mirrorless.records.record import Record
-from mirrorless.records.record_batch import PassTerms, RecordBatch
+from mirrorless.records.record_batch import PassTerms
 from tests.support.batches import LARGEST, batch_of
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger
 from tests.support.clusters import Entry, MemoryCluster, MemorySource, MemoryTarget, stable_offset
 from tests.support.flows import make_flow
 from tests.support.tries import tries
+from tests.support.verified_lane import MemoryBatchLog, MemoryLog
 
 HERE, THERE = LANE.topic, f"us-east.{LANE.topic}"
 T = 1_763_686_800_000
 SETTINGS = make_flow(FLOW, source="a", target="b")
 
 
-@dataclass(slots=True)
-class MemoryLog:
-    """Implements `LaneLog` on a cluster in memory."""
-
-    cluster: MemoryCluster
-
-    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:
-        """See `LaneLog.bounds`."""
-        return OffsetRange(0, stable_offset(self.cluster.topics[topic][partition]))
-
-    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:
-        """See `LaneLog.read`; chunks are small."""
-        records = [each for each in self.records(topic) if wanted.first <= each.offset < wanted.next]
-        for first in range(0, len(records), 3):
-            some = records[first : first + 3]
-            yield Chunk(some, some[-1].offset + 1)
-        yield Chunk([], wanted.next)
-
-    def records(self, topic: str) -> list[Record]:
-        """The visible records."""
-        return [replace_struct(each, offset=offset) for offset, each in self.cluster.visible(topic, 0)]
-
-    def batches(self, topic: str) -> list[RecordBatch]:
-        """The visible records in batches of up to five that follow each other."""
-        found: list[list[Record]] = []
-        for record in self.records(topic):
-            if found and found[-1][-1].offset + 1 == record.offset and len(found[-1]) < 5:
-                found[-1].append(record)
-            else:
-                found.append([record])
-        return [batch_of(some, "lz4") for some in found]
-
-
-@dataclass(slots=True)
-class MemoryBatches:
-    """Implements `BatchLog` on the same cluster."""
-
-    log: MemoryLog
-
-    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[BatchChunk]:
-        """See `BatchLog.read`; chunks are small."""
-        at = wanted.first
-        some = [each for each in self.log.batches(topic) if at < each.next and each.base_offset < wanted.next]
-        for each in some:
-            yield BatchChunk([BatchAt(max(at, each.base_offset), each)], each.next)
-            at = each.next
-        if at < wanted.next:
-            yield BatchChunk([], wanted.next)
+def log_of(cluster: MemoryCluster, topic: str) -> MemoryLog:
+    """What readers see of a cluster now, in batches of up to five records that follow each other; chunks are small."""
+    records = [replace_struct(each, offset=offset) for offset, each in cluster.visible(topic, 0)]
+    found: list[list[Record]] = []
+    for record in records:
+        if found and found[-1][-1].offset + 1 == record.offset and len(found[-1]) < 5:
+            found[-1].append(record)
+        else:
+            found.append([record])
+    return MemoryLog(
+        records={each.offset: each for each in records},
+        next=stable_offset(cluster.topics[topic][0]),
+        batches={some[0].offset: (batch_of(some, "lz4"), some) for some in found},
+    )
 
 
 @dataclass
@@ -121,29 +86,21 @@ class Outage:
 
     def replicate(self) -> None:
         """The live flow, from the source's first record on."""
-        log = MemoryLog(self.source)
-        content, most = (log.batches(HERE), 2) if self.raw else (log.records(HERE), 4)
+        log = log_of(self.source, HERE)
+        records, batches = [*log.records.values()], [batch for batch, _ in log.batches.values()]
+        content, most = (batches, 2) if self.raw else (records, 4)
         for first in range(0, len(content), most):
             batch = Batch.of_topic(HERE, {0: content[first : first + most]})
             self._replicator(LANE, self.target, THERE).replicate(batch, request="live", deadline=lambda: 10.0)
 
     def reconcile(self, *, copy: bool = True, join: bool = True) -> LaneOrphans:
         """The job's steps; it may end after each."""
-        view = LaneView(
-            chains=self.chains,
-            states=MemoryLaneStates(),
-            target=MemoryTarget(self.target, "look"),
-            source_ends=lambda topic, _: (0, len(self.source.topics[topic][0]), len(self.source.topics[topic][0])),
-            target_ends=lambda topic, _: (0, len(self.target.topics[topic][0]), len(self.target.topics[topic][0])),
-            source_log=MemoryLog(self.source),
-            target_log=MemoryLog(self.target),
-        )
-        inspection = view.inspect(InspectTask(settings=SETTINGS, topic=HERE, partition=0, remote_topic=THERE))
+        inspection = self._view().inspect(InspectTask(settings=SETTINGS, topic=HERE, partition=0, remote_topic=THERE))
         assert not inspection.differs
         lane = inspection.lane(FLOW)
         if copy:
             self._copy_back(lane, inspection)
-        found = view.orphans(
+        found = self._view().orphans(
             OrphanTask(settings=SETTINGS, lane=lane, position=inspection.position, until=orphans_ahead(inspection))
         )
         if join:
@@ -159,13 +116,25 @@ class Outage:
             assert {joining.join(task) for _ in range(2)} == {self.chains.heads([LANE])[LANE].position}
         return found
 
+    def _view(self) -> LaneView:
+        """Of both logs as they are now."""
+        return LaneView(
+            chains=self.chains,
+            states=MemoryLaneStates(),
+            target=MemoryTarget(self.target, "look"),
+            source_ends=lambda topic, _: (0, len(self.source.topics[topic][0]), len(self.source.topics[topic][0])),
+            target_ends=lambda topic, _: (0, len(self.target.topics[topic][0]), len(self.target.topics[topic][0])),
+            source_log=log_of(self.source, HERE),
+            target_log=log_of(self.target, THERE),
+        )
+
     def _copy_back(self, lane: ReconciledLane, inspection: LaneInspection) -> None:
         copier = self._replicator(lane.back, self.source, HERE)
         copier.examined = True
         for wanted in inspection.to_copy if self.raw else ():
             copy = BatchCopy(
                 replicator=copier,
-                log=MemoryBatches(MemoryLog(self.target)),
+                log=MemoryBatchLog(log_of(self.target, THERE)),
                 terms=lambda: PassTerms(max_message_bytes=LARGEST),
             )
             place = (lane.back.topic, 0)
@@ -177,7 +146,7 @@ class Outage:
                 )
                 copier.replicate(batch, request="reconcile-1", deadline=lambda: 10.0)
         for wanted in () if self.raw else inspection.to_copy:
-            for chunk in MemoryLog(self.target).read(THERE, 0, wanted, lambda: 10.0):
+            for chunk in log_of(self.target, THERE).read(THERE, 0, wanted, lambda: 10.0):
                 batch = Batch.of_topic(lane.back.topic, {0: chunk.records}, {0: chunk.covered})
                 copier.replicate(batch, request="reconcile-1", deadline=lambda: 10.0)
 

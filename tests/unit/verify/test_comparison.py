@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from hypothesis import assume, given
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorless.verify.comparison import RecordAt, compare, content
 
 Counts = tuple[int, int, int, int]
 CLEAN: Counts = (0, 0, 0, 0)
+Fault = Callable[[list[bytes], int, int], list[bytes]]
 
 contents = st.integers(0, 200).map(lambda number: b"%d" % number)
 unique = st.lists(contents, min_size=2, max_size=30, unique=True)
@@ -38,39 +40,45 @@ def test_whatever_is_not_the_same_has_a_finding(source: list[bytes], target: lis
     assert (found(source, target) == CLEAN) == (source == target)
 
 
-@given(st.one_of(unique, repeating), st.data())
-def test_a_record_that_is_missing_is_lost_even_among_its_equals(values: list[bytes], data: st.DataObject) -> None:
-    """Which of several equal records was lost is undefined; that one was lost, and nothing moved, is not."""
-    at = data.draw(st.integers(0, len(values) - 1))
-
-    assert found(values, values[:at] + values[at + 1 :]) == (1, 0, 0, 0)
+def gone(values: list[bytes], at: int, _: int) -> list[bytes]:
+    return values[:at] + values[at + 1 :]
 
 
-@given(unique, st.data())
-def test_a_record_that_comes_twice_is_duplicated_wherever_the_second_stands(
-    values: list[bytes], data: st.DataObject
+def twice(values: list[bytes], at: int, to: int) -> list[bytes]:
+    behind = max(at, to) + 1
+    return [*values[:behind], values[min(at, to)], *values[behind:]]
+
+
+def moved(values: list[bytes], at: int, to: int) -> list[bytes]:
+    rest, to = gone(values, at, to), to if to != at else (at + 1) % len(values)
+    return [*rest[:to], values[at], *rest[to:]]
+
+
+def changed(values: list[bytes], at: int, _: int) -> list[bytes]:
+    return [*values[:at], b"changed", *values[at + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("fault", "contents", "counts"),
+    [
+        # Which of several equal records was lost is undefined; that one was lost, and nothing moved, is not.
+        pytest.param(gone, st.one_of(unique, repeating), (1, 0, 0, 0), id="lost, even among its equals"),
+        pytest.param(twice, unique, (0, 1, 0, 0), id="duplicated, wherever the second stands"),
+        pytest.param(
+            lambda values, at, _: twice(values, at, at), repeating, (0, 1, 0, 0), id="duplicated, even among its equals"
+        ),
+        pytest.param(moved, unique, (0, 0, 1, 0), id="reordered, wherever it stands"),
+        pytest.param(changed, unique, (0, 0, 0, 1), id="different and not lost"),
+    ],
+)
+@given(data=st.data())
+def test_a_record_with_one_fault_is(
+    fault: Fault, contents: st.SearchStrategy[list[bytes]], counts: Counts, data: st.DataObject
 ) -> None:
-    at = data.draw(st.integers(0, len(values) - 1))
-    again = data.draw(st.integers(at + 1, len(values)))
+    values = data.draw(contents)
+    places = st.integers(0, len(values) - 1)
 
-    assert found(values, [*values[:again], values[at], *values[again:]]) == (0, 1, 0, 0)
-
-
-@given(unique, st.data())
-def test_a_record_that_stands_elsewhere_is_reordered(values: list[bytes], data: st.DataObject) -> None:
-    rest = list(values)
-    moved = rest.pop(data.draw(st.integers(0, len(values) - 1)))
-    rest.insert(data.draw(st.integers(0, len(rest))), moved)
-    assume(rest != values)
-
-    assert found(values, rest) == (0, 0, 1, 0)
-
-
-@given(unique, st.data())
-def test_a_record_with_a_changed_byte_is_different_and_not_lost(values: list[bytes], data: st.DataObject) -> None:
-    at = data.draw(st.integers(0, len(values) - 1))
-
-    assert found(values, [*values[:at], b"changed", *values[at + 1 :]]) == (0, 0, 0, 1)
+    assert found(values, fault(values, data.draw(places), data.draw(places))) == counts
 
 
 def test_null_is_not_empty_and_every_part_of_a_record_counts() -> None:
@@ -91,12 +99,3 @@ def test_null_is_not_empty_and_every_part_of_a_record_counts() -> None:
 
     assert one not in others
     assert len(set(others)) == len(others) - 1  # no headers and an empty list of them are the same
-
-
-@given(repeating, st.data())
-def test_a_record_that_comes_twice_is_duplicated_even_among_its_equals(
-    values: list[bytes], data: st.DataObject
-) -> None:
-    at = data.draw(st.integers(0, len(values) - 1))
-
-    assert found(values, [*values[: at + 1], values[at], *values[at + 1 :]]) == (0, 1, 0, 0)
