@@ -314,7 +314,7 @@ def test_wherever_a_log_parts_and_however_events_are_cut_each_new_record_comes_o
     epochs = sorted(chance.sample(range(count), chance.randint(0, 3)))
     there.there.epochs[0] = [(0, 0), *((2 * i + 2, first) for i, first in enumerate(epochs))]
     at, since = chance.randint(0, count - 1), there.there.epochs_of(0)[-1][0]
-    end = chance.choice([chance.randint(at, count), count + chance.randint(0, 80)])
+    end = chance.choice([chance.randint(max(at, 1), count), count + chance.randint(0, 80)])
     there.there.cut_off(0, at, *others(*range(at, end)))
     brought = list[tuple[int, int]]()
     while there.at < end - 40 and chance.random() < 0.7:
