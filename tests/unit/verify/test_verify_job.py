@@ -236,6 +236,12 @@ def test_a_clean_report_says_what_is_proved_and_what_cannot_be() -> None:
     assert [section.heading for section in report.sections] == ["Not proved", "Lanes"]
     assert "log begins above them" in render(report)
 
+    verdict = a_verdict()
+    verdict.counts.foreign = 100
+    report = report_of([verdict], flow="a->b", seconds=2.0, made_at=1)
+    assert report.verdict == "Nothing is wrong: 10 of 10 records are proved; 100 more that this flow has not written."
+    assert (report.tone, [section.heading for section in report.sections]) == ("", ["Not proved", "Lanes"])
+
 
 def test_a_report_with_findings_lists_them_with_their_places() -> None:
     verdict = a_verdict()
