@@ -5,15 +5,13 @@ from __future__ import annotations
 import gc
 import random
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from lab.servers.artifacts import classpath, java_command, kafka_jars
 from lab.servers.kafka import KafkaCluster
-from mirrorless.chain.lane_state import LaneState, LeftOut
-from mirrorless.chain.run import Run
+from mirrorless.chain.lane_state import LaneState
 from mirrorless.errors import InDoubt, Retriable
 from mirrorless.protocol.hooks import STEPS, Step
 from tests.support.java_client import VERSION
@@ -26,12 +24,6 @@ pytestmark = pytest.mark.integration
 SCHEDULES = pytest.mark.soak(
     "tests/unit/protocol/test_invariants.py::test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants"
 )
-LARGE = pytest.mark.soak(
-    "tests/integration/test_lane_refusals.py::test_a_record_that_is_too_large_stops_its_lane_wherever_it_stands"
-)
-
-
-INCOMPRESSIBLE = random.Random(7).randbytes(200_000)
 
 
 def threads() -> int:
@@ -111,36 +103,6 @@ def test_a_partition_that_the_target_lacks_is_added_before_a_record_needs_it(sta
     stage.assert_mirrored()
 
 
-# Records that the target or the client refuses
-
-
-@pytest.mark.parametrize("neighbours", some_of((3, 3_000), 3, others=LARGE))
-def test_a_record_too_large_for_the_target_stops_its_lane_while_the_others_go_on(
-    stage: LaneStage, neighbours: int
-) -> None:
-    """Few neighbours are all in flight when the refusal comes; many are still being queued."""
-    stage.create(stage.source, stage.topic, partitions=3)
-    stage.create(stage.target, stage.remote_topic, partitions=3, max_message_bytes="100000")
-    stage.write(*numbered(0, 1), INCOMPRESSIBLE, *numbered(3, 4))
-    stage.write(*[b"y" * 900] * neighbours, partition=1)
-    stage.write(*[b"z" * 900] * neighbours, partition=2)
-    environment = stage.environment()
-
-    outcome = stage.replicate(environment, stage.event())
-
-    stop = outcome.stopped[stage.topic, 0]
-    assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([(stage.topic, 0)], "refused", 2)
-    assert stage.orders.read([stage.lane()])[stage.lane()].stop == stop
-    assert stage.values() == numbered(0, 1)
-    assert [len(stage.values(partition)) for partition in (1, 2)] == [neighbours, neighbours]
-
-    stage.orders.quarantine(stage.lane(), *LeftOut.each(2))
-    assert stage.replicate(environment, stage.event(p0=[1, 2, 3, 4])).stopped == {}
-
-    assert stage.values() == numbered(0, 1, 3, 4)
-    assert [(loss.first, loss.next, loss.cause) for loss in stage.ledger.read(stage.lane())] == [(2, 3, "quarantined")]
-
-
 # Open transactions and doubt
 
 
@@ -216,29 +178,6 @@ def test_a_successor_does_the_whole_batch_while_the_first_is_paused(stage: LaneS
 
     stage.assert_mirrored()
     assert stage.replicate(zombie, event).runs == []
-
-
-# Servers that are not there
-
-
-def test_a_target_broker_killed_between_flush_and_commit_costs_nothing_but_time(stage: LaneStage) -> None:
-    stage.create(stage.source, stage.topic)
-    stage.write(*numbered(0, 1, 2))
-    environment = stage.environment()
-
-    def bounce() -> None:
-        stage.target.kill()
-        stage.target.start()
-
-    committed: Sequence[Run] = ()
-    with at_step("prepared", bounce):
-        try:
-            committed = stage.replicate(environment, stage.event(), seconds=20).runs
-        except Retriable:
-            committed = stage.deliver(stage.event()).runs
-
-    assert len(committed) <= 1
-    stage.assert_mirrored()
 
 
 # At least once

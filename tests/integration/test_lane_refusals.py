@@ -64,27 +64,31 @@ def test_records_that_are_only_too_large_together_all_arrive(far: LaneStage, dis
 
 
 @pytest.mark.parametrize(("round_trip_ms", "index"), [pytest.param(5, 3_000, marks=ANYWHERE), (80, 300)])
-def test_a_record_that_is_too_large_stops_its_lane_wherever_it_stands(
+def test_a_record_that_is_too_large_stops_its_lane_wherever_it_stands_and_no_other(
     far: LaneStage, distant: KafkaCluster, index: int, round_trip_ms: float
 ) -> None:
-    far.create(far.source, far.topic, max_message_bytes="2000000")
-    far.create(far.target, far.remote_topic, max_message_bytes="1000000")
+    far.create(far.source, far.topic, partitions=2, max_message_bytes="2000000")
+    far.create(far.target, far.remote_topic, partitions=2, max_message_bytes="1000000")
     values = [RANDOM.randbytes(800) for _ in range(3_500)]
     values[index] = RANDOM.randbytes(1_300_000)
     far.write(*values)
+    far.write(*values[:20], partition=1)
     environment, event = far.environment(), far.event()
     distant.link.round_trip_ms = round_trip_ms
 
     outcome = deliver(far, environment, event, times=2)
 
     stop = outcome.stopped[far.topic, 0]
-    assert (stop.reason, stop.upstream_offset) == ("refused", index)
+    assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([(far.topic, 0)], "refused", index)
     assert far.orders.read([far.lane()])[far.lane()].stop == stop
     far.orders.quarantine(far.lane(), *LeftOut.each(index))
     assert deliver(far, environment, event, times=2).stopped == {}
     distant.link.round_trip_ms = 0
     del values[index]
-    assert far.values() == values
+    assert (far.values(), far.values(1)) == (values, values[:20])
+    assert [(loss.first, loss.next, loss.cause) for loss in far.ledger.read(far.lane())] == [
+        (index, index + 1, "quarantined")
+    ]
 
 
 def test_a_record_that_fits_by_its_producers_codec_arrives(stage: LaneStage) -> None:
