@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from uuid import uuid4
+from dataclasses import dataclass, replace
 
 import msgspec
 import pytest
 from control import ControlWiring
 
-from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog
-from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs
-from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
-from mirrorless.adapters.kafka.target import KafkaTarget
-from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.gaps import Cleanup
-from mirrorless.lanes.lane_check import LaneCheck
-from mirrorless.lanes.log_comparison import LogComparison
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.topic_state import TopicState
@@ -26,6 +18,7 @@ from tests.support.lane_stage import Crash, LaneStage, at_step, crash, numbered
 from tests.support.readback import await_settled, read_topic
 from tests.support.topics import begin_transaction, delete_before, transaction, transactional
 from tests.support.tries import some_of
+from tests.support.waiting import in_seconds
 
 pytestmark = pytest.mark.integration
 
@@ -41,45 +34,28 @@ class Checks:
 
     stage: LaneStage
     wiring: ControlWiring
-    """The scheduled function's own, for its stores."""
-    log: KafkaSourceLog
-    records: KafkaRecords
+    """The scheduled function's own."""
     ahead_ms: int = 0
 
-    def round(self, partitions: int = 1) -> RoundReport:
+    @property
+    def log(self) -> KafkaSourceLog:
+        """The source's."""
+        return self.wiring.source_log
+
+    def round(self) -> RoundReport:
         """One round."""
-        settings, end = self.stage.settings, time.monotonic() + 15
-        report = RoundReport()
-        LaneCheck(
-            flow=settings.name,
-            remote_topic=settings.remote_topic,
-            topics=lambda _deadline: {self.stage.topic: partitions},
-            ends=self.records,
-            gaps=GapCheck(source=self.log, ledger=self.wiring.ledger, states=self.wiring.states, clock=self._now),
-            logs=LogComparison(
-                chains=self.wiring.chains,
-                epochs=KafkaLogEpochs(settings.source, flow=settings.flow),
-                log=KafkaCommittedLog(settings.source, flow=settings.flow),
-            ),
-            chains=self.wiring.chains,
-            states=self.wiring.states,
-            target=KafkaTarget(settings, environment=uuid4().hex),
-            documents=self.wiring.documents,
-            foreign=self.wiring.foreign(),
-            log_ends=None,
-            clock=self._now,
-            transaction_timeout_ms=settings.transaction_timeout_ms,
-            map_retention_days=settings.map_retention_days,
-        ).act(report, lambda: end - time.monotonic())
+        report, check = RoundReport(), self.wiring._lanes(self.wiring.documents)
+        gaps = replace(check.gaps, clock=self._now)
+        replace(check, topics=lambda _: {self.stage.topic: 1}, clock=self._now, gaps=gaps).act(report, in_seconds(15))
         return report
 
-    def losses(self, partition: int = 0) -> list[tuple[int, int, str]]:
+    def losses(self) -> list[tuple[int, int, str]]:
         """What the ledger says is missing."""
-        return [(loss.first, loss.next, loss.cause) for loss in self.stage.ledger.read(self.stage.lane(partition))]
+        return [(loss.first, loss.next, loss.cause) for loss in self.stage.ledger.read(self.stage.lane())]
 
-    def harmless(self, partition: int = 0) -> dict[str, int]:
+    def harmless(self) -> dict[str, int]:
         """What the ledger says of the other gaps."""
-        return {str(cause): n for cause, n in self.stage.ledger.summary(self.stage.lane(partition), 0).offsets.items()}
+        return {str(cause): n for cause, n in self.stage.ledger.summary(self.stage.lane(), 0).offsets.items()}
 
     def _now(self) -> int:
         return time.time_ns() // 1_000_000 + self.ahead_ms
@@ -88,12 +64,8 @@ class Checks:
 @pytest.fixture
 def checks(stage: LaneStage) -> Checks:
     settings = stage.settings
-    return Checks(
-        stage=stage,
-        wiring=ControlWiring(ControlSettings(flow=settings, aliases=(settings.source.alias, settings.target.alias))),
-        log=KafkaSourceLog(settings.source, flow=settings.flow),
-        records=KafkaRecords(settings.target, flow=settings.flow, client_role="lanes"),
-    )
+    aliases = (settings.source.alias, settings.target.alias)
+    return Checks(stage=stage, wiring=ControlWiring(ControlSettings(flow=settings, aliases=aliases)))
 
 
 # Gaps
