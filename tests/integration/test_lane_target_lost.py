@@ -97,18 +97,14 @@ def _forget_records(entries: Sequence[Entry]) -> None:
         entry.record = None
 
 
-def test_a_look_finds_the_committed_record_and_only_that(side: Side) -> None:
-    offsets = side.write(then="commit")
+@pytest.mark.parametrize(
+    ("then", "seen"),
+    [("commit", [b"0", b"1", b"2"]), ("abort", ["absent"] * 3), ("leave open", ["unsettled"] * 3)],
+)
+def test_a_look_finds_a_committed_record_and_tells_the_others_apart(side: Side, then: str, seen: list[object]) -> None:
+    found = [side.look(offset) for offset in side.write(then=then)]
 
-    found = [side.look(offset) for offset in offsets]
-
-    assert [each.value for each in found if isinstance(each, Record)] == [b"0", b"1", b"2"]
-
-
-def test_a_look_at_an_aborted_record_finds_nothing(side: Side) -> None:
-    offsets = side.write(then="abort")
-
-    assert [side.look(offset) for offset in offsets] == ["absent"] * 3
+    assert [each.value if isinstance(each, Record) else each for each in found] == seen
 
 
 def test_a_look_at_a_place_without_a_record_does_not_take_it_for_an_aborted_one(side: Side) -> None:
@@ -132,12 +128,6 @@ def test_a_look_commits_no_offset(flow_settings: FlowSettings, side: Side) -> No
 
     groups = KafkaGroups(flow_settings.target, flow=flow_settings.flow)
     assert not groups.committed([LOOK_GROUP], deadline).get(LOOK_GROUP)
-
-
-def test_a_look_behind_an_open_transaction_stays_open(side: Side) -> None:
-    offsets = side.write(then="leave open")
-
-    assert [side.look(offset) for offset in offsets] == ["unsettled"] * 3
 
 
 def test_a_look_beyond_the_end_says_that_the_log_ends_before(side: Side) -> None:
