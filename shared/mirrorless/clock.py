@@ -10,15 +10,17 @@ Deadline = Callable[[], float]
 """Seconds that are left; every wait is cut to it."""
 
 
+def deadline_in(seconds: float, before: Deadline | None = None) -> Deadline:
+    """A deadline after so many seconds. Args: before: another one, which counts while it is nearer."""
+    end = time.monotonic() + seconds
+    if before is None:
+        return lambda: end - time.monotonic()
+    return lambda: min(before(), end - time.monotonic())
+
+
 def now_ms() -> int:
     """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
-
-
-def deadline_in(seconds: float) -> Deadline:
-    """A deadline that many seconds from now."""
-    end = time.monotonic() + seconds
-    return lambda: end - time.monotonic()
 
 
 TRIES: Final = 8

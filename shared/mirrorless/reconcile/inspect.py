@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from mirrorless.chain.lane_state import Head
 from mirrorless.chain.run import Run
-from mirrorless.clock import TRIES, Deadline, pause_seconds
+from mirrorless.clock import TRIES, deadline_in, pause_seconds
 from mirrorless.errors import ChainBroken, MirrorlessError, Retriable
 from mirrorless.flow.naming import bounded, reset_lane
 from mirrorless.jobs.copy_task import Chunk, LaneLog, OffsetRange
@@ -245,7 +245,7 @@ class LaneView:
                 lambda _: task.remote_topic,
                 chains=self.chains,
                 target=self.target,
-                deadline=_in_seconds(SECONDS),
+                deadline=deadline_in(SECONDS),
             )
             head = self.chains.heads([task.lane])[task.lane]
         if head.in_doubt:
@@ -338,7 +338,7 @@ class LaneView:
     def _await_stable(self, topic: str, partition: int, until: int) -> None:
         """Wait until no transaction hides anything below an offset of the source."""
         deadline = self.clock() + HIDDEN_SECONDS
-        while (stable := self.source_log.bounds(topic, partition, _in_seconds(SECONDS)).next) < until:
+        while (stable := self.source_log.bounds(topic, partition, deadline_in(SECONDS)).next) < until:
             if self.clock() > deadline:
                 raise Retriable(
                     f"an open transaction hides the records from {stable} on",
@@ -407,8 +407,3 @@ def _leave(found: LaneInspection, reason: str) -> LaneInspection:
 
 def _remote(task: InspectTask) -> tuple[str, int]:
     return task.remote_topic, task.partition
-
-
-def _in_seconds(seconds: float) -> Deadline:
-    end = time.monotonic() + seconds
-    return lambda: end - time.monotonic()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from mirrorless.adapters.kafka.topics import KafkaTopics
-from mirrorless.clock import Deadline
+from mirrorless.clock import Deadline, deadline_in
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.request import JobRequest
 from mirrorless.lanes.gaps import cleanup_of
@@ -179,5 +179,4 @@ def not_reconciled(config: Mapping[str, str | None]) -> str:
 
 
 def _soon() -> Deadline:
-    end = time.monotonic() + ANSWER_SECONDS
-    return lambda: end - time.monotonic()
+    return deadline_in(ANSWER_SECONDS)

@@ -7,14 +7,13 @@ an answer comes whole, however large it is.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS
 from mirrorless.adapters.kafka.log import COMMITTED, KafkaLog
 from mirrorless.adapters.kafka.log_ranges import Range, read_ranges
-from mirrorless.clock import Deadline
+from mirrorless.clock import Deadline, deadline_in
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.ports.kafka import RangesRead, TopicPartition
 from mirrorless.ports.log import Log
@@ -39,10 +38,10 @@ class KafkaCommittedLog:
         """See `CommittedLog.read`."""
         # A consumer that an error, a kill or a damaged batch interrupts is not used again.
         log, self._log = self._log or KafkaLog(self._cluster, flow=self._flow, tuning=COMMITTED), None
-        ends = time.monotonic() + min(READ_SECONDS, deadline() - MARGIN_SECONDS)
+        soon = deadline_in(min(READ_SECONDS, deadline() - MARGIN_SECONDS))
         read = {place: RangesRead(until=-1) for place in ranges}
         records: dict[TopicPartition, list[Record]] = {place: [] for place in ranges}
-        for part in read_ranges(log, ranges, lambda: ends - time.monotonic(), near=near, size=size):
+        for part in read_ranges(log, ranges, soon, near=near, size=size):
             damage = part.failure if isinstance(part.failure, BatchUnreadable) else None
             if part.failure is not None and damage is None:
                 raise part.failure

@@ -6,25 +6,22 @@ The forwarder does not use it. A look at timestamps is bounded in time, commits 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from confluent_kafka import IsolationLevel, KafkaError
-from confluent_kafka.admin import OffsetSpec
-
-from mirrorless.adapters.kafka.admin import WarmAdmin, offsets_call
+from mirrorless.adapters.kafka.admin import first_cause
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.log import LOOK, KafkaLog, uncommitted
 from mirrorless.adapters.kafka.log_ranges import TO_THE_END, Range, RangePart, read_ranges
+from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.wire.cluster import WireCluster
 from mirrorless.adapters.kafka.wire.open_transactions import OpenProducer, open_producers
-from mirrorless.clock import Deadline
+from mirrorless.clock import Deadline, deadline_in
 from mirrorless.errors import Retriable
 from mirrorless.flow.settings import ClusterSettings
-from mirrorless.ports.kafka import TopicPartition
+from mirrorless.ports.kafka import LogEnds, TopicPartition
 from mirrorless.records.record import Record
 
 ANSWER_SECONDS = 5.0
@@ -33,11 +30,6 @@ ANSWER_SECONDS = 5.0
 LOOK_BACK = (50, 500, 5_000)
 """Offsets before the end of a topic in which its last record is looked for, one try after the other: commit markers and
 other flows' heartbeats stand in between."""
-
-_ABSENT = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 -- the client's public constants look so
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,23 +60,17 @@ class KafkaOffsets:
         self._flow = flow
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
         quiet = {"log_level": 0, "socket.timeout.ms": int(ANSWER_SECONDS * 1000)}
-        self._admin = WarmAdmin(cluster, f"{flow}|operator", quiet)
+        self._records = KafkaRecords(cluster, flow=flow, client_role="operator", options=quiet)
         self._groups = KafkaGroups(cluster, flow=flow)
 
     def partitions(self) -> dict[str, int]:
         """Every topic with its number of partitions."""
-        with self._admin.asked("list its topics", self._where) as client:
-            topics = client.list_topics(timeout=ANSWER_SECONDS).topics
-        return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
+        found = self._records.partitions(_within(ANSWER_SECONDS))
+        return {topic: count for topic, count in found.items() if count}  # of a topic without a leader it is not known
 
     def extents(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Extent]:
         """The extent of each partition; one that does not exist is left out."""
-        wanted = list(partitions)
-        if not wanted:
-            return {}
-        starts = self._list(wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # the client ships no type
-        ends = self._list(wanted, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # same
-        return {key: Extent(starts[key], ends[key]) for key in starts if key in ends}
+        return {place: Extent(start, end) for place, (start, _, end) in self._ends(partitions).items()}
 
     def committed(self, group: str, topic: str, partition: int) -> int | None:
         """The offset that a group has committed; None when it has not."""
@@ -111,11 +97,7 @@ class KafkaOffsets:
         Args:
             ends: of the logs, by place.
         """
-        if not ends:
-            return {}
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client ships no type
-        stable = self._list(list(ends), latest, IsolationLevel.READ_COMMITTED)
-        begins = {place: offset for place, offset in stable.items() if offset < ends[place]}
+        begins = {place: stable for place, (_, stable, _) in self._ends(ends).items() if stable < ends[place]}
         if not begins:
             return {}
         peek = KafkaPeek(self._cluster, flow=self._flow, seconds=ANSWER_SECONDS, committed=False)
@@ -149,32 +131,16 @@ class KafkaOffsets:
                 return found
         return None
 
-    def _list(
-        self,
-        wanted: list[TopicPartition],
-        spec: OffsetSpec,
-        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> Mapping[TopicPartition, int]:
-        answers, failures = self._admin.call_each(
-            wanted, offsets_call(spec, isolation), _within(ANSWER_SECONDS), chunk=len(wanted)
-        )
-        there: dict[str, int] | None = None
-        for (topic, partition), error in failures.items():
-            if error.code() in _ABSENT:
-                continue
-            # If no requested partition has a leader, the client does not say whether they exist.
-            if error.code() == KafkaError._NOENT:  # noqa: SLF001 -- same
-                there = self.partitions() if there is None else there
-                if partition >= there.get(topic, 0):
-                    continue
-            raise Retriable(f"the cluster did not list its offsets: {error.str()}", where=self._where)
-        return {place: each.offset for place, each in answers.items()}
+    def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogEnds]:
+        found, failures = self._records.found_ends(partitions, _within(ANSWER_SECONDS))
+        if failures:
+            raise Retriable(f"the cluster did not list its offsets: {first_cause(failures)}", where=self._where)
+        return found
 
 
 def _within(seconds: float) -> Deadline:
     """A deadline for an answer after so long, with what every deadline keeps for its error."""
-    end = time.monotonic() + seconds + MARGIN_SECONDS
-    return lambda: end - time.monotonic()
+    return deadline_in(seconds + MARGIN_SECONDS)
 
 
 class KafkaPeek:
@@ -191,7 +157,7 @@ class KafkaPeek:
         """
         self._log = KafkaLog(cluster, flow=flow, tuning=LOOK if committed else uncommitted(LOOK))
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
-        self._end = time.monotonic() + seconds
+        self._deadline = deadline_in(seconds)
 
     def first_timestamps(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The timestamp of the first record at or after an offset, for each place.
@@ -252,4 +218,4 @@ class KafkaPeek:
     def _read(self, ranges: Mapping[TopicPartition, Range]) -> Iterator[RangePart]:
         wanted = {place: [each] for place, each in ranges.items()}
         with closing(self._log):
-            yield from read_ranges(self._log, wanted, lambda: self._end - time.monotonic())
+            yield from read_ranges(self._log, wanted, self._deadline)

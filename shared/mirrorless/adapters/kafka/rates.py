@@ -5,7 +5,6 @@ Nothing is committed, and what readers with `read_committed` do not see is not c
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
 from typing import Final
@@ -17,6 +16,7 @@ from mirrorless.adapters.kafka.log import LOOK, KafkaLog
 from mirrorless.adapters.kafka.log_ranges import Range, RangePart, read_ranges
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
+from mirrorless.clock import Deadline, deadline_in
 from mirrorless.cost.rates import RecordSample
 from mirrorless.errors import ConfigurationError, MirrorlessError, Retriable
 from mirrorless.flow.settings import ClusterSettings
@@ -51,22 +51,21 @@ class KafkaRates:
 
     def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         """See `RateSource.ends`."""
-        end = time.monotonic() + LIST_SECONDS
-        found = self._records.ends(places, lambda: end - time.monotonic())
+        found = self._records.ends(places, deadline_in(LIST_SECONDS))
         return {place: (start, stable) for place, (start, stable, _) in found.items()}
 
     def sample(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Mapping[str, RecordSample]:
         """See `RateSource.sample`."""
-        until = time.monotonic() + self._read_seconds
+        deadline = deadline_in(self._read_seconds)
         found: dict[str, RecordSample] = {}
         places = list(ranges)
         for start in range(0, len(places), PARTITIONS_AT_ONCE):
             part = {place: ranges[place] for place in places[start : start + PARTITIONS_AT_ONCE]}
             by_records = KafkaLog(self._cluster, flow=self._flow, tuning=LOOK)
-            seen = [self._read(by_records, part, until, _records)]
+            seen = [self._read(by_records, part, deadline, _records)]
             with suppress(Retriable):  # brokers do not show whole batches: a plan goes without them
                 by_batches = KafkaRawLog(self._cluster, flow=self._flow, part_bytes=FETCH_BYTES)
-                seen.append(self._read(by_batches, part, until, _batches))
+                seen.append(self._read(by_batches, part, deadline, _batches))
             for (topic, _), sample in [each for some in seen for each in some.items()]:
                 found[topic] = _added(found.get(topic, RecordSample()), sample)
         return found
@@ -75,16 +74,14 @@ class KafkaRates:
         self,
         log: Log,
         ranges: Mapping[TopicPartition, Range],
-        until: float,
+        deadline: Deadline,
         shown: Callable[[RangePart, int], RecordSample],
     ) -> dict[TopicPartition, RecordSample]:
         """What arrives until all ranges are read, or the time is over. Args: shown: of what came, and since where."""
         found = dict.fromkeys(ranges, RecordSample())
         since = {place: first for place, (first, _) in ranges.items()}
         with closing(log):
-            for part in read_ranges(
-                log, {place: [each] for place, each in ranges.items()}, lambda: until - time.monotonic()
-            ):
+            for part in read_ranges(log, {place: [each] for place, each in ranges.items()}, deadline):
                 place = part.place
                 if part.failure is not None and not isinstance(part.failure, BatchUnreadable):
                     raise _refused(part)

@@ -57,12 +57,14 @@ _WANTED: Final = (
 class KafkaRecords:
     """One cluster's internal topics, with one warm producer and one warm admin client."""
 
-    def __init__(self, cluster: ClusterSettings, *, flow: str, client_role: str) -> None:
-        """Args: flow, client_role: what the clients call themselves in the brokers' logs."""
+    def __init__(
+        self, cluster: ClusterSettings, *, flow: str, client_role: str, options: Mapping[str, Any] | None = None
+    ) -> None:
+        """Args: flow, client_role: what the clients call themselves in the brokers' logs. options: see `WarmAdmin`."""
         self._cluster = cluster
         self._client_id = f"{flow}|{client_role}"
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
-        self._admin = WarmAdmin(cluster, self._client_id)
+        self._admin = WarmAdmin(cluster, self._client_id, options)
         self._writer: KafkaWriter | None = None
 
     # Topics
@@ -171,16 +173,18 @@ class KafkaRecords:
         Raises:
             Retriable: the cluster answers about none of them, and not because they do not exist.
         """
-        found, failures = self._ends(places, deadline)
+        found, failures = self.found_ends(places, deadline)
         if failures and not found:
             raise Retriable(f"the cluster did not list where its logs end: {first_cause(failures)}", where=self._where)
         return found
 
-    def _ends(
+    def found_ends(
         self, places: Iterable[TopicPartition], deadline: Deadline
     ) -> tuple[dict[TopicPartition, LogEnds], list[KafkaError]]:
         """The ends of the partitions that were answered for, and the errors of others that may exist."""
         wanted = list(dict.fromkeys(places))
+        if not wanted:
+            return {}, []
         answers, failures = self._admin.call_each(
             [(place, which) for place in wanted for which in range(len(_WANTED))],
             _list_offsets,
@@ -192,7 +196,10 @@ class KafkaRecords:
         nameless = KafkaError._NOENT  # noqa: SLF001 -- its name
         if doubtful := [place for place, error in errors.items() if error.code() == nameless]:
             existing = self.partitions(deadline)
-            errors = {place: error for place, error in errors.items() if place not in doubtful or place[0] in existing}
+            for topic, partition in doubtful:
+                count = existing.get(topic)
+                if count is None or 0 < count <= partition:
+                    del errors[topic, partition]
         found = {}
         for place in wanted:
             listed = [answers.get((place, which)) for which in range(len(_WANTED))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from mirrorless.adapters.kafka.client import MARGIN_SECONDS
 from mirrorless.adapters.kafka.log import GAPS, KafkaLog, uncommitted
 from mirrorless.adapters.kafka.log_ranges import RangePart, read_ranges
 from mirrorless.adapters.kafka.topics import KafkaTopics
-from mirrorless.clock import Deadline
+from mirrorless.clock import Deadline, deadline_in
 from mirrorless.flow.naming import GAPS_GROUP
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.lanes.gaps import Cleanup, GapRange, Look, cleanup_of
@@ -43,11 +42,11 @@ class KafkaSourceLog:
 
     def starts(self, places: Sequence[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `SourceLog.starts`."""
-        return self._topics.starts(places, _one_question(deadline))
+        return self._topics.starts(places, deadline_in(CALL_SECONDS, deadline))
 
     def cleanup(self, topics: Sequence[str], deadline: Deadline) -> dict[str, Cleanup]:
         """See `SourceLog.cleanup`."""
-        described, _ = self._topics.configs(topics, _one_question(deadline))
+        described, _ = self._topics.configs(topics, deadline_in(CALL_SECONDS, deadline))
         return {topic: cleanup_of({each.name: each.value for each in found}) for topic, found in described.items()}
 
     def look(
@@ -55,22 +54,15 @@ class KafkaSourceLog:
     ) -> dict[TopicPartition, Look]:
         """See `LogLooks.look`."""
         wanted = {place: some for place, some in ranges.items() if some}
-        end = time.monotonic() + min(LOOK_SECONDS, deadline() - MARGIN_SECONDS)
+        soon = deadline_in(min(LOOK_SECONDS, deadline() - MARGIN_SECONDS))
         seen = {place: _Seen() for place in wanted}
         tuning = (GAPS if committed else uncommitted(GAPS))._replace(group=self._group)
         with closing(KafkaLog(self._cluster, flow=self._flow, tuning=tuning)) as log:
-            for part in read_ranges(
-                log, wanted, lambda: end - time.monotonic(), near=NEAR, records=LOOK_RECORDS, size=LOOK_BYTES
-            ):
+            for part in read_ranges(log, wanted, soon, near=NEAR, records=LOOK_RECORDS, size=LOOK_BYTES):
                 seen[part.place].take(part)
         return {
             place: Look(until=each.until, visible=each.visible, trouble=each.trouble) for place, each in seen.items()
         }
-
-
-def _one_question(deadline: Deadline) -> Deadline:
-    end = time.monotonic() + CALL_SECONDS
-    return lambda: min(deadline(), end - time.monotonic())
 
 
 @dataclass(slots=True)
