@@ -18,7 +18,7 @@ from mirrorless.adapters.kafka.admin import Call, WarmAdmin
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.records import KafkaRecords
-from mirrorless.clock import Deadline
+from mirrorless.clock import deadline_in
 from mirrorless.errors import Retriable
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.ports.kafka import OffsetAndMetadata
@@ -27,11 +27,6 @@ from tests.support.topics import create_topic
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
-
-
-def within(seconds: float) -> Deadline:
-    end = time.monotonic() + seconds
-    return lambda: end - time.monotonic()
 
 
 @pytest.fixture
@@ -59,7 +54,7 @@ def records_of(bootstrap: str) -> KafkaRecords:
 
 def ensure(records: KafkaRecords, topic: str, partitions: int = 1, **configs: str) -> None:
     named = {name.replace("_", "."): value for name, value in configs.items()}
-    records.ensure_topic(topic, partitions=partitions, replication_factor=1, configs=named, deadline=within(20))
+    records.ensure_topic(topic, partitions=partitions, replication_factor=1, configs=named, deadline=deadline_in(20))
 
 
 def configs_of(cluster: KafkaCluster, topic: str) -> dict[str, str]:
@@ -99,7 +94,7 @@ def test_a_missing_topic_is_created_compacted_with_its_configs(
 
     configs = configs_of(cluster, topic)
     assert (configs["cleanup.policy"], configs["segment.ms"]) == ("compact", "60000")
-    assert set(records.ends([(topic, 0), (topic, 1)], within(10))) == {(topic, 0)}
+    assert set(records.ends([(topic, 0), (topic, 1)], deadline_in(10))) == {(topic, 0)}
 
 
 def test_a_topic_that_is_there_stays_as_it_is(cluster: KafkaCluster, records: KafkaRecords, topic: str) -> None:
@@ -108,12 +103,12 @@ def test_a_topic_that_is_there_stays_as_it_is(cluster: KafkaCluster, records: Ka
     ensure(records, topic)
 
     assert configs_of(cluster, topic)["cleanup.policy"] == "delete"
-    assert len(records.ends([(topic, 0), (topic, 1)], within(10))) == 2
+    assert len(records.ends([(topic, 0), (topic, 1)], deadline_in(10))) == 2
 
 
 def test_a_topic_that_cannot_be_created_says_why_and_what_to_do(records: KafkaRecords, topic: str) -> None:
     with pytest.raises(Retriable, match=f"did not create {topic}: .*INVALID_REPLICATION_FACTOR.*What to do: give this"):
-        records.ensure_topic(topic, replication_factor=9, configs={}, deadline=within(10))
+        records.ensure_topic(topic, replication_factor=9, configs={}, deadline=deadline_in(10))
 
 
 # Records
@@ -124,8 +119,8 @@ def test_records_are_read_back_as_they_were_written(cluster: KafkaCluster, recor
     ensure(records, topic, partitions=2)
     ensure(records, other)
 
-    records.write([(topic, b"k1", b"v1", 1000), (other, b"k", b"", 2000), (topic, b"k2", b"v2", 3000)], within(20))
-    records.write([(topic, b"k1", None, 4000)], within(20))
+    records.write([(topic, b"k1", b"v1", 1000), (other, b"k", b"", 2000), (topic, b"k2", b"v2", 3000)], deadline_in(20))
+    records.write([(topic, b"k1", None, 4000)], deadline_in(20))
 
     assert stored(cluster, topic) == [(b"k1", b"v1"), (b"k2", b"v2"), (b"k1", None)]
     assert stored(cluster, other) == [(b"k", b"")]
@@ -144,15 +139,15 @@ def test_a_write_that_is_refused_names_its_topic_and_the_next_one_succeeds(
     ensure(records, topic, max_message_bytes="1000")
 
     with pytest.raises(Retriable, match=f"{topic}: the cluster does not take record 0 of 1: .*What to do: "):
-        records.write([(topic, b"k", b"x" * 5000, 1)], within(20))
+        records.write([(topic, b"k", b"x" * 5000, 1)], deadline_in(20))
 
-    records.write([(topic, b"k", b"small", 1)], within(20))
+    records.write([(topic, b"k", b"small", 1)], deadline_in(20))
     assert stored(cluster, topic) == [(b"k", b"small")]
 
 
 def test_a_write_to_a_topic_that_is_not_there_fails_in_time_and_names_it(records: KafkaRecords, topic: str) -> None:
     with pytest.raises(Retriable, match=f"{topic}-0: 1 records were not acknowledged"):
-        records.write([(topic, b"k", b"v", 1)], within(3))
+        records.write([(topic, b"k", b"v", 1)], deadline_in(3))
 
 
 def test_warm_clients_write_commit_and_read_after_their_broker_was_killed_and_came_back(
@@ -165,30 +160,30 @@ def test_warm_clients_write_commit_and_read_after_their_broker_was_killed_and_ca
 
     def stands(offset: int) -> bool:
         with suppress(Retriable):
-            states = groups.states([group], within(20))
-            found = groups.committed([group], within(20))
+            states = groups.states([group], deadline_in(20))
+            found = groups.committed([group], deadline_in(20))
             return (states, found) == ({group: "empty"}, {group: {place: OffsetAndMetadata(offset)}})
         return False
 
     def commits(offset: int) -> bool:
         with suppress(Retriable):
-            groups.commit(group, {place: OffsetAndMetadata(offset)}, within(20))
+            groups.commit(group, {place: OffsetAndMetadata(offset)}, deadline_in(20))
         return stands(offset)
 
     eventually(lambda: commits(3), "a new cluster has its coordinators")
-    records.write([(topic, b"k1", b"v1", 1)], within(20))
-    assert records.ends([(topic, 0)], within(10)) == {(topic, 0): (0, 1, 1)}
+    records.write([(topic, b"k1", b"v1", 1)], deadline_in(20))
+    assert records.ends([(topic, 0)], deadline_in(10)) == {(topic, 0): (0, 1, 1)}
 
     cluster.kill()
     with pytest.raises(Retriable):
-        records.write([(topic, b"k2", b"v2", 2)], within(2))
+        records.write([(topic, b"k2", b"v2", 2)], deadline_in(2))
     cluster.start()
 
-    records.write([(topic, b"k2", b"v2", 2)], within(30))
+    records.write([(topic, b"k2", b"v2", 2)], deadline_in(30))
     found = stored(cluster, topic)
     # The failed write may have been done after all.
     assert (found[0], set(found[1:])) == ((b"k1", b"v1"), {(b"k2", b"v2")})
-    assert records.ends([(topic, 0)], within(20)) == {(topic, 0): (0, len(found), len(found))}
+    assert records.ends([(topic, 0)], deadline_in(20)) == {(topic, 0): (0, len(found), len(found))}
     eventually(lambda: stands(3), "the coordinator is back")
     assert commits(4)
 
@@ -200,10 +195,10 @@ def test_ends_are_the_start_the_stable_end_and_the_high_watermark(
     cluster: KafkaCluster, records: KafkaRecords, topic: str
 ) -> None:
     ensure(records, topic, partitions=3)
-    records.write([(topic, b"%d" % number, b"v", 1) for number in range(4)], within(20))
+    records.write([(topic, b"%d" % number, b"v", 1) for number in range(4)], deadline_in(20))
     producer = open_transaction(cluster, topic, 0, 2)
 
-    assert records.ends([(topic, 0), (topic, 1), (topic, 2)], within(10)) == {
+    assert records.ends([(topic, 0), (topic, 1), (topic, 2)], deadline_in(10)) == {
         (topic, 0): (0, 4, 5),
         (topic, 1): (0, 0, 0),
         (topic, 2): (0, 0, 1),
@@ -212,46 +207,32 @@ def test_ends_are_the_start_the_stable_end_and_the_high_watermark(
 
 
 @pytest.mark.parametrize(
-    "refusals",
+    "answer",
     [
-        [],
-        [KafkaError.NOT_LEADER_FOR_PARTITION] * 3,
-        [KafkaError.UNKNOWN_LEADER_EPOCH] * 3,
-        [KafkaError.FENCED_LEADER_EPOCH] * 3,
-        [KafkaError.OFFSET_NOT_AVAILABLE] * 3,
+        KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION),
+        KafkaError(KafkaError.UNKNOWN_LEADER_EPOCH),
+        KafkaError(KafkaError.FENCED_LEADER_EPOCH),
+        KafkaError(KafkaError.OFFSET_NOT_AVAILABLE),
+        # As the end of a log it would be below every position, and the lane would be stopped as truncated.
+        pytest.param(ListOffsetsResultInfo(OFFSET_INVALID, -1, -1), id="an offset that is none"),
     ],
+    ids=lambda error: error.name(),
 )
-def test_a_read_waits_for_a_leader_that_moves(cluster: KafkaCluster, refusals: list[int]) -> None:
-    """The real cluster answers once the stand-in of its refusals is used up."""
+def test_a_read_waits_for_a_leader_that_moves(cluster: KafkaCluster, answer: Any) -> None:
+    """The real cluster answers once the stand-in of its answers is used up."""
     admin = WarmAdmin(ClusterSettings(alias="eu-west", bootstrap=cluster.bootstrap), "us-east->eu-west|test")
-    left = [KafkaError(code) for code in refusals]
+    left = [answer] * 3
 
-    answers, failures = admin.call_each(["cluster"], _described(left), within(20), chunk=1)
+    answers, failures = admin.call_each(["cluster"], _described(left), deadline_in(20), chunk=1)
 
     assert (list(answers), failures, left) == (["cluster"], {}, [])
-
-
-def test_an_offset_that_is_none_is_listed_again_and_not_taken_for_an_end(cluster: KafkaCluster) -> None:
-    """As the end of a log it would be below every position, and the lane would be stopped as truncated."""
-    admin = WarmAdmin(ClusterSettings(alias="eu-west", bootstrap=cluster.bootstrap), "us-east->eu-west|test")
-    none: Future[Any] = Future()
-    none.set_result(ListOffsetsResultInfo(OFFSET_INVALID, -1, -1))
-    listed = [none]
-
-    def call(client: AdminClient, keys: list[str], seconds: float) -> dict[str, Future[Any]]:
-        futures = [listed.pop() if listed else client.describe_cluster(request_timeout=seconds) for _ in keys]
-        return dict(zip(keys, futures, strict=True))
-
-    answers, failures = admin.call_each(["cluster"], call, within(20), chunk=1)
-
-    assert (list(answers), failures, listed) == (["cluster"], {}, [])
     assert answers["cluster"].nodes
 
 
 def test_a_read_gives_up_a_leader_that_keeps_moving(cluster: KafkaCluster) -> None:
     admin = WarmAdmin(ClusterSettings(alias="eu-west", bootstrap=cluster.bootstrap), "us-east->eu-west|test")
     left = [KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)] * 10_000
-    deadline = within(60)
+    deadline = deadline_in(60)
 
     answers, failures = admin.call_each(["cluster"], _described(left), deadline, chunk=1)
 
@@ -260,15 +241,18 @@ def test_a_read_gives_up_a_leader_that_keeps_moving(cluster: KafkaCluster) -> No
     assert left
 
 
-def _described(refusals: list[KafkaError]) -> Call[str]:
-    """A description of the cluster that is refused first, once for each of the errors, which it uses up."""
+def _described(answers: list[Any]) -> Call[str]:
+    """A description of the cluster behind these answers, which it uses up: errors, or what says nothing."""
 
     def call(client: AdminClient, keys: list[str], seconds: float) -> dict[str, Future[Any]]:
-        if not refusals:
+        if not answers:
             return {key: client.describe_cluster(request_timeout=seconds) for key in keys}
-        refused: Future[Any] = Future()
-        refused.set_exception(KafkaException(refusals.pop()))
-        return dict.fromkeys(keys, refused)
+        answered: Future[Any] = Future()
+        if isinstance(answer := answers.pop(), KafkaError):
+            answered.set_exception(KafkaException(answer))
+        else:
+            answered.set_result(answer)
+        return dict.fromkeys(keys, answered)
 
     return call
 
@@ -276,20 +260,20 @@ def _described(refusals: list[KafkaError]) -> Call[str]:
 def test_ends_leave_out_what_does_not_exist(records: KafkaRecords, topic: str) -> None:
     ensure(records, topic)
 
-    assert records.ends([], within(10)) == {}
-    assert records.ends([("absent", 0), ("absent", 1)], within(10)) == {}
-    assert records.ends([("absent", 0), (topic, 0), (topic, 7)], within(10)) == {(topic, 0): (0, 0, 0)}
+    assert records.ends([], deadline_in(10)) == {}
+    assert records.ends([("absent", 0), ("absent", 1)], deadline_in(10)) == {}
+    assert records.ends([("absent", 0), (topic, 0), (topic, 7)], deadline_in(10)) == {(topic, 0): (0, 0, 0)}
 
 
 def test_a_silent_cluster_is_an_error_and_no_empty_answer(topic: str) -> None:
     nobody = records_of("127.0.0.1:1")
 
     with pytest.raises(Retriable, match="did not describe"):
-        nobody.ensure_topic(topic, replication_factor=1, configs={}, deadline=within(1.5))
+        nobody.ensure_topic(topic, replication_factor=1, configs={}, deadline=deadline_in(1.5))
     with pytest.raises(Retriable, match="did not open a producer"):
-        nobody.write([(topic, b"k", b"v", 1)], within(1.5))
+        nobody.write([(topic, b"k", b"v", 1)], deadline_in(1.5))
     with pytest.raises(Retriable, match="did not list where its logs end"):
-        nobody.ends([(topic, 0)], within(1.5))
+        nobody.ends([(topic, 0)], deadline_in(1.5))
 
 
 def test_a_topic_that_is_not_there_has_no_extent_and_no_last_record_for_the_operator(cluster: KafkaCluster) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +24,7 @@ from mirrorless.adapters.kafka.writer import (
     first_batches,
     unsent_at_last,
 )
-from mirrorless.clock import Deadline
+from mirrorless.clock import deadline_in
 from mirrorless.errors import NotAcknowledged, Retriable
 from mirrorless.records.record import Record
 from tests.support.mock_broker import MockBroker
@@ -513,11 +512,6 @@ LARGE, SENT_BACK = KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.NOT_ENOUGH_REPLICAS
 PRODUCE, END_TRANSACTION = 0, 26
 
 
-def within(seconds: float) -> Deadline:
-    end = time.monotonic() + seconds
-    return lambda: end - time.monotonic()
-
-
 @pytest.fixture
 def broker() -> Iterator[MockBroker]:
     with MockBroker() as broker:
@@ -527,7 +521,7 @@ def broker() -> Iterator[MockBroker]:
 
 def test_an_abort_does_not_wait_for_what_is_sent_back_after_it_has_emptied_the_queue(broker: MockBroker) -> None:
     """One of two lanes is refused at once; the other's record is under way as the abort begins, and comes back."""
-    deadline = within(30)
+    deadline = deadline_in(30)
     writer = KafkaWriter(broker.config, transactional_id="one", deadline=deadline)
     broker.answer_next(PRODUCE, (LARGE, 0), (SENT_BACK, 1_000))
 
@@ -539,7 +533,7 @@ def test_an_abort_does_not_wait_for_what_is_sent_back_after_it_has_emptied_the_q
 
 
 def test_an_abort_that_takes_several_calls_ends_the_transaction_once(broker: MockBroker) -> None:
-    deadline = within(30)
+    deadline = deadline_in(30)
     writer = KafkaWriter(broker.config, transactional_id="one", deadline=deadline)
     lanes = {("orders", 0): records(1, size=1)}
     writer.write(lanes, deadline)
@@ -555,7 +549,7 @@ def test_an_abort_that_takes_several_calls_ends_the_transaction_once(broker: Moc
 
 
 def test_an_abort_ends_at_its_deadline(broker: MockBroker) -> None:
-    deadline = within(5)
+    deadline = deadline_in(5)
     writer = KafkaWriter(broker.config, transactional_id="one", deadline=deadline)
     writer.write({("orders", 0): records(1, size=1)}, deadline)
     broker.answer_next(END_TRANSACTION, (KafkaError.NO_ERROR, 20_000))
