@@ -378,9 +378,8 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
     from mirrorless.adapters.checkpoint_rounds import CheckpointWiring  # noqa: PLC0415 -- `--help` needs no clients
     from mirrorless.adapters.kafka.acls import KafkaAcls  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.groups import KafkaGroups, KafkaShadowGroups  # noqa: PLC0415 -- same
-    from mirrorless.adapters.kafka.record_ranges import KafkaRecordRanges  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.records import KafkaRecords  # noqa: PLC0415 -- same
-    from mirrorless.adapters.kafka.source_log import KafkaSourceLog  # noqa: PLC0415 -- same
+    from mirrorless.adapters.kafka.source_log import KafkaRecordRanges, KafkaSourceLog  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.target import KafkaTarget  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- same
     from mirrorless.groups.clusters import GroupSide  # noqa: PLC0415 -- same

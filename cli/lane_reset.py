@@ -403,7 +403,7 @@ def _unknown(lane: Lane, what: str, *, hint: str = "") -> BadInput:
 
 
 def _ranges(deployment: DeployedFlows, lane: Lane, place: TopicPartition, *, of_target: bool) -> Ranges:
-    from mirrorless.adapters.kafka.record_ranges import KafkaRecordRanges  # noqa: PLC0415 -- see above
+    from mirrorless.adapters.kafka.source_log import KafkaRecordRanges  # noqa: PLC0415 -- see above
 
     settings = deployment.settings(lane.flow)
     reader = KafkaRecordRanges(settings.target if of_target else settings.source, flow=str(lane.flow))

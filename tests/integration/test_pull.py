@@ -28,7 +28,7 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.lane_log import KafkaBatchLaneLog, KafkaLaneLog
-from mirrorless.adapters.kafka.record_ranges import KafkaRecordRanges
+from mirrorless.adapters.kafka.source_log import KafkaRecordRanges
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import LaneState, LeftOut, Stop
 from mirrorless.clock import Deadline

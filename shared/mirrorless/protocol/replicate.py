@@ -40,7 +40,6 @@ from mirrorless.protocol.outgoing import is_raw, last_offset
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.portions import QUICK_SECONDS, TransactionBytes, bytes_in, joined, of_one_epoch, parted
 from mirrorless.protocol.positions import Positions
-from mirrorless.protocol.remote_partitions import RemotePartitions
 from mirrorless.protocol.replay_check import hold_against
 from mirrorless.protocol.transaction import PortionTransactions
 
@@ -108,14 +107,12 @@ class Replicator:
     """Looks for what a mapping left out, before it is passed; None: gaps are explained afterwards."""
     size: TransactionBytes = field(default_factory=TransactionBytes)
     """Of its transactions. What takes too long makes it smaller, for as long as the environment lives."""
-    _remote: RemotePartitions = field(init=False)
+    _partitions: dict[str, int] = field(default_factory=dict)
+    """Of remote topics, as many as were seen."""
 
     def __post_init__(self) -> None:
         """Bind the positions to their environment."""
         self.positions.holder = self.holder
-        self._remote = RemotePartitions(
-            flow=self.flow, remote_topic=self.remote_topic, target=self.target, source=self.source
-        )
 
     def replicate(
         self, batch: Batch, *, request: str, deadline: Deadline, generations: Mapping[Lane, int] | None = None
@@ -197,7 +194,7 @@ class Replicator:
     def forget(self) -> None:
         """Drop everything that was remembered: after an exception nothing warm is to be trusted."""
         self.positions.forget()
-        self._remote.forget()
+        self._partitions.clear()
         self.target.discard_writers()
 
     def _once(
@@ -235,7 +232,7 @@ class Replicator:
         moving = [plan for plan in plans.values() if plan.moves]
         runs: list[Run] = []
         if moving:
-            self._remote.ensure(moving, deadline)
+            self._ensure_partitions(moving, deadline)
             transactions = self._transactions(request, deadline)
             runs, refused, broken = transactions.write(moving)
             plans |= {_place(plan.lane): plan for plan in broken}
@@ -318,6 +315,28 @@ class Replicator:
             return plan
         links = self.positions.links_over(lane, plan.unproven[0].offset, last_offset(plan.unproven[-1]))
         return hold_against(plan, links, now=self.clock())
+
+    def _ensure_partitions(self, plans: Sequence[LanePlan], deadline: Deadline) -> None:
+        """Create what the target lacks before a record needs it: as many partitions as the source has."""
+        highest: dict[str, int] = {}
+        for plan in plans:
+            highest[plan.lane.topic] = max(plan.lane.partition, highest.get(plan.lane.topic, 0))
+        for topic, partition in highest.items():
+            remote_topic = self.remote_topic(topic)
+            if partition < self._partitions.get(remote_topic, 0):
+                continue
+            count = self.target.partition_count(remote_topic, deadline)
+            if partition >= count:
+                described = self.source.describe(topic, deadline)
+                self.target.create_partitions(remote_topic, described.partitions, described.configs, deadline)
+                count = self.target.partition_count(remote_topic, deadline)
+            if partition >= count:
+                raise Retriable(
+                    f"{remote_topic} has {count} partitions and needs {partition + 1}",
+                    where=f"{self.flow} {topic}-{partition}",
+                    hint="check that the function may create topics and partitions on the target",
+                )
+            self._partitions[remote_topic] = count
 
     def _transactions(self, request: str, deadline: Deadline) -> PortionTransactions:
         return PortionTransactions(

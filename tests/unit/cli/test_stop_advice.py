@@ -21,8 +21,8 @@ from cli.lane_reset import _records, _tail
 from cli.main import main
 from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
-from mirrorless.adapters.kafka.record_ranges import KafkaRecordRanges
 from mirrorless.adapters.kafka.records import KafkaRecords
+from mirrorless.adapters.kafka.source_log import KafkaRecordRanges
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import LeftOut, Stop, StopReason

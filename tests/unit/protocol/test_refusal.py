@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError
 from mirrorless.adapters.kafka.delivery_reports import REFUSALS
 from mirrorless.adapters.kafka.wire.raw_writer import PASSING
 from mirrorless.ports.topics import ConfigChange, ConfigEntry
-from mirrorless.protocol.refusal import RefusalSearch
 from mirrorless.protocol.refusal_causes import ANY_REMEDY, NAME_NOT_TEXT, NUL_IN_NAME, REMEDIES, ZERO_TIMESTAMP
+from mirrorless.protocol.transaction import RefusalSearch
 from mirrorless.records.record_batch import DAMAGED, UNKNOWN_CODEC
 from mirrorless.topics.configs import drift
 

@@ -1,22 +1,26 @@
-"""Reads of the source's log where a lane has a gap, bounded in time, records and bytes."""
+"""Ranges of many partitions: what a log has where lanes have gaps, bounded in time, and all of short ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS
-from mirrorless.adapters.kafka.log import GAPS, KafkaLog, uncommitted
-from mirrorless.adapters.kafka.log_ranges import RangePart, read_ranges
+from mirrorless.adapters.kafka.log import GAPS, RANGES, KafkaLog, uncommitted
+from mirrorless.adapters.kafka.log_ranges import Range, RangePart, read_ranges
 from mirrorless.adapters.kafka.topics import KafkaTopics
+from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
 from mirrorless.clock import Deadline, deadline_in
+from mirrorless.errors import Retriable
 from mirrorless.flow.naming import GAPS_GROUP
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.lanes.gaps import Cleanup, GapRange, Look, cleanup_of
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.records.record import event_bytes
+from mirrorless.ports.log import Log
+from mirrorless.records.record import Record, event_bytes
+from mirrorless.records.record_batch import BatchUnreadable, RecordBatch
 
 NEAR: Final = 500
 """Upstream offsets between two gaps that are read through: a new range costs a round trip."""
@@ -81,3 +85,41 @@ class _Seen:
         self.visible.update((each.offset, event_bytes(each)) for each in part.records)
         if part.failure is not None:
             self.trouble = part.failure.what
+
+
+class KafkaRecordRanges:
+    """Implements `mirrorless.failover.effects.RecordRanges`; a client for each call."""
+
+    def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
+        """Args: flow: part of what the client calls itself in the brokers' logs."""
+        self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
+        self._cluster, self._flow = cluster, flow
+
+    def ranges(
+        self, wanted: Mapping[TopicPartition, Range], deadline: Deadline
+    ) -> Iterator[tuple[TopicPartition, list[Record]]]:
+        """See `RecordRanges.ranges`."""
+        return self._read(KafkaLog(self._cluster, flow=self._flow, tuning=RANGES), wanted, deadline)
+
+    def batches(
+        self, wanted: Mapping[TopicPartition, Range], deadline: Deadline
+    ) -> Iterator[tuple[TopicPartition, list[RecordBatch]]]:
+        """See `RecordRanges.batches`."""
+        return self._read(KafkaRawLog(self._cluster, flow=self._flow), wanted, deadline)
+
+    def _read(
+        self, log: Log, wanted: Mapping[TopicPartition, Range], deadline: Deadline
+    ) -> Iterator[tuple[TopicPartition, list[Any]]]:
+        found: dict[TopicPartition, list[Any]] = {place: [] for place in wanted}
+        with closing(log):
+            for part in read_ranges(
+                log, {place: [each] for place, each in wanted.items()}, lambda: deadline() - MARGIN_SECONDS
+            ):
+                if part.failure is not None and not isinstance(part.failure, BatchUnreadable):
+                    raise part.failure
+                found[part.place] += part.records
+                if part.over:
+                    yield part.place, found.pop(part.place)
+        if found:
+            topic, partition = min(found)
+            raise Retriable(f"{topic}-{partition} did not show all in time", where=self._where)
