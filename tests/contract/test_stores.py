@@ -53,21 +53,25 @@ def test_a_lane_tries_again_by_its_stop_as_it_was_read_and_by_no_other(states: t
     assert operator.stopped(FLOW) == {}
 
 
-def test_a_stop_keeps_from_where_on_the_map_is_not_true(states: tuple[LaneStates, Any]) -> None:
-    store, _ = states
-    for untrue in (0, 70):
-        stop = Stop(reason="broken", upstream_offset=5, detail="made anew", at=7, untrue_from=untrue)
-        store.stop(LANE, stop)
-        assert store.read([LANE])[LANE] == LaneState(stop=stop)
-
-
-def test_a_stop_keeps_what_was_replicated_beyond_it_and_takes_the_place_of_another(
-    states: tuple[LaneStates, Any],
+@pytest.mark.parametrize(
+    "kept", [{"untrue_from": 0}, {"untrue_from": 70}, {"by_store": True}, {"replicated": ((9, 12), (20, 31))}], ids=str
+)
+def test_the_stop_of_a_lane_and_of_a_flow_is_read_back_with_all_that_it_says(
+    states: tuple[LaneStates, Any], kept: dict[str, Any]
 ) -> None:
     store, operator = states
-    parted = Stop(reason="truncated", upstream_offset=5, detail="it parts", at=7, replicated=((9, 12), (20, 31)))
-    store.stop(LANE, parted)
-    assert store.read([LANE])[LANE] == LaneState(stop=parted)
+    stop = Stop(reason="broken", upstream_offset=5, detail="made anew", at=7, **kept)
+
+    store.stop(LANE, stop)
+    operator.fence(FLOW, stop)
+
+    assert store.read([LANE])[LANE] == LaneState(stop=stop)
+    assert operator.fenced(FLOW) == stop
+
+
+def test_a_stop_takes_the_place_of_another_and_of_every_order(states: tuple[LaneStates, Any]) -> None:
+    store, operator = states
+    store.stop(LANE, Stop(reason="truncated", upstream_offset=5, detail="it parts", at=7))
     operator.quarantine(LANE, *LeftOut.each(5))
     stop = Stop(reason="truncated", upstream_offset=9, detail="as ordered", at=8, replicated=((9, 12),))
 
@@ -85,14 +89,6 @@ def test_that_a_lane_has_begun_outlives_every_order_of_the_operator(states: tupl
     operator.begin_anew(LANE)
 
     assert store.read([LANE])[LANE] == LaneState(begun=3)
-
-
-def test_a_fence_keeps_whether_its_time_is_the_store_s(states: tuple[LaneStates, Any]) -> None:
-    _, operator = states
-    for by_store in (True, False):
-        fence = Stop(reason="held", upstream_offset=0, detail="failover", at=9, by_store=by_store)
-        operator.fence(FLOW, fence)
-        assert operator.fenced(FLOW) == fence
 
 
 @pytest.mark.integration

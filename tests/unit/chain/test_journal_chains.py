@@ -13,7 +13,7 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, Head
 from mirrorless.chain.run import Run, Span
 from mirrorless.chain.search import KEPT, JournalSearch
-from mirrorless.errors import LostRace, Retriable
+from mirrorless.errors import Retriable
 from mirrorless.protocol.positions import Positions
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
 from tests.support.clusters import MemoryCluster, MemoryTarget
@@ -274,20 +274,6 @@ def test_the_newest_runs_of_neighbours_come_together_and_none_from_before_a_rese
     assert [each.position for each in found[LANE]] == [5, 4, 3, 2, 1]
     assert found[NEIGHBOUR] == [fresh]
     assert found.keys() == set(lanes)
-
-
-def test_a_reset_gives_up_the_run_that_its_operator_saw_and_no_other() -> None:
-    chains = MemoryChains()
-    doubt = replace(run(0, 10, (0, 0, 10)), state="prepared", attempt="seen")
-    chains.prepare([doubt])
-
-    for over in (None, replace(doubt, attempt="another")):
-        with pytest.raises(LostRace):
-            chains.beside().reset(reset(0, 10), over)
-    chains.beside().reset(reset(0, 10), doubt)
-
-    assert chains.heads([LANE])[LANE].generation == 1
-    assert chains.after(LANE, 0, -1, limit=9) == [reset(0, 10)]
 
 
 def test_an_environment_that_slept_while_others_wrote_reads_the_end_once() -> None:

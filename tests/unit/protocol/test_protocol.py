@@ -543,16 +543,6 @@ def test_records_that_are_only_too_large_together_are_all_written_and_the_next_b
     there.assert_invariants()
 
 
-def test_a_batch_has_the_runs_of_all_its_portions() -> None:
-    there = world([*range(4_000)])
-    refuse(there, 3_999)
-
-    runs = replicate(there.environment(), there.whole()).runs
-
-    assert len(runs) > 1
-    assert sum(run.records for run in runs) == 3_999
-
-
 def test_a_search_that_is_cut_off_continues_from_its_last_commit() -> None:
     there = world([*range(4_000)])
     refuse(there, 3_000)

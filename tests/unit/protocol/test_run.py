@@ -5,10 +5,11 @@ from __future__ import annotations
 import zlib
 from itertools import pairwise
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mirrorless.chain.run import Span, pack_spans, spans_of, unpack_spans
+from mirrorless.chain.run import Run, Span, pack_spans, spans_of, unpack_spans
 from tests.support.chains import run
 
 steps = st.integers(min_value=1, max_value=5) | st.integers(min_value=1, max_value=2**40)
@@ -67,18 +68,14 @@ def test_a_span_for_each_of_4000_records_is_stored_in_a_tenth_of_a_kilobyte() ->
     assert len(zlib.compress(packed)) < 100
 
 
-def test_what_lies_in_no_span_is_a_gap() -> None:
-    link = run(100, 112, (103, 517, 3), (108, 520, 2))
-
-    assert list(link.gaps()) == [(100, 103), (106, 108), (110, 112)]
-
-
-def test_a_run_without_records_is_one_gap_and_has_no_last_record() -> None:
-    link = run(100, 112)
-
-    assert list(link.gaps()) == [(100, 112)]
-    assert link.last_downstream is None
-
-
-def test_the_last_downstream_offset_is_that_of_the_last_record() -> None:
-    assert run(100, 112, (103, 517, 3), (108, 520, 2)).last_downstream == 521
+@pytest.mark.parametrize(
+    ("link", "gaps", "last"),
+    [
+        (run(100, 112, (103, 517, 3), (108, 520, 2)), [(100, 103), (106, 108), (110, 112)], 521),
+        (run(100, 112), [(100, 112)], None),
+    ],
+)
+def test_what_lies_in_no_span_is_a_gap_and_the_last_record_is_that_of_the_last_span(
+    link: Run, gaps: list[tuple[int, int]], last: int | None
+) -> None:
+    assert (list(link.gaps()), link.last_downstream) == (gaps, last)

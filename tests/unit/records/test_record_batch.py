@@ -111,16 +111,17 @@ def test_a_byte_that_changed_on_its_way_is_found(value: bytes, data: st.DataObje
         list(batches(memoryview(log)))
 
 
-@pytest.mark.parametrize("old", [0, 1])
-def test_a_batch_of_an_old_format_ends_the_reading_behind_those_before_it(old: int) -> None:
+@pytest.mark.parametrize(("magic", "old"), [(0, True), (1, True), (3, False), (37, False)])
+def test_a_batch_of_another_format_ends_the_reading_behind_those_before_it(magic: int, *, old: bool) -> None:
+    """Only a format that there was is left to the Kafka client."""
     log = in_log(of_values(b"a")) + in_log(of_values(b"b"), at=1)
-    log[len(log) // 2 + 16] = old
+    log[len(log) // 2 + 16] = magic
     read = batches(memoryview(log))
 
     assert next(read).base_offset == 0
-    with pytest.raises(BatchUnreadable, match="old format") as caught:
+    with pytest.raises(BatchUnreadable) as caught:
         next(read)
-    assert (caught.value.offset, caught.value.old_format) == (1, True)
+    assert (caught.value.offset, caught.value.old_format) == (1, old)
 
 
 def test_the_length_of_a_damaged_batch_ends_the_reading_instead_of_going_round() -> None:
@@ -253,14 +254,6 @@ def test_the_time_of_records_that_the_log_stamped_is_that_of_the_log() -> None:
 
 
 def test_snappy_as_java_frames_it_is_read() -> None:
-    plain, raw = of_values(b"a" * 1000, b"b", codec="none"), of_values(b"a" * 1000, b"b", codec="snappy")
-    frame = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
-    framed = frame + len(raw.payload).to_bytes(4) + bytes(raw.payload)
-
-    assert records(changed(raw, payload=memoryview(framed))) == records(plain)
-
-
-def test_snappy_in_several_blocks_is_read() -> None:
     """Java's clients and aiokafka frame each 32 KB apart."""
     plain = of_values(*(b"%d" % i * 500 for i in range(100)), codec="none")
     blocks = [
@@ -317,15 +310,3 @@ def test_a_damaged_batch_is_named_with_where_the_next_one_begins(byte: int, *, f
         assert exc.next == 45, "what compaction removed between them is not known to have been there"
     else:
         assert exc.next == (43 if byte == 70 else None), "a wrong one would pass over records that nobody has read"
-
-
-@pytest.mark.parametrize(("magic", "old"), [(0, True), (1, True), (3, False), (37, False)])
-def test_only_a_format_that_there_was_is_left_to_the_kafka_client(magic: int, *, old: bool) -> None:
-    (batch,) = packed([Record(offset=0, timestamp=1, headers=[], value=b"v")], "none", max_bytes=10_000)
-    log = bytearray(in_log(batch, at=40))
-    log[16] = magic
-
-    with pytest.raises(BatchUnreadable) as raised:
-        list(batches(memoryview(bytes(log))))
-
-    assert (raised.value.old_format, raised.value.offset) == (old, 40)
