@@ -221,13 +221,26 @@ class Replication(RuleBasedStateMachine):
             happened[type(attempt.error).__name__] += 1
         else:
             stopped, waiting = attempt.result.stopped, attempt.result.waiting
-            assert {stop.reason for stop in stopped.values()} <= {"held", "refused", "undelivered"}
+            for (_, partition), stop in stopped.items():
+                self.assert_justified(partition, stop)
             happened.update([*(stop.reason for stop in stopped.values()), *["waiting"] * len(waiting)])
             taken = batch.records.keys() - stopped.keys() - waiting.keys()
             for place in taken if actor not in JOBS else ():
                 before = self.acknowledged[place[1]]
                 if place[1] not in landed.moved and (found := batch.records[place]) and batch.first(place) <= before:
                     self.acknowledged[place[1]] = max(before, following_offset(found))
+
+    def assert_justified(self, partition: int, stop: Stop) -> None:
+        """A lane stands still at what the target refuses, at what no event can carry, or where it was told to."""
+        ever = [*self.there.gone.get(partition, ()), *self.there.source[partition]]
+        at = [each for each in ever if each.offset == stop.upstream_offset]
+        match stop.reason:
+            case "refused":
+                assert [each.value in self.refused for each in at] == [True]
+            case "undelivered":
+                assert [_bytes_in_event(each) > LARGE_BYTES for each in at] == [True]
+            case reason:
+                assert reason == "held"
 
     # What happens to them
 
