@@ -21,6 +21,7 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import RUNNING, Stop
 from mirrorless.clock import deadline_in, now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
+from mirrorless.flow.rate_limit import in_parallel
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.progress import LaneProgress
@@ -32,7 +33,7 @@ from spark.jobs.context import lanes_at_a_time
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.lane_copies import copy_all, copy_group
 from spark.jobs.lane_tasks import TaskAttempt, Work
-from spark.jobs.leases import KeptLeases, side_by_side
+from spark.jobs.leases import KeptLeases
 
 ANSWER_SECONDS = 15.0
 """For the committed offset of a mapping, when a run ends early."""
@@ -182,7 +183,7 @@ class BackfilledLanes:
             states = self._leases.take(tuple(self._lanes))
         finally:
             self._left = {lane: self._lanes[lane] for lane in self._leases.taken}
-        side_by_side(
+        in_parallel(
             self._resume,
             [lane for lane, state in states.items() if state.stop is not None and state.stop.reason == BACKFILLED],
         )
@@ -217,7 +218,7 @@ class BackfilledLanes:
             except MirrorlessError as exc:
                 print(f"{lane} is not let go: {exc}")
 
-        side_by_side(let_go, self._left)
+        in_parallel(let_go, self._left)
 
     def _stops(self) -> dict[Lane, Stop]:
         """The stops of lanes that are let go before they have come to their mapping."""

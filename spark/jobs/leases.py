@@ -8,23 +8,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import LaneState, Lease, Stop
 from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseHeld, MirrorlessError
+from mirrorless.flow.rate_limit import in_parallel
 from mirrorless.ports.stores import LaneStates, Leases
 from mirrorless.reconcile.inspect import HELD
 
 RENEWALS = 3
 """In one term."""
-
-AT_ONCE = 8
-"""Requests to the store under way: one after the other, 50,000 lanes take longer than the term of a lease."""
 
 SKEW_MS = 10 * 60_000
 """Between the clocks of two machines at most: AWS refuses a signature that is five minutes old, or early.
@@ -32,20 +29,6 @@ SKEW_MS = 10 * 60_000
 
 TICK_MS = 2_000
 """Of the store's clock, which tells whole seconds, and of the way to it."""
-
-
-A = TypeVar("A")
-B = TypeVar("B")
-
-
-def side_by_side(work: Callable[[A], B], every: Iterable[A]) -> list[B]:
-    """Do some work for each, `AT_ONCE` at a time; the results in their order. After an error no more is begun."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        try:
-            return list(pool.map(work, every))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
 
 
 class KeptLeases:
@@ -90,7 +73,7 @@ class KeptLeases:
             yield
         finally:
             self.stop()
-            side_by_side(self.let_go, self._lanes)
+            in_parallel(self.let_go, self._lanes)
 
     def take(self, lanes: Sequence[Lane]) -> dict[Lane, LaneState]:
         """Take lanes, and renew what is taken until `stop`: the first ones while the last ones are still being taken.
@@ -103,7 +86,7 @@ class KeptLeases:
             Retriable: the store does not answer.
         """
         self._thread.start()
-        return dict(zip(lanes, side_by_side(self._take, lanes), strict=True))
+        return dict(zip(lanes, in_parallel(self._take, lanes), strict=True))
 
     @property
     def taken(self) -> Sequence[Lane]:
@@ -130,7 +113,7 @@ class KeptLeases:
 
     def renew(self) -> None:
         """Renew once what is still this run's. Never by `take`: that would undo an operator's `lanes release`."""
-        side_by_side(self._renew, self.taken)
+        in_parallel(self._renew, self.taken)
 
     def _renew(self, lane: Lane) -> None:
         if self._over.is_set() or self._lost is not None:
@@ -194,7 +177,7 @@ class HeldLanes:
             detail = f"held by job run {self.run_id}"
             self.states.stop(lane, replace(known, reason=HELD, upstream_offset=0, detail=detail))
 
-        side_by_side(stop, [*loose, *self._fenced(lanes)])
+        in_parallel(stop, [*loose, *self._fenced(lanes)])
         # An environment cannot be queried, but none keeps a lane's state for longer than this.
         left = [self.settle_ms if loose else 0, *(self._left(stop) for stop in stops.values() if stop.reason == HELD)]
         if max(left) > 0:
@@ -217,7 +200,7 @@ class HeldLanes:
     def release(self, lanes: Iterable[Lane]) -> None:
         """End the holds."""
         stops = self._stops(list(lanes))
-        side_by_side(self.states.resume, [lane for lane, stop in stops.items() if stop.reason == HELD])
+        in_parallel(self.states.resume, [lane for lane, stop in stops.items() if stop.reason == HELD])
 
     def _fenced(self, lanes: Sequence[Lane]) -> list[Lane]:
         """Lanes that are held by their flow's fence alone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -154,9 +154,13 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-def in_parallel(call: Callable[[_T], _R], items: list[_T]) -> list[_R]:
-    """Call for each item, `READERS` at a time. Returns the results in the items' order; raises the first error."""
-    if len(items) <= 1:
-        return [call(item) for item in items]
-    with ThreadPoolExecutor(min(READERS, len(items))) as pool:
-        return list(pool.map(call, items))
+def in_parallel(call: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+    """Call for each item, `READERS` at a time; the results in the items' order. After an error no more is begun."""
+    if len(some := list(items)) <= 1:
+        return [call(item) for item in some]
+    with ThreadPoolExecutor(min(READERS, len(some))) as pool:
+        try:
+            return list(pool.map(call, some))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise

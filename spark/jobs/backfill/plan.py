@@ -27,6 +27,7 @@ from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head
 from mirrorless.chain.run import Link
 from mirrorless.clock import deadline_in, now_ms
 from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.flow.rate_limit import in_parallel
 from mirrorless.jobs.archive import LaneSurvey, Survey
 from mirrorless.jobs.copy_task import LaneLog, OffsetRange
 from mirrorless.jobs.lane_start import beginning, first_links
@@ -36,7 +37,6 @@ from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.stores import Chains, LaneStates
 from spark.jobs.backfill.archive_survey import survey_lane
 from spark.jobs.clients import warm_archive, warm_log
-from spark.jobs.leases import side_by_side
 
 LANES_AT_A_TIME = 2
 """By default: the cores of the smallest worker."""
@@ -350,7 +350,7 @@ def links_of(chains: Chains, heads: Mapping[Lane, Head]) -> Mapping[Lane, list[L
     def links(lanes: list[Lane]) -> dict[Lane, list[Link]]:
         return {lane: first_links(chains, lane, heads[lane]) for lane in lanes}
 
-    return {lane: some for found in side_by_side(links, slices.values()) for lane, some in found.items()}
+    return {lane: some for found in in_parallel(links, slices.values()) for lane, some in found.items()}
 
 
 def _configs(topics: KafkaTopics, names: Iterable[str]) -> dict[str, Configs]:

@@ -12,10 +12,11 @@ from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import LaneState, Lease, Stop
 from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseHeld, Retriable
+from mirrorless.flow.rate_limit import READERS
 from mirrorless.jobs.lane_copy import LaneCopy
 from spark.jobs.lane_copies import finished
 from spark.jobs.lane_tasks import TaskAttempt
-from spark.jobs.leases import AT_ONCE, HeldLanes, KeptLeases
+from spark.jobs.leases import HeldLanes, KeptLeases
 from tests.support.chains import MemoryLaneStates
 from tests.support.flows import make_copy_task
 from tests.support.waiting import eventually
@@ -52,7 +53,7 @@ def test_leases_are_renewed_inside_the_block_and_ended_behind_it(states: MemoryL
     assert [holder(states, lane) for lane in LANES] == [None, None]
 
 
-MANY = [Lane(FlowName("us-east", "eu-west"), "orders", partition) for partition in range(AT_ONCE + 1)]
+MANY = [Lane(FlowName("us-east", "eu-west"), "orders", partition) for partition in range(READERS + 1)]
 
 
 class SlowLeases(MemoryLaneStates):
@@ -60,7 +61,7 @@ class SlowLeases(MemoryLaneStates):
 
     def __init__(self) -> None:
         super().__init__()
-        self.together = threading.Barrier(AT_ONCE)
+        self.together = threading.Barrier(READERS)
         self.renewed = threading.Event()
 
     def take(self, lane: Lane, lease: Lease, *, now: int) -> LaneState:
