@@ -188,13 +188,13 @@ def _sync(deployment: DeployedFlows, flow: str) -> AclSync:
     from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- same
 
     name = deployment.flow_name(flow)
-    settings = deployment.control_settings(name)
+    settings = deployment.settings(name)
     documents: StateStore = deployment.stores(name).documents
     return AclSync(
         settings=settings,
-        source=KafkaAcls(settings.flow.source, flow=str(name)),
-        target=KafkaAcls(settings.flow.target, flow=str(name)),
-        topics=KafkaTopics(settings.flow.source, flow=str(name), role="operator").partitions,
+        source=KafkaAcls(settings.source, flow=str(name)),
+        target=KafkaAcls(settings.target, flow=str(name)),
+        topics=KafkaTopics(settings.source, flow=str(name), role="operator").partitions,
         documents=documents,
     )
 
@@ -250,7 +250,7 @@ def view_of(sync: AclSync, plan: AclPlan | Disabled, groups: Collection[str]) ->
 
 def is_scheduled(sync: AclSync) -> bool:
     """Whether a schedule writes what is due."""
-    return sync.settings.sync_topic_acls_seconds is not None
+    return sync.settings.sync_topic_acls_enabled
 
 
 def as_json(view: AclView) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from cli.deployment import DeployedFlows
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import MirrorlessError
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.mm2.internal_records import Heartbeat
-from mirrorless.scheduled.settings import ControlSettings
 
 if TYPE_CHECKING:
     from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets, OpenTransaction
@@ -184,14 +184,14 @@ class HeartbeatTimes:
     """Whether the target answered at all; a topic that is just being made may have no leader yet."""
 
 
-def heartbeats_of(settings: ControlSettings) -> HeartbeatTimes:
+def heartbeats_of(settings: FlowSettings) -> HeartbeatTimes:
     """Read the newest records of the heartbeats topics on a flow's target."""
-    if settings.heartbeats_seconds is None:
+    if not settings.emit_heartbeats_enabled:
         return HeartbeatTimes(enabled=False)
     flow = settings.name
     answers = False
     try:
-        target = offsets_of(settings.flow.target, flow)
+        target = offsets_of(settings.target, flow)
         there = target.partitions()
         answers, remote = True, settings.policy.remote_topic(flow.source, HEARTBEATS_TOPIC)
         own = Heartbeat(source=flow.source, target=flow.target, timestamp=0)

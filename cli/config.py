@@ -11,6 +11,7 @@ from mirrorless.cost.bill import BilledSettings, ReplicationLoad, shared
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.filters import TIMESTAMP_TYPE
 from mirrorless.flow.triggers import SCHEDULE
+from mirrorless.scheduled.functions import every
 from mirrorless.topics.configs import NamePatterns
 
 if TYPE_CHECKING:
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
     from mirrorless.config.flow_section import FlowSection
 
 _HIGHEST_RATE = 100_000
+
+_ON_SCHEDULE = {
+    "emit_heartbeats": "heartbeats",
+    "emit_checkpoints": "checkpoints",
+    "sync_group_offsets": "group offsets",
+    "refresh_topics": "topics",
+    "sync_topic_configs": "configs",
+    "sync_topic_acls": "ACLs",
+}
 
 FAILED = 2
 """Exit code of a configuration that cannot be used."""
@@ -147,15 +157,9 @@ def _paragraph(flow: Flow, expected: Forecast | None) -> str:
     lines += [f"    topics that match {pattern}, as they are found" for pattern in flow.topic_patterns]
     if flow.has_pull:
         lines += _scheduled_topics(flow)
-    tasks = {
-        "heartbeats": (settings.emit_heartbeats_enabled, settings.emit_heartbeats_interval_seconds),
-        "checkpoints": (settings.emit_checkpoints_enabled, settings.emit_checkpoints_interval_seconds),
-        "group offsets": (settings.sync_group_offsets_enabled, settings.sync_group_offsets_interval_seconds),
-        "topics": (settings.refresh_topics_enabled, settings.refresh_topics_interval_seconds),
-        "configs": (settings.sync_topic_configs_enabled, settings.sync_topic_configs_interval_seconds),
-        "ACLs": (settings.sync_topic_acls_enabled, settings.sync_topic_acls_interval_seconds),
-    }
-    on_schedule = ", ".join(f"{task} every {seconds} s" for task, (enabled, seconds) in tasks.items() if enabled)
+    shared = flow.functions_settings()
+    intervals = ((name, every(key)(shared)) for key, name in _ON_SCHEDULE.items())
+    on_schedule = ", ".join(f"{name} every {seconds} s" for name, seconds in intervals if seconds)
     lines.append(f"  on schedule: {on_schedule or 'nothing'}")
     if not NamePatterns(settings.config_properties_exclude).match(TIMESTAMP_TYPE):
         lines.append(f"  {TIMESTAMP_TYPE} is not copied, though `config.properties.exclude` does not name it")

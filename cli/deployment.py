@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from mirrorless.config import Configuration, Flow
     from mirrorless.flow.settings import FlowSettings, Tables
     from mirrorless.ports.stores import Chains, StateStore
-    from mirrorless.scheduled.settings import ControlSettings
 
 LAB_REGION = "us-east-1"
 """Any: in the lab, all regions see the same tables."""
@@ -120,10 +119,8 @@ class DeployedFlows:
         return self.configuration.flow(name)
 
     def settings(self, name: FlowName) -> FlowSettings:
-        """The settings of the flow's function: addresses, credentials, tables."""
-        from mirrorless.flow.settings import decode_settings  # noqa: PLC0415 -- same
-
-        return decode_settings(self.flow(name).function_settings_json())
+        """The settings of the flow's functions, but for what makes mappings."""
+        return self.flow(name).functions_settings()
 
     @property
     def is_lab(self) -> bool:
@@ -134,9 +131,10 @@ class DeployedFlows:
         """The settings of a job. It runs in the account of the tables, so it needs no role to reach them."""
         from msgspec.structs import replace  # noqa: PLC0415 -- same
 
-        settings, copy = self.settings(name), self.flow(name).settings.copying
+        flow = self.flow(name)
+        settings = flow.function_settings()
         tables = settings.tables if self._lab is None else self._lab.tables
-        return replace(settings, tables=tables, tables_role=None, copy=copy)
+        return replace(settings, tables=tables, tables_role=None, copying=flow.settings.copying)
 
     def job_variables(self) -> dict[str, str]:
         """Environment variables of a job on this machine, beside the command's own: access to a lab's tables."""
@@ -156,12 +154,6 @@ class DeployedFlows:
             "no_proxy": "127.0.0.1,localhost",
         }
 
-    def control_settings(self, name: FlowName) -> ControlSettings:
-        """The settings of the flow's scheduled functions, without the forwarder's name."""
-        from mirrorless.scheduled.settings import control_settings  # noqa: PLC0415 -- same
-
-        return control_settings(self.flow(name).control_settings(""))
-
     def mapping(self, name: FlowName, topic: str) -> LabMapping | None:
         """The event source mapping of a topic in the lab's state file; None where there is none, and on AWS."""
         for mapping in self._mappings:
@@ -175,7 +167,7 @@ class DeployedFlows:
         Raises:
             Retriable: the store does not answer.
         """
-        trigger = triggers_of(self.control_settings(lane.flow), self.stores(lane.flow).documents)
+        trigger = triggers_of(self.settings(lane.flow), self.stores(lane.flow).documents)
         return None if trigger(lane.topic).now == SCHEDULE else self.flow(lane.flow).group_name(lane.topic)
 
     def mapped_topics(self, name: FlowName) -> list[str]:
@@ -202,7 +194,7 @@ class DeployedFlows:
             if settings.tables_role:
                 require_account(str(self.flow(name).target.account), name, settings.target.region)
             client, tables = _aws_client(settings.target.region, name), settings.tables
-            retention_days = settings.map_retention_days
+            retention_days = settings.offset_map_retention_days
         return Stores(
             client=client,
             tables=tables,
@@ -256,7 +248,7 @@ TriggerOf = Callable[[str], TopicTrigger]
 """By topic."""
 
 
-def triggers_of(settings: ControlSettings, documents: StateStore) -> TriggerOf:
+def triggers_of(settings: FlowSettings, documents: StateStore) -> TriggerOf:
     """The triggers of one flow's topics, with what is scheduled now.
 
     Raises:
@@ -265,7 +257,7 @@ def triggers_of(settings: ControlSettings, documents: StateStore) -> TriggerOf:
     from mirrorless.topics.scheduled_topics import read_scheduled_topics  # noqa: PLC0415 -- most commands need no triggers
 
     scheduled = read_scheduled_topics(documents, settings.name).keys()
-    return lambda topic: TopicTrigger(settings.trigger_of(topic), SCHEDULE if topic in scheduled else MAPPING)
+    return lambda topic: TopicTrigger(settings.triggers.of(topic), SCHEDULE if topic in scheduled else MAPPING)
 
 
 def require_account(account: str, name: FlowName, region: str | None) -> None:

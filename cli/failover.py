@@ -388,9 +388,9 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
 
     if not deployment.flow(flow).enabled:
         raise ConfigurationError("the flow is disabled, and nothing was changed", where=str(flow))
-    settings, stores = deployment.control_settings(flow), deployment.stores(flow)
-    both, name = settings.flow, str(flow)
-    if hasattr(arguments, "reconcile_options") and not both.origins:
+    settings, stores = deployment.settings(flow), deployment.stores(flow)
+    name = str(flow)
+    if hasattr(arguments, "reconcile_options") and not settings.origins:
         refuse_without_rights(deployment.flow(flow))
 
     def side(cluster: ClusterSettings) -> FailoverSide:
@@ -410,8 +410,8 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
             records=KafkaRecordRanges(cluster, flow=name),
         )
 
-    source, target = side(both.source), side(both.target)
-    source_log, target_log = KafkaSourceLog(both.source, flow=name), KafkaSourceLog(both.target, flow=name)
+    source, target = side(settings.source), side(settings.target)
+    source_log, target_log = KafkaSourceLog(settings.source, flow=name), KafkaSourceLog(settings.target, flow=name)
     counterpart = deployment.counterpart_chains(flow)
 
     def group_side(cluster: ClusterSettings) -> GroupSide:
@@ -421,8 +421,8 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
     wiring = CheckpointWiring(
         settings=settings,
         scope=FlowScope.of(settings),
-        source=group_side(both.source),
-        target=group_side(both.target),
+        source=group_side(settings.source),
+        target=group_side(settings.target),
         chains=stores.chains,
         states=stores.states,
         source_log=source_log,
@@ -435,8 +435,8 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
         target=target,
         source_looks=source_log,
         target_looks=target_log,
-        replication=KafkaTarget(both, environment=f"failover.{uuid4().hex}"),
-        shadows=KafkaShadowGroups(both.target, flow=name),
+        replication=KafkaTarget(settings, environment=f"failover.{uuid4().hex}"),
+        shadows=KafkaShadowGroups(settings.target, flow=name),
         chains=stores.chains,
         states=stores.states,
         fences=stores.states,
@@ -481,7 +481,7 @@ class FailbackJobs:
 
     def start(self, run_id: str, *, topics: Sequence[str], groups_exclude: Sequence[str]) -> None:
         """See `ReconcileJobs.start`."""
-        settings = self.deployment.control_settings(self.flow)
+        settings = self.deployment.settings(self.flow)
         excluded = tuple(name if is_literal(name) else re.escape(name) for name in groups_exclude)
         options = msgspec.structs.replace(
             self.options,

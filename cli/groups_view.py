@@ -114,8 +114,8 @@ def _with_partitions(deployment: DeployedFlows, view: GroupsView) -> GroupsView:
         GroupPartition(lane=lane, offset=offset, committed=committed.get(lane))
         for lane, offset in sorted(group.lanes(view.flow), key=lambda each: each[0])
     ]
-    settings = deployment.control_settings(view.flow)
-    commits = settings.sync_group_offsets_reverse if reverse else settings.sync_group_offsets_seconds
+    settings = deployment.settings(view.flow)
+    commits = settings.sync_group_offsets_reverse_enabled if reverse else settings.sync_group_offsets_seconds
     grace_ms = int(settings.group_grace_seconds * 1000) if commits else 0
     return replace(view, partitions=partitions, grace_ms=grace_ms, trouble=trouble)
 

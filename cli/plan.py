@@ -27,11 +27,11 @@ from mirrorless.cost.rates import read_rates, sample_rates
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.flow.filters import should_replicate
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.flow.triggers import SCHEDULE
 from mirrorless.lanes.check_state import LaneNotes
 from mirrorless.lanes.foreign import sentences
 from mirrorless.reports.format import numbered
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import discover
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadInput("this file exists already, and is not overwritten", where=arguments.write, hint="name a new one")
     deployment = DeployedFlows.of(arguments)
     name = deployment.flow_name(arguments.flow)
-    flow, settings = deployment.flow(name), deployment.control_settings(name)
+    flow, settings = deployment.flow(name), deployment.settings(name)
     known = _from_file(Path(arguments.rates), settings) if arguments.rates else _sampled(settings, arguments)
     goal = Goal(
         latency=arguments.latency,
@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     return int(view.refused or not plan.recommended.meets)
 
 
-def _from_file(path: Path, settings: ControlSettings) -> KnownRates:
+def _from_file(path: Path, settings: FlowSettings) -> KnownRates:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
@@ -121,21 +121,21 @@ def _from_file(path: Path, settings: ControlSettings) -> KnownRates:
     return KnownRates(rates=rates, seconds=None, notes=notes)
 
 
-def _replicates(settings: ControlSettings, topic: str) -> bool:
+def _replicates(settings: FlowSettings, topic: str) -> bool:
     return should_replicate(
         topic,
         flow=settings.name,
         topics=settings.topic_filter,
         policy=settings.policy,
-        heartbeats=settings.heartbeats_replication,
+        heartbeats=settings.heartbeats_replication_enabled,
     )
 
 
-def _sampled(settings: ControlSettings, arguments: argparse.Namespace) -> KnownRates:
+def _sampled(settings: FlowSettings, arguments: argparse.Namespace) -> KnownRates:
     from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- with a file no Kafka client is needed
     from mirrorless.adapters.kafka.rates import KafkaRates  # noqa: PLC0415 -- same
 
-    flow, source = str(settings.name), settings.flow.source
+    flow, source = str(settings.name), settings.source
     on_source = KafkaOffsets(source, flow=flow).partitions()
     found = discover(on_source, settings)
     # What heartbeats cost is a part of every flow's price.
@@ -179,13 +179,13 @@ def progress(what: str, seconds: float) -> Callable[[float], None]:
     return wait
 
 
-def _target(deployment: DeployedFlows, settings: ControlSettings, known: KnownRates) -> TargetNow | None:
+def _target(deployment: DeployedFlows, settings: FlowSettings, known: KnownRates) -> TargetNow | None:
     """The target before the plan; None where rates come from a file, or it does not answer."""
     if known.seconds is None:
         return None
     from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- same
 
-    flow, offsets = settings.name, KafkaOffsets(settings.flow.target, flow=str(settings.name))
+    flow, offsets = settings.name, KafkaOffsets(settings.target, flow=str(settings.name))
     target = ClusterReads()
     there = target.read(offsets.partitions)
     if there is None:
@@ -195,7 +195,7 @@ def _target(deployment: DeployedFlows, settings: ControlSettings, known: KnownRa
     places = {
         (remote[topic], partition): Lane(flow, topic, partition)
         for topic in remote
-        if settings.flow.origin_rule(topic) is None
+        if settings.origin_rule(topic) is None
         for partition in range(there.get(remote[topic], 0))
     }
     extents = target.read(lambda: offsets.extents(places)) or {}
@@ -218,7 +218,7 @@ def _target(deployment: DeployedFlows, settings: ControlSettings, known: KnownRa
     )
 
 
-def _now(flow: Flow, settings: ControlSettings, plan: FlowPlan) -> TriggersNow:
+def _now(flow: Flow, settings: FlowSettings, plan: FlowPlan) -> TriggersNow:
     """The triggers as they are configured."""
     return TriggersNow(
         default=flow.settings.trigger,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mirrorless.chain.lane import FlowName
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.functions import is_overdue, shard_task, task_intervals
 from mirrorless.scheduled.runner import MINUTE, TaskReport
-from mirrorless.scheduled.settings import ControlSettings
 
 if TYPE_CHECKING:
     from mirrorless.config import Flow
@@ -43,7 +43,7 @@ class TaskStatus:
         return self.last is not None and any(self.last.counts.get(name, 0) for name in URGENT)
 
 
-def tasks_of(documents: StateStore, settings: ControlSettings) -> list[TaskStatus]:
+def tasks_of(documents: StateStore, settings: FlowSettings) -> list[TaskStatus]:
     """Every task of a flow that its settings switch on, with its last report.
 
     Raises:

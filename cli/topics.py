@@ -16,9 +16,9 @@ from cli.clusters import ClusterView, deadline, offsets_of
 from cli.deployment import DeployedFlows, TopicTrigger, triggers_of
 from cli.output import UNKNOWN, TableColumns, console, picked, print_json, table
 from cli.tasks import tasks_of
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.flow.triggers import SCHEDULE
 from mirrorless.reports.format import numbered
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.configs import drift
 from mirrorless.topics.discovery import Discovery, discover
 from mirrorless.topics.topic_state import StoredTopics, TopicState
@@ -98,7 +98,7 @@ class TopicsView:
 def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
     """Read a flow's topics."""
     flow = deployment.flow_name(flow_text)
-    settings, stores = deployment.control_settings(flow), deployment.stores(flow)
+    settings, stores = deployment.settings(flow), deployment.stores(flow)
     memory = StoredTopics.of(stores.documents.read(flow, "topic"))
     troubles = [
         trouble
@@ -106,9 +106,7 @@ def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
         if task.task in {"topics", "configs"} and task.last is not None
         for trouble in (*task.last.troubles, *([task.last.error] if task.last.error else []))
     ]
-    source, target = (
-        ClusterView(partial(offsets_of, each, flow)) for each in (settings.flow.source, settings.flow.target)
-    )
+    source, target = (ClusterView(partial(offsets_of, each, flow)) for each in (settings.source, settings.target))
 
     # Where the source does not answer: topics named literally, and topics of earlier refreshes.
     on_source = source.partitions()
@@ -149,8 +147,8 @@ def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
     )
 
 
-def _owner(topic: str, found: Discovery, settings: ControlSettings) -> Literal["deployment", "refresh_topics"] | None:
-    if settings.trigger_of(topic) == SCHEDULE:
+def _owner(topic: str, found: Discovery, settings: FlowSettings) -> Literal["deployment", "refresh_topics"] | None:
+    if settings.triggers.of(topic) == SCHEDULE:
         return None
     return "deployment" if topic in found.template else "refresh_topics"
 
@@ -178,7 +176,7 @@ def trouble_of(seen: TopicState | None, *, here: int | None, there: int | None) 
 
 
 def _drift(
-    both: Mapping[str, str], source: ClusterView, target: ClusterView, settings: ControlSettings
+    both: Mapping[str, str], source: ClusterView, target: ClusterView, settings: FlowSettings
 ) -> dict[str, tuple[str, ...]]:
     """The drifted configs of each topic that both clusters describe. `both`: remote topic by source topic."""
     from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- commands without Kafka start sooner
@@ -187,18 +185,17 @@ def _drift(
         topics = KafkaTopics(cluster, flow=str(settings.name), role="operator")
         return view.read(lambda: topics.configs(list(names), deadline(ANSWER_SECONDS))[0]) or {}
 
-    flow = settings.flow
-    here = configs(source, flow.source, both) if both else {}
-    there = configs(target, flow.target, both.values()) if both else {}
+    here = configs(source, settings.source, both) if both else {}
+    there = configs(target, settings.target, both.values()) if both else {}
     found = {}
     for topic, remote_topic in both.items():
         if topic in here and remote_topic in there:
             change = drift(
                 here[topic],
                 there[remote_topic],
-                exclude=flow.config_properties_exclude,
+                exclude=settings.config_properties_exclude,
                 protect=settings.config_properties_protect,
-                defaults_from=flow.use_defaults_from,
+                defaults_from=settings.use_defaults_from,
             ).change
             found[topic] = tuple(sorted({*change.set, *change.delete}))
     return found

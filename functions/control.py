@@ -1,15 +1,14 @@
 """The scheduled function of heartbeats, checkpoints, offset syncs and the lane check.
 
 A schedule starts it once a minute; inside the minute its tasks run in rounds. The schedule's input is the whole
-configuration, see mirrorless.scheduled.settings.
+configuration, see mirrorless.flow.settings.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -31,6 +30,7 @@ from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.clock import Deadline, now_ms
 from mirrorless.flow.naming import LOOK_GROUP
+from mirrorless.flow.settings import FlowSettings, control_settings
 from mirrorless.flow.triggers import MAPPING
 from mirrorless.groups.checkpoints import Direction
 from mirrorless.groups.clusters import GroupSide
@@ -45,10 +45,9 @@ from mirrorless.mm2.internal_records import EnsuredTopics
 from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.ports.stores import StateStore
 from mirrorless.protocol.map_reads import MapReads, StopMemory
-from mirrorless.scheduled.functions import CONTROL, IDLE_SECONDS, overdue_tasks, task_intervals
+from mirrorless.scheduled.functions import CONTROL, overdue_tasks, tasks_of_run
 from mirrorless.scheduled.runner import HeldLease, LeasedDocuments, Task, TaskRunner
 from mirrorless.scheduled.scope import FlowScope
-from mirrorless.scheduled.settings import ControlSettings, control_settings
 from mirrorless.scheduled.standby import RegionClock
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
 from mirrorless.topics.topic_state import StoredTopics
@@ -58,7 +57,7 @@ from mirrorless.topics.topic_state import StoredTopics
 class ControlWiring:
     """The warm clients of a flow's tasks. Of what was read they keep settled entries of journals only."""
 
-    settings: ControlSettings
+    settings: FlowSettings
     scope: FlowScope = field(init=False)
     documents: DynamoDbDocuments = field(init=False)
     checkpoints: DynamoDbDocuments = field(init=False)
@@ -78,12 +77,12 @@ class ControlWiring:
 
     def __post_init__(self) -> None:
         """Make the clients; none of them connects here."""
-        flow = self.settings.flow
+        flow = self.settings
         dynamodb = dynamodb_client(flow.target.region, flow.tables_role)
         self.scope = FlowScope.of(self.settings)
         self.documents = DynamoDbDocuments(dynamodb, flow.tables.control)
         self.checkpoints = DynamoDbDocuments(dynamodb, flow.tables.checkpoints)
-        self.chains = DynamoDbChains(dynamodb, flow.tables.offset_map, retention_days=flow.map_retention_days)
+        self.chains = DynamoDbChains(dynamodb, flow.tables.offset_map, retention_days=flow.offset_map_retention_days)
         self.states = DynamoDbLaneStates(dynamodb, flow.tables.lanes)
         self.ledger = DynamoDbLossLedger(dynamodb, flow.tables.loss_ledger)
         self.source, self.target = (
@@ -99,7 +98,7 @@ class ControlWiring:
             self.counterpart = DynamoDbChains(dynamodb_client(flow.source.region), table)
             self.target_log = KafkaSourceLog(flow.target, flow=flow.flow)
         self.topics = KafkaTopics(flow.target, flow=flow.flow, role="remote-topics")
-        if flow.oversize == "stop":
+        if flow.stops_at_oversize:
             self.log_ends = self._log_ends()
 
     def partitions(self, deadline: Deadline) -> dict[str, int]:
@@ -117,7 +116,7 @@ class ControlWiring:
         return {
             topic: count
             for topic, count in self.partitions(deadline).items()
-            if self.settings.trigger_of(topic) == MAPPING and topic not in scheduled
+            if self.settings.triggers.of(topic) == MAPPING and topic not in scheduled
         }
 
     def tasks(self, lease: HeldLease | None = None) -> list[Task]:
@@ -126,34 +125,26 @@ class ControlWiring:
         Args:
             lease: of the run, under which they write their documents; None where no other run is possible.
         """
-        intervals = task_intervals(self.settings)
         documents, checkpoints = (
             store if lease is None else LeasedDocuments(store, lease, now_ms)
             for store in (self.documents, self.checkpoints)
         )
-        tasks: list[tuple[str, Callable[[], Any]]] = [
-            ("heartbeats", self._heartbeats),
-            ("checkpoints", partial(self._checkpoints, checkpoints)),
-            ("offset-syncs", partial(self._offset_syncs, documents)),
-            ("lanes", partial(self._lanes, documents)),
-        ]
-        return [
-            Task(
-                name=name,
-                every_seconds=intervals[name],
-                idle_seconds=IDLE_SECONDS.get(name, 0),
-                act=make().act,
-            )
-            for name, make in tasks
-            if name in intervals
-        ]
+        return tasks_of_run(
+            self.settings,
+            {
+                "heartbeats": lambda: self._heartbeats().act,
+                "checkpoints": lambda: self._checkpoints(checkpoints).act,
+                "offset-syncs": lambda: self._offset_syncs(documents).act,
+                "lanes": lambda: self._lanes(documents).act,
+            },
+        )
 
     def _heartbeats(self) -> Heartbeats:
         return Heartbeats(
             flow=self.settings.name,
-            source=self.source.topics if self.settings.heartbeats_on_source else None,
+            source=self.source.topics if self.settings.emit_heartbeats_source_enabled else None,
             target=self.target.topics,
-            replication_factor=self.settings.heartbeats_replication_factor,
+            replication_factor=self.settings.heartbeats_topic_replication_factor,
             clock=now_ms,
             ensured=self.ensured,
         )
@@ -175,7 +166,7 @@ class ControlWiring:
         return wiring.rounds(documents, commits_every_seconds=self.settings.sync_group_offsets_seconds)
 
     def _lanes(self, documents: StateStore) -> LaneCheck:
-        flow = self.settings.flow
+        flow = self.settings
         return LaneCheck(
             flow=self.settings.name,
             remote_topic=self.scope.remote_topic,
@@ -197,17 +188,17 @@ class ControlWiring:
             log_ends=self.log_ends,
             clock=now_ms,
             transaction_timeout_ms=flow.transaction_timeout_ms,
-            map_retention_days=flow.map_retention_days,
+            map_retention_days=flow.offset_map_retention_days,
         )
 
     def foreign(self) -> ForeignCheck:
         """The look for records that the flow has not written, of a flow that writes in transactions."""
-        flow = self.settings.flow
+        flow = self.settings
 
         def alone(topics: Collection[str]) -> Collection[str]:
             """Without those that both clusters produce to under one name, and those that the source does not have."""
             known = set(self.settings.topic_filter.literals)
-            if self.settings.refresh_topics_seconds is not None:
+            if self.settings.refresh_topics_enabled:
                 stored = StoredTopics.of(self.documents.read(self.settings.name, "topic/")).topics.values()
                 known = {each.topic for each in stored if each.gone_at is None}
             return {topic for topic in topics if topic in known and flow.origin_rule(topic) is None}
@@ -220,13 +211,13 @@ class ControlWiring:
         )
 
     def _log_ends(self) -> LogEndCheck:
-        flow = self.settings.flow
+        flow = self.settings
         return LogEndCheck(
             flow=self.settings.name,
             topics=self.mapped_partitions,
             consumer_group=self.settings.consumer_group,
             history_first=flow.begins_with_history,
-            from_log_start=flow.from_earliest,
+            from_log_start=flow.start == "earliest",
             ends=self.source.topics,
             groups=self.source.groups,
             log=KafkaCommittedLog(flow.source, flow=flow.flow),
@@ -242,7 +233,7 @@ class ControlWiring:
             target=self.target.topics,
             chains=MapReads(chains=self.chains, stops=StopMemory(flow=self.settings.name, lanes=self.states).read),
             documents=documents,
-            replication_factor=self.settings.offset_syncs_replication_factor,
+            replication_factor=self.settings.offset_syncs_topic_replication_factor,
             clock=now_ms,
             ensured=self.ensured,
         )
@@ -252,15 +243,15 @@ _wired: dict[bytes, ControlWiring] = {}
 """By the schedule's input: one environment may serve the schedules of several flows."""
 
 
-def wire(settings: ControlSettings) -> ControlWiring:
+def wire(settings: FlowSettings) -> ControlWiring:
     """The wiring of these settings, made once per environment."""
-    key = msgspec.json.encode(settings, order="sorted")
+    key = msgspec.json.encode(settings)
     if key not in _wired:
         _wired[key] = ControlWiring(settings)
     return _wired[key]
 
 
-def _works(settings: ControlSettings, wiring: ControlWiring) -> bool:
+def _works(settings: FlowSettings, wiring: ControlWiring) -> bool:
     """Whether this run does the tasks. It stores its time where the flow has a standby, which goes by it."""
     if settings.standby_region is None:
         return True
@@ -294,7 +285,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
     if not _works(settings, wiring):
         return {}
     # A flow without heartbeats is missed by the rounds of its tasks.
-    always = () if settings.heartbeats_seconds else ("task-errors",)
+    always = () if settings.emit_heartbeats_enabled else ("task-errors",)
     lease = HeldLease()
     rounds = TaskRunner(
         flow=settings.name,

@@ -50,7 +50,7 @@ def wire(settings: FlowSettings) -> Replicator:
         from mirrorless.protocol.undelivered import UndeliveredRecords  # noqa: PLC0415  the same
 
         log = KafkaCommittedLog(settings.source, flow=settings.flow)
-        replicator.undelivered = UndeliveredRecords(log=log, from_log_start=settings.from_earliest)
+        replicator.undelivered = UndeliveredRecords(log=log, from_log_start=settings.start == "earliest")
     return replicator
 
 

@@ -2,7 +2,7 @@
 
 A run takes the lease of its shard, reads what is behind, replicates it by the steps of the forwarder, and ends when it
 is drained. With `continuous` it reads on until its successor waits, so that each minute's schedule finds either a run
-that goes on, or one to take over from. The schedule's input is the whole configuration: mirrorless.scheduled.settings.
+that goes on, or one to take over from. The schedule's input is the whole configuration: mirrorless.flow.settings.
 
 Variable: MIRRORLESS_METRICS_PER_TOPIC, `true` emits metrics by topic beside the flow's.
 """
@@ -31,7 +31,7 @@ from mirrorless.adapters.replicator import LARGEST_RECORD, flow_replicator
 from mirrorless.clock import now_ms
 from mirrorless.flow.naming import METRICS_PER_TOPIC_VARIABLE
 from mirrorless.flow.rate_limit import ByteRateLimit
-from mirrorless.flow.settings import FlowSettings
+from mirrorless.flow.settings import FlowSettings, PullSettings, pull_settings
 from mirrorless.flow.triggers import WINDOW_SECONDS
 from mirrorless.ports.log import Log
 from mirrorless.protocol.copy_choice import BatchTally, Engine, engine_of
@@ -43,7 +43,6 @@ from mirrorless.pull.shards import ShardLease
 from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.functions import shard_task
 from mirrorless.scheduled.runner import TROUBLES, TaskReport
-from mirrorless.scheduled.settings import PullSettings, pull_settings
 from mirrorless.topics.pause import read_pause
 from mirrorless.topics.scheduled_topics import read_scheduled_ids, read_scheduled_topics
 
@@ -82,7 +81,7 @@ class PullWiring:
 
     def __post_init__(self) -> None:
         """Make the clients; none of them connects here."""
-        flow = self.settings.control.flow
+        flow = self.settings.flow
         if cap := self.settings.maximum_bytes_per_second:
             self.limit = ByteRateLimit(cap / self.settings.shards)
         self.dynamodb = dynamodb_client(flow.target.region, flow.tables_role, direct=True)
@@ -99,7 +98,7 @@ class PullWiring:
                 replicator.forget()
                 log.close()
         if engine not in self.copies:
-            flow = self.settings.control.flow
+            flow = self.settings.flow
             flow = replace(flow, producer={"message.max.bytes": LARGEST_RECORD} | flow.producer)
             # The same id in every environment and engine: a run that begins fences whatever the one before left open.
             replicator = flow_replicator(flow, self.dynamodb, environment=f"pull.{self.settings.shard}", engine=engine)
@@ -112,8 +111,8 @@ class PullWiring:
         if self.engine == "records" and now - self.engine_at >= MEASURED_SECONDS:
             for each in lanes:
                 each.tally = BatchTally(by_client=each.tally.by_client)
-        flow = self.settings.control.flow
-        asked = self.settings.copy if flow.delivery == "exactly_once" and not flow.origins else "records"
+        flow = self.settings.flow
+        asked = flow.copying if flow.delivery == "exactly_once" and not flow.origins else "records"
         engine = engine_of(asked, [each.tally for each in lanes])
         if engine != self.engine:
             self.engine, self.engine_at = engine, now
@@ -129,7 +128,7 @@ class PullWiring:
             began: when the function did, ms since the epoch.
             report: of the runs of this request.
         """
-        settings, flow = self.settings, self.settings.control.flow
+        settings, flow = self.settings, self.settings.flow
         replicator, log = self.clients(self.choose_engine())
         return PullRun(
             replicator=replicator,
@@ -138,7 +137,7 @@ class PullWiring:
             epochs=self.epochs,
             lease=lease,
             topics=self._topics,
-            topic_ids=lambda: read_scheduled_ids(self.documents, self.settings.control.name),
+            topic_ids=lambda: read_scheduled_ids(self.documents, self.settings.flow.name),
             consumer_group=flow.consumer_group,
             shard=settings.shard,
             shards=settings.shards,
@@ -154,7 +153,7 @@ class PullWiring:
 
     def note(self, report: PullReport, began: int) -> None:
         """Write the shard's report, for `mirrorless status` and as metrics."""
-        flow, task, now = self.settings.control.name, shard_task(self.settings.shard), now_ms()
+        flow, task, now = self.settings.flow.name, shard_task(self.settings.shard), now_ms()
         counts: dict[Count, int] = {
             "pull-records": report.records,
             "pull-bytes": report.bytes,
@@ -171,7 +170,7 @@ class PullWiring:
 
     def _topics(self) -> dict[str, int]:
         """The topics to read: none while the flow is paused."""
-        name = self.settings.control.name
+        name = self.settings.flow.name
         return {} if read_pause(self.documents, name).paused else read_scheduled_topics(self.documents, name)
 
     def _measured(self, batch: Batch, outcome: BatchOutcome, received_at: int) -> None:
@@ -205,11 +204,11 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         what was done; `ended` is `held` where another run has the shard and goes on.
     """
     settings = pull_settings(event)
-    key = msgspec.json.encode(settings, order="deterministic")
+    key = msgspec.json.encode(settings)
     if key not in warm:
         warm.clear()
         warm[key] = PullWiring(settings)
-    wiring, flow = warm[key], settings.control.name
+    wiring, flow = warm[key], settings.flow.name
     began = now_ms()
     left = context.get_remaining_time_in_millis() / 1000
     lasts = min(left, CONTINUOUS_SECONDS) if settings.continuous else left

@@ -1,7 +1,7 @@
 """The scheduled function of the tasks `topics`, `configs` and `acls`.
 
 A schedule starts it once a minute, and each task runs when it is due. The schedule's input is the whole configuration,
-see mirrorless.scheduled.settings.
+see mirrorless.flow.settings.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.clock import now_ms
 from mirrorless.flow.rate_limit import RateLimit
+from mirrorless.flow.settings import FlowSettings, control_settings
 from mirrorless.ports.stores import StateStore
-from mirrorless.scheduled.functions import REFRESH_TOPICS, task_intervals
+from mirrorless.scheduled.functions import REFRESH_TOPICS, tasks_of_run
 from mirrorless.scheduled.runner import HeldLease, LeasedDocuments, Task, TaskRunner
-from mirrorless.scheduled.settings import ControlSettings, control_settings
 from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.change_detection import ChangeDetector, RemoteChangeDetector
 from mirrorless.topics.group_start import GroupStart
@@ -46,32 +46,31 @@ dynamodb = cache(dynamodb_client)
 aws_lambda = cache(lambda_client)
 
 
-def documents(settings: ControlSettings) -> DynamoDbDocuments:
+def documents(settings: FlowSettings) -> DynamoDbDocuments:
     """The documents that the scheduled functions keep between runs."""
-    flow = settings.flow
-    return DynamoDbDocuments(dynamodb(flow.target.region, flow.tables_role), flow.tables.control)
+    return DynamoDbDocuments(dynamodb(settings.target.region, settings.tables_role), settings.tables.control)
 
 
-def wire(settings: ControlSettings, lease: HeldLease | None = None) -> list[Task]:
+def wire(settings: FlowSettings, lease: HeldLease | None = None) -> list[Task]:
     """The tasks that the settings switch on.
 
     Args:
         settings: the schedule's input.
         lease: of the run, under which they write their documents; None where no other run is possible.
     """
-    flow, tables = settings.flow, settings.flow.tables
-    client = dynamodb(flow.target.region, flow.tables_role)
+    tables = settings.tables
+    client = dynamodb(settings.target.region, settings.tables_role)
     store = documents(settings)
     control = store if lease is None else LeasedDocuments(store, lease, now_ms)
-    source = KafkaTopics(flow.source, flow=flow.flow, role="refresh-source")
-    target = KafkaTopics(flow.target, flow=flow.flow, role="refresh-target")
+    source = KafkaTopics(settings.source, flow=settings.flow, role="refresh-source")
+    target = KafkaTopics(settings.target, flow=settings.flow, role="refresh-target")
     chains, states = DynamoDbChains(client, tables.offset_map), DynamoDbLaneStates(client, tables.lanes)
     refused = RefusedLanes(settings=settings, target=target, documents=control, states=states, clock=now_ms)
     remote_topics = RemoteTopicSync(settings=settings, source=source, target=target, refused=refused)
     changes = ChangeDetector(
         settings=settings,
         source=source,
-        epochs=KafkaLogEpochs(flow.source, flow=flow.flow),
+        epochs=KafkaLogEpochs(settings.source, flow=settings.flow),
         documents=control,
         chains=chains,
         states=states,
@@ -83,7 +82,7 @@ def wire(settings: ControlSettings, lease: HeldLease | None = None) -> list[Task
     start = GroupStart(
         settings=settings,
         source=source,
-        source_groups=KafkaGroups(flow.source, flow=flow.flow),
+        source_groups=KafkaGroups(settings.source, flow=settings.flow),
         chains=chains,
         documents=control,
     )
@@ -103,19 +102,20 @@ def wire(settings: ControlSettings, lease: HeldLease | None = None) -> list[Task
     )
     acls = AclSync(
         settings=settings,
-        source=KafkaAcls(flow.source, flow=flow.flow),
-        target=KafkaAcls(flow.target, flow=flow.flow),
+        source=KafkaAcls(settings.source, flow=settings.flow),
+        target=KafkaAcls(settings.target, flow=settings.flow),
         topics=source.partitions,
         documents=control,
     )
-    intervals = task_intervals(settings)
-    tasks = (("topics", refresh.act), ("configs", remote_topics.sync_configs), ("acls", acls.act))
-    return [Task(name=name, every_seconds=intervals[name], act=act) for name, act in tasks if name in intervals]
+    return tasks_of_run(
+        settings,
+        {"topics": lambda: refresh.act, "configs": lambda: remote_topics.sync_configs, "acls": lambda: acls.act},
+    )
 
 
-def mapping_sync(settings: ControlSettings, start: GroupStart, control: StateStore) -> MappingSync | None:
+def mapping_sync(settings: FlowSettings, start: GroupStart, control: StateStore) -> MappingSync | None:
     """The sync of event source mappings; None where the flow does not manage them."""
-    if not settings.function_name or not settings.mapping:
+    if not settings.function_name or not settings.mapping_template:
         return None
     rate_limit = RateLimit(per_second=settings.control_calls_per_second, clock=time.monotonic, sleep=time.sleep)
     return MappingSync(

@@ -18,8 +18,7 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.clock import Deadline, now_ms
 from mirrorless.flow.naming import CONTROL_CALLS_VARIABLE, FLOW_VARIABLE
 from mirrorless.flow.rate_limit import RateLimit
-from mirrorless.flow.settings import FlowSettings, decode_settings
-from mirrorless.scheduled.settings import CALLS_PER_SECOND
+from mirrorless.flow.settings import CALLS_PER_SECOND, FlowSettings, decode_settings
 from mirrorless.topics.mapping_removal import MappingRemoval, Removal
 
 ANSWER_SECONDS: Final = 60.0

@@ -12,11 +12,12 @@ monitoring   at the flow's home: dashboard and alarms
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from infra.problems import deployment_problems
 from mirrorless.config.cluster import partition_of
@@ -30,15 +31,16 @@ from mirrorless.flow.naming import (
     STANDBY,
     flow_id,
 )
-from mirrorless.scheduled.settings import CALLS_PER_SECOND
+from mirrorless.flow.settings import CALLS_PER_SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from mirrorless.config import Configuration
     from mirrorless.config.cluster import Cluster
     from mirrorless.config.flow import Flow
     from mirrorless.config.schema import DeploymentSection
+    from mirrorless.flow.settings import FlowSettings, PullSettings
 
 ALIAS = "live"
 """The alias of each function, which all callers call."""
@@ -190,16 +192,15 @@ class FlowDeployment:
         calls = self.control_calls_per_second
         return {} if calls == CALLS_PER_SECOND else {CONTROL_CALLS_VARIABLE: f"{calls:g}"}
 
-    def schedule_input(self) -> dict[str, Any]:
-        """The input of its scheduled functions' schedules: `mirrorless.scheduled.settings`."""
+    def schedule_input(self) -> FlowSettings:
+        """The input of its scheduled functions' schedules."""
         function = f"{self.flow.resource_name(FORWARD)}:{ALIAS}"
-        calls = self.control_calls_per_second
-        share = {} if calls == CALLS_PER_SECOND else {"control_calls_per_second": calls}
-        return self.flow.control_settings(function, secret_arn=self.secret_arn) | share
+        settings = self.flow.control_settings(function, secret_arn=self.secret_arn)
+        return msgspec.structs.replace(settings, control_calls_per_second=self.control_calls_per_second)
 
     def longest_input(self) -> int:
         """The bytes of the longest input of its schedules."""
-        inputs = [self.schedule_input()]
+        inputs: list[FlowSettings | PullSettings] = [self.schedule_input()]
         if self.has(PULL):
             inputs.append(self.flow.pull_settings(self.flow.settings.schedule.shards - 1))
         if self.has(STANDBY):
@@ -331,9 +332,9 @@ def plan(configuration: Configuration) -> Deployment:
     return Deployment(configuration=configuration, settings=settings, flows=tuple(flows))
 
 
-def compact(given: Mapping[str, Any]) -> str:
+def compact(given: FlowSettings | PullSettings) -> str:
     """The input of a schedule as JSON."""
-    return json.dumps(given, separators=(",", ":"), ensure_ascii=False)
+    return msgspec.json.encode(given).decode()
 
 
 def _number(flow: FlowDeployment, topic: str) -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from botocore.exceptions import BotoCoreError, ClientError
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -82,7 +83,7 @@ class Lab:
     control: bool = True
     """Whether the scheduled functions run. A test of the data path alone has more peace without them."""
     control_overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Of the scheduled functions' settings, by the names of ControlSettings: shorter intervals, for instance."""
+    """Of the scheduled functions' settings, by the names of FlowSettings: shorter intervals, for instance."""
     pull_overrides: Mapping[str, Any] = field(default_factory=dict)
     """Of the settings of scheduled topics' schedules, by the names of PullSettings."""
     schedule_seconds: float = MINUTE
@@ -258,8 +259,8 @@ class Lab:
         Raises:
             Retriable: a cluster or a store does not answer.
         """
-        once = {"refresh_topics_seconds": 0.001, "window_seconds": 0.0}
-        others = dict.fromkeys(("sync_topic_configs_seconds", "sync_topic_acls_seconds"))
+        once = {"refresh_topics_interval_seconds": 0.001, "window_seconds": 0.0}
+        others = dict.fromkeys(("sync_topic_configs_enabled", "sync_topic_acls_enabled"), False)
         self._run_once(flow, REFRESH_TOPICS, "topics", topics, once | others)
 
     def check_lanes(self, flow: Flow, topics: Sequence[str]) -> None:
@@ -273,7 +274,7 @@ class Lab:
             self.dynamodb.client().delete_item(TableName=self.tables.control, Key=report)  # so it is due
         except (BotoCoreError, ClientError) as exc:
             raise Retriable(str(exc), where=str(flow.name)) from exc
-        alone = dict.fromkeys(("heartbeats_seconds", "checkpoints_seconds")) | {"window_seconds": 0.0}
+        alone = dict.fromkeys(("emit_heartbeats_enabled", "emit_checkpoints_enabled"), False) | {"window_seconds": 0.0}
         found = self._run_once(flow, CONTROL, "lanes", topics, alone)
         if any(each.startswith("logs wait") for each in found.get("troubles", ())):
             raise Retriable(f"the lane check waits: {found}", where=str(flow.name))
@@ -285,7 +286,7 @@ class Lab:
         name = control_name(flow, scheduled.name)
         if name not in self.functions:
             self.functions[name] = scheduled_function(flow, scheduled, self._endpoints, self.folder)
-        settings = flow.control_settings("") | {"topics": list(topics)}
+        settings = msgspec.to_builtins(flow.functions_settings()) | {"topics": list(topics)}
         if self.control:
             settings = json.loads(self.scheduled.timers[name].event)
         outcome = self.functions[name].invoke(json.dumps(settings | changes).encode())

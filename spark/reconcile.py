@@ -91,7 +91,7 @@ class Reconciliation:
         flow = self.run.request.flow
         client = dynamodb_client(flow.target.region, flow.tables_role)
         self._states = DynamoDbLaneStates(client, flow.tables.lanes)
-        self._chains = DynamoDbChains(client, flow.tables.offset_map, retention_days=flow.map_retention_days)
+        self._chains = DynamoDbChains(client, flow.tables.offset_map, retention_days=flow.offset_map_retention_days)
         self._ledger = DynamoDbLossLedger(client, flow.tables.loss_ledger)
         self._checkpoints = DynamoDbDocuments(client, flow.tables.checkpoints)
         self._topics = ReconciledTopics(self.run.request)

@@ -100,7 +100,7 @@ def topics_of(
         by_source: whether the job needs the source.
     """
     # Old heartbeats are of no use: they are neither copied, verified nor reconciled.
-    settings = msgspec.structs.replace(deployment.control_settings(flow), heartbeats_replication=False)
+    settings = msgspec.structs.replace(deployment.settings(flow), heartbeats_replication_enabled=False)
     source = ClusterView.source(deployment, flow)
     counts = source.partitions()
     if counts is None:

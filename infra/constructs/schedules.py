@@ -6,9 +6,8 @@ The next start has the same function and the same input, so late starts would be
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
@@ -21,7 +20,6 @@ from infra.deployment import ALIAS, compact
 from mirrorless.flow.naming import PULL, STANDBY, pull_schedule
 from mirrorless.scheduled.functions import SCHEDULED
 from mirrorless.scheduled.runner import MINUTE
-from mirrorless.scheduled.settings import control_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from infra.constructs.flow_function import FlowFunction
     from infra.deployment import Deployment, FlowDeployment, Location
     from infra.iam import Part
+    from mirrorless.flow.settings import FlowSettings
     from mirrorless.scheduled.functions import ScheduledFunction
 
 OLDEST_SECONDS = int(MINUTE)
@@ -37,8 +36,7 @@ OLDEST_SECONDS = int(MINUTE)
 
 def scheduled_functions(flow: FlowDeployment) -> tuple[ScheduledFunction, ...]:
     """Return the scheduled functions that have work to do."""
-    settings_ = control_settings(json.loads(compact(flow.schedule_input())))
-    return tuple(each for each in SCHEDULED if each.has_work(settings_))
+    return tuple(each for each in SCHEDULED if each.has_work(flow.schedule_input()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +154,7 @@ def standby_starts(flow: FlowDeployment) -> list[ScheduleStart]:
     return [_every_minute(flow, STANDBY, flow.flow.standby_settings(), "the standby")]
 
 
-def _every_minute(flow: FlowDeployment, part: Part, settings: Mapping[str, Any], what: str) -> ScheduleStart:
+def _every_minute(flow: FlowDeployment, part: Part, settings: FlowSettings, what: str) -> ScheduleStart:
     return ScheduleStart(
         id=part,
         name=flow.flow.resource_name(part),

@@ -36,7 +36,7 @@ from infra.guard.verdict import ChangeFinding, noted, refused
 from mirrorless.chain.lane import FlowName
 from mirrorless.flow.naming import PARTIAL_RESPONSES_VARIABLE, flow_prefix
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
-from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.topics.discovery import discover, some
 from mirrorless.topics.mapping_plan import source_of
 from mirrorless.topics.mapping_sync import MOVED_AT_ONCE
@@ -44,7 +44,7 @@ from mirrorless.topics.mapping_sync import MOVED_AT_ONCE
 GROUP_DAYS: Final = 7
 """How long Kafka keeps the offsets of a group without members, by default (`offsets.retention.minutes`)."""
 
-_NAMING: Final = ("policy", "separator")
+_NAMING: Final = ("replication_policy", "replication_policy_separator")
 """What decides how remote topics are called."""
 
 _READS: Final = "ReportBatchItemFailures"
@@ -69,7 +69,7 @@ def mapping_findings(old: Templates, new: Templates, before: Resources, after: R
     yield from _named_failures(old, new)
 
 
-def _unmapped(mapping: Resource, controls_: Mapping[str, ControlSettings]) -> Iterator[ChangeFinding]:
+def _unmapped(mapping: Resource, controls_: Mapping[str, FlowSettings]) -> Iterator[ChangeFinding]:
     """A mapping leaves the template."""
     for topic in mapping.topics:
         control = _control_of(mapping, controls_)
@@ -86,7 +86,7 @@ def _unmapped(mapping: Resource, controls_: Mapping[str, ControlSettings]) -> It
             yield noted(mapping, f"{topic} is not mapped any more", why)
 
 
-def _mapped(mapping: Resource, controls_: Mapping[str, ControlSettings]) -> Iterator[ChangeFinding]:
+def _mapped(mapping: Resource, controls_: Mapping[str, FlowSettings]) -> Iterator[ChangeFinding]:
     """A mapping comes into the template."""
     control = _control_of(mapping, controls_)
     for topic in mapping.topics:
@@ -117,23 +117,23 @@ def _mapped(mapping: Resource, controls_: Mapping[str, ControlSettings]) -> Iter
         )
 
 
-def _finds_topic(control: ControlSettings, topic: str) -> bool:
+def _finds_topic(control: FlowSettings, topic: str) -> bool:
     """Whether the schedule of these settings maps this topic."""
-    return control.refresh_topics_seconds is not None and topic in discover({topic: 1}, control).mapped
+    return control.refresh_topics_enabled and topic in discover({topic: 1}, control).mapped
 
 
-def _schedules_topic(control: ControlSettings, topic: str) -> bool:
+def _schedules_topic(control: FlowSettings, topic: str) -> bool:
     """Whether a schedule reads this topic."""
     return topic in discover({topic: 1}, control).scheduled
 
 
-def _changed_back(control: ControlSettings, topic: str) -> bool:
+def _changed_back(control: FlowSettings, topic: str) -> bool:
     """Whether this topic is scheduled, or named literally and mapped by `refresh_topics` for what it once was."""
     literal = topic in control.topic_filter.literals
     return _schedules_topic(control, topic) or (literal and topic not in control.template_topics)
 
 
-def _control_of(mapping: Resource, controls_: Mapping[str, ControlSettings]) -> ControlSettings | None:
+def _control_of(mapping: Resource, controls_: Mapping[str, FlowSettings]) -> FlowSettings | None:
     """The settings of the flow that a mapping belongs to, by its group."""
     return next((each for each in controls_.values() if mapping.group.startswith(each.consumer_group(""))), None)
 
@@ -163,7 +163,7 @@ def _redirected(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
         changes = [
             f"no broker of the {side} is the same" for side in SIDES if not _hosts(was, side) & _hosts(now, side)
         ]
-        if any(was.get(name) != now.get(name) for name in _NAMING):
+        if any(getattr(was, name) != getattr(now, name) for name in _NAMING):
             changes.insert(0, "remote topics get other names")
         if changes:
             yield refused(
@@ -184,7 +184,7 @@ def _readdressed(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
             was is None
             or flow not in forwarders_
             or not _finds_topics(was)
-            or source_of(was.mapping) == source_of(now.mapping)
+            or source_of(was.mapping_template) == source_of(now.mapping_template)
         ):
             continue
         function, _ = forwarders_[flow]
@@ -198,9 +198,9 @@ def _readdressed(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
         )
 
 
-def _hosts(settings: Mapping[str, Any], side: str) -> set[str]:
+def _hosts(settings: FlowSettings, side: str) -> set[str]:
     """The brokers of one side, without ports: those change with the authentication."""
-    return {each.rpartition(":")[0].strip().lower() for each in str(settings[side]["bootstrap"]).split(",")}
+    return {each.rpartition(":")[0].strip().lower() for each in getattr(settings, side).bootstrap.split(",")}
 
 
 def _named_failures(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
@@ -208,7 +208,7 @@ def _named_failures(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
     before, controls_ = forwarders(old), controls(old)
     mappings = [each for each in watched(old).values() if each.type == MAPPING]
     for flow, (now, _) in forwarders(new).items():
-        was, _ = before.get(flow, (None, {}))
+        was, _ = before.get(flow, (None, None))
         # A function in another stack is made beside the old one, and mappings go on calling the old one.
         if (
             was is None
@@ -225,7 +225,7 @@ def _named_failures(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
             if each.group.startswith(group) and not _reads(each.properties)
             for topic in each.topics
         ]
-        if finds and not _reads(controls_[flow].mapping):
+        if finds and not _reads(controls_[flow].mapping_template):
             unready.append("those of found topics")
         subject = f"flow {flow} ({was.stack} {was.id})"
         what = "answers with the records that failed from now on"
@@ -257,8 +257,8 @@ def _reads(mapping: Mapping[str, Any]) -> bool:
     return _READS in (mapping.get("FunctionResponseTypes") or ())
 
 
-def _finds_topics(control: ControlSettings | None) -> bool:
+def _finds_topics(control: FlowSettings | None) -> bool:
     """Whether the flow may have mappings of found topics: of a pattern's, or of heartbeats from further up."""
-    if control is None or control.refresh_topics_seconds is None:
+    if control is None or not control.refresh_topics_enabled:
         return False
-    return bool(control.topic_filter.patterns) or control.heartbeats_replication
+    return bool(control.topic_filter.patterns) or control.heartbeats_replication_enabled

@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mirrorless.chain.lane import FlowName
 from mirrorless.flow.naming import FLOW_VARIABLE, FORWARD_HANDLER
-from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.flow.settings import FlowSettings
 
 TABLE: Final = "AWS::DynamoDB::GlobalTable"
 PLAIN_TABLE: Final = "AWS::DynamoDB::Table"
@@ -63,15 +62,18 @@ _API_FIXES: Final = (
 SIDES: Final = ("source", "target")
 
 _KNOWN: Final = (
+    "flow",
     "aliases",
-    "internal_topic_separator_enabled",
+    "replication_policy",
+    "replication_policy_separator",
+    "replication_policy_internal_topic_separator_enabled",
     "topics",
     "topics_exclude",
-    "heartbeats_replication",
+    "heartbeats_replication_enabled",
     "trigger",
     "trigger_overrides",
-    "refresh_topics_seconds",
-    "mapping",
+    "refresh_topics_enabled",
+    "mapping_template",
 )
 """What decides whether a topic is found, who maps it, and what its mapping is like."""
 
@@ -207,7 +209,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-def forwarders(templates: Templates) -> dict[str, tuple[Resource, Mapping[str, Any]]]:
+def forwarders(templates: Templates) -> dict[str, tuple[Resource, FlowSettings]]:
     """A flow's forwarder and its settings, by the flow's name."""
     found = {}
     for stack, template in templates.items():
@@ -215,27 +217,30 @@ def forwarders(templates: Templates) -> dict[str, tuple[Resource, Mapping[str, A
             function = Resource(stack, id_, body)
             text = value_at(function.properties, f"Environment/Variables/{FLOW_VARIABLE}")
             if function.properties.get("Handler") == FORWARD_HANDLER and isinstance(text, str):
-                settings = json.loads(text)
-                found[str(settings["flow"])] = function, settings
+                settings = _settings(json.loads(text))
+                found[settings.flow] = function, settings
     return found
 
 
-def controls(templates: Templates) -> dict[str, ControlSettings]:
+def controls(templates: Templates) -> dict[str, FlowSettings]:
     """The settings of schedules at flows' homes, by flow; older templates may have other keys than ours."""
     found = {}
     for _, given in _schedules(templates):
-        if "flow" in given and not given.get("stands_by"):
-            flow = {name: given["flow"][name] for name in ("flow", "policy", "separator") if name in given["flow"]}
-            flow |= {side: {name: given["flow"][side][name] for name in ("alias", "bootstrap")} for side in SIDES}
-            known = {name: given[name] for name in _KNOWN if name in given}
-            settings = msgspec.convert(known | {"flow": flow}, type=ControlSettings)
-            found[str(FlowName.parse(settings.flow.flow))] = settings
+        if "shard" not in given and not given.get("stands_by"):
+            settings = _settings(given)
+            found[settings.flow] = settings
     return found
+
+
+def _settings(given: Mapping[str, Any]) -> FlowSettings:
+    sides = {side: {name: given[side][name] for name in ("alias", "bootstrap")} for side in SIDES}
+    known = {name: given[name] for name in _KNOWN if name in given}
+    return msgspec.convert(known | sides, type=FlowSettings)
 
 
 def pulls(templates: Templates) -> dict[str, Resource]:
     """One schedule of the function `pull` of each flow that has them."""
-    return {given["control"]["flow"]["flow"]: each for each, given in _schedules(templates) if "control" in given}
+    return {given["flow"]["flow"]: each for each, given in _schedules(templates) if "shard" in given}
 
 
 def _schedules(templates: Templates) -> Iterator[tuple[Resource, Mapping[str, Any]]]:

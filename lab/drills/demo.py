@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         kafka_version=arguments.kafka,
         written=[arguments.report],
         # The group's offsets go back too.
-        control_overrides={**CONTROL, "sync_group_offsets_reverse": True},
+        control_overrides={**CONTROL, "sync_group_offsets_reverse_enabled": True},
         inject_faults=True,
     )
 

@@ -29,9 +29,10 @@ from mirrorless.config.loading import load
 
 REPOSITORY = Path(__file__).parents[2]
 CONTROL: Mapping[str, Any] = {
-    "checkpoints_seconds": 1,
-    "sync_group_offsets_seconds": 1,
-    "refresh_topics_seconds": 5,
+    "emit_checkpoints_interval_seconds": 1,
+    "sync_group_offsets_enabled": True,
+    "sync_group_offsets_interval_seconds": 1,
+    "refresh_topics_interval_seconds": 5,
     "window_seconds": 18,
     "group_grace_seconds": 2,
 }

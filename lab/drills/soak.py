@@ -56,12 +56,11 @@ PULL_MINUTE_SECONDS = 10.0
 PULL_TIMEOUT_SECONDS = 30.0
 """A run that reads continuously gives way in the second half of it."""
 CONTROL: Mapping[str, Any] = {
-    "refresh_topics_seconds": 2.0,
+    "refresh_topics_interval_seconds": 2.0,
     "window_seconds": 0.0,
-    "heartbeats_replication": False,
-    **dict.fromkeys(
-        ("heartbeats_seconds", "checkpoints_seconds", "sync_topic_configs_seconds", "sync_topic_acls_seconds")
-    ),
+    "heartbeats_replication_enabled": False,
+    **dict.fromkeys(("emit_heartbeats_enabled", "emit_checkpoints_enabled"), False),
+    **dict.fromkeys(("sync_topic_configs_enabled", "sync_topic_acls_enabled"), False),
 }
 """Of the scheduled functions' settings: topics alone, and often."""
 

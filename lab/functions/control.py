@@ -9,8 +9,8 @@ A flow at home in another region than its target's has a standby, whose timer st
 The function `pull` has a timer for each shard, by the interval of the flow's `schedule`, or every minute where that is
 continuous.
 
-A test that cannot wait for minutes gives other intervals by the names of ControlSettings and PullSettings, such as
-`{"refresh_topics_seconds": 1}` and `{"interval_seconds": 1}`.
+A test that cannot wait for minutes gives other intervals by the names of FlowSettings and PullSettings, such as
+`{"refresh_topics_interval_seconds": 1}` and `{"interval_seconds": 1}`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from infra.packaging import bundle
 from lab.functions.fault_orders import FAULTY_HANDLER, LAYER, FaultOrders
 from lab.functions.function import LambdaFunction
@@ -30,9 +32,9 @@ from lab.functions.invocation import Invocation, Invoker
 from mirrorless.config.flow import Flow
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.naming import PULL, STANDBY, pull_schedule
+from mirrorless.flow.settings import FlowSettings, PullSettings, control_settings, pull_settings
 from mirrorless.scheduled.functions import CONTROL, PULL_TIMEOUT_SECONDS, SCHEDULED, ScheduledFunction
 from mirrorless.scheduled.runner import MINUTE
-from mirrorless.scheduled.settings import control_settings, pull_settings
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,7 +43,7 @@ class ControlPlane:
 
     folder: Path
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Of ControlSettings."""
+    """Of FlowSettings."""
     pull_overrides: Mapping[str, Any] = field(default_factory=dict)
     """Of PullSettings."""
     schedule_seconds: float = MINUTE
@@ -106,17 +108,15 @@ class ControlPlane:
 
     def _events(self, flow: Flow, forwarder: Callable[[Flow], str]) -> dict[str, dict[str, Any]]:
         """The input of each schedule of a flow, by its name; what the functions would refuse is refused here."""
-        control = _kept(flow.control_settings(forwarder(flow)) | dict(self.overrides))
+        control = _kept(flow.control_settings(forwarder(flow)), self.overrides)
         control_settings(control)
         events = {control_name(flow, scheduled.name): control for scheduled in SCHEDULED}
         if flow.standby:
-            standby = events[control_name(flow, STANDBY)] = _kept(flow.standby_settings() | dict(self.overrides))
+            standby = events[control_name(flow, STANDBY)] = _kept(flow.standby_settings(), self.overrides)
             control_settings(standby)
         for shard in range(flow.settings.schedule.shards if flow.has_pull else 0):
-            event = events[pull_schedule(flow.name, shard)] = _kept(
-                flow.pull_settings(shard) | dict(self.pull_overrides)
-            )
-            event["control"] |= self.overrides
+            event = events[pull_schedule(flow.name, shard)] = _kept(flow.pull_settings(shard), self.pull_overrides)
+            event["flow"] |= self.overrides
             pull_settings(event)
         return events
 
@@ -167,10 +167,10 @@ def scheduled_function(
     )
 
 
-def _kept(event: dict[str, Any]) -> dict[str, Any]:
-    """An input as a schedule keeps it: text, read anew by each run."""
-    read: dict[str, Any] = json.loads(json.dumps(event))
-    return read
+def _kept(settings: FlowSettings | PullSettings, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """An input as a schedule keeps it, text, with other settings."""
+    read: dict[str, Any] = json.loads(msgspec.json.encode(settings))
+    return read | dict(overrides)
 
 
 def control_name(flow: Flow, file: str) -> str:

@@ -154,14 +154,14 @@ def _shared(tasks: Sequence[CopyTask]) -> SharedTransactions | None:
 
 def by_batches(task: CopyTask) -> bool:
     """Whether a lane's batches may be copied as they are. One that passes cannot be marked with an origin."""
-    return task.archive is None and task.settings.copy == "auto" and _origin(task) is None
+    return task.archive is None and task.settings.copying == "auto" and _origin(task) is None
 
 
 def _replicator(tasks: Sequence[CopyTask], target: KafkaTarget, terms: Callable[[str], PassTerms | None]) -> Replicator:
     """The replicator of some lanes of a job, by one writer."""
     first, of = tasks[0], {task.lane_topic: task for task in tasks}
     settings, dynamodb = _exactly_once(first), _tables(first)
-    chains = DynamoDbChains(dynamodb, settings.tables.offset_map, retention_days=settings.map_retention_days)
+    chains = DynamoDbChains(dynamodb, settings.tables.offset_map, retention_days=settings.offset_map_retention_days)
     return Replicator(
         flow=settings.name,
         delivery="exactly_once",

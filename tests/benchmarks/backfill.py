@@ -284,7 +284,7 @@ def parts(
         settings = ground.settings()
         works = {
             "bare": (bare_copies, settings),
-            "records": (copy_together, ground.settings(copy="records")),
+            "records": (copy_together, ground.settings(copying="records")),
             "batches": (copy_by_batches, settings),
         }
         for kb in batch_kb:

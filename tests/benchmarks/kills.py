@@ -344,7 +344,7 @@ class KilledFailback:
 
     def _copied(self, topic: str, partition: int, until: int, fault: Tamper | None = None) -> None:
         """Copy a lane up to an offset. Args: fault: of the last records."""
-        settings = self.stage.changed(copy="records" if fault else "auto")  # what passes cannot be tampered with
+        settings = self.stage.changed(copying="records" if fault else "auto")  # what passes cannot be tampered with
         copy = wire_copy(copy_task(settings, topic, partition, until), ONLY)
         if fault:
             tampered_with(copy.replicator, {partition: fault})

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 from uuid import uuid4
 
+import msgspec
 import psutil
 
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
@@ -26,7 +27,6 @@ from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.functions import CONTROL
 from mirrorless.scheduled.runner import LEASE_MS, RENEW_AFTER_MS, RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from tests.benchmarks.ground import REPOSITORY, Ground, Written, grounded, produce
 from tests.benchmarks.harness import Outcome
 from tests.support.chains import run
@@ -52,7 +52,7 @@ class Took:
     troubles: list[str]
 
 
-def work(orders: Connection, settings: ControlSettings) -> None:
+def work(orders: Connection, settings: FlowSettings) -> None:
     """The environment of the function, in a process of its own; does the tasks that it is ordered to."""
     sys.path.insert(0, str(REPOSITORY / "functions"))
     tasks = {task.name: task for task in importlib.import_module("control").wire(settings).tasks()}
@@ -78,12 +78,13 @@ def measure(*, topics: int = 500, rounds: int = 3) -> Outcome:
         places = dict.fromkeys(names, PARTITIONS)
         ground.create(places)
         ground.create_remote({flow.remote_topic(name): count for name, count in places.items()})
-        settings = ControlSettings(
-            flow=flow,
+        settings = msgspec.structs.replace(
+            flow,
             topics=("topic-.*",),
-            heartbeats_seconds=None,
-            checkpoints_replication_factor=1,
-            sync_group_offsets_seconds=0.001,
+            emit_heartbeats_enabled=False,
+            checkpoints_topic_replication_factor=1,
+            sync_group_offsets_enabled=True,
+            sync_group_offsets_interval_seconds=0.001,
         )
         spawn = get_context("spawn")
         ours, theirs = spawn.Pipe()

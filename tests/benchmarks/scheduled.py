@@ -12,6 +12,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+import msgspec
 import psutil
 
 from lab.functions.function import LambdaFunction
@@ -134,7 +135,7 @@ class PullStage:
         )
 
     def _event(self, changes: dict[str, Any]) -> bytes:
-        return json.dumps(self.flow.pull_settings(0) | changes).encode()
+        return json.dumps(msgspec.to_builtins(self.flow.pull_settings(0)) | changes).encode()
 
     def _processes(self) -> list[psutil.Process]:
         return [root for each in self.function.environments for root in family(each.pid)[:1]]

@@ -53,7 +53,7 @@ def measure(
             fifth.
     """
     with grounded(aliases=("us-east", "eu-west")) as ground:
-        settings, source = ground.settings(copy=copy), ground.source.bootstrap
+        settings, source = ground.settings(copying=copy), ground.source.bootstrap
         ground.create({TOPIC: partitions})
         ground.create_remote({settings.remote_topic(TOPIC): partitions})
         produce(source, TOPIC, _values(records, partitions))
@@ -72,7 +72,7 @@ def measure(
             if not clean.clean or _found(clean):
                 return Outcome({}, [f"in a good copy: {_found(clean)}, {clean.report.verdict}"])
         produce(source, TOPIC, _values(MORE, 1))
-        by_records = msgspec.structs.replace(settings, copy="records")  # a batch that passes cannot be tampered with
+        by_records = msgspec.structs.replace(settings, copying="records")  # a batch that passes cannot be tampered with
         attempt = TaskAttempt(number=0, last=True)
         faulty = wire_copy(_tasks(by_records)[0], attempt)
         tampered_with(faulty.replicator, {0: changed(MORE // 2, value=b"changed")})

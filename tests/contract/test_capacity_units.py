@@ -19,7 +19,7 @@ from mirrorless.chain.run import DigestOf
 from mirrorless.clock import Deadline, now_ms
 from mirrorless.cost.bill import HOURS, ITEM_BYTES, entry_bytes
 from mirrorless.cost.prices import DYNAMODB_READ_UNIT
-from mirrorless.flow.settings import Tables
+from mirrorless.flow.settings import IDLE_AFTER_SECONDS, Tables
 from mirrorless.groups import round as checkpoint_round
 from mirrorless.lanes.foreign import ForeignCheck
 from mirrorless.lanes.gap_check import GapCheck
@@ -27,7 +27,7 @@ from mirrorless.lanes.lane_check import LaneCheck
 from mirrorless.lanes.log_comparison import LogComparison
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.map_reads import STOPS_SECONDS
-from mirrorless.scheduled.runner import IDLE_AFTER_SECONDS, Task, TaskRunner
+from mirrorless.scheduled.runner import Task, TaskRunner
 from tests.support.chains import FLOW, MemoryChains, MemoryLossLedger, run
 from tests.support.clusters import MemoryCluster, MemoryTarget
 from tests.support.documents import MemoryDocuments

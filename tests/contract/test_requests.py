@@ -55,7 +55,6 @@ from mirrorless.flow.rate_limit import RateLimit
 from mirrorless.flow.settings import ClusterSettings, FlowSettings, Tables
 from mirrorless.flow.tables import definitions
 from mirrorless.jobs.request import JobKind
-from mirrorless.scheduled.settings import control_settings
 from mirrorless.topics.mapping_plan import mapping_request, owner_tags
 from tests.support.aws_actions import dynamodb_calls
 from tests.support.aws_recorder import ROOT, Call, recorded, recording
@@ -220,7 +219,7 @@ def mapping_requests() -> Iterator[dict[str, Any]]:
         for flow in plan(load(example)).flows:
             for topic in flow.flow.template_topics:
                 yield flow.flow.mapping_request(topic, secret_arn=flow.secret_arn)
-            settings = control_settings(flow.flow.control_settings("forward", secret_arn=flow.secret_arn))
+            settings = flow.flow.control_settings("forward", secret_arn=flow.secret_arn)
             yield mapping_request(settings, "found")
 
 

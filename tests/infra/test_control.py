@@ -14,8 +14,8 @@ from infra.deployment import plan
 from infra.guard.templates import Resource
 from mirrorless.config import load
 from mirrorless.flow.naming import CONTROL_CALLS_VARIABLE
+from mirrorless.flow.settings import control_settings
 from mirrorless.scheduled.functions import SCHEDULED
-from mirrorless.scheduled.settings import control_settings
 from tests.support.assembly import EXAMPLES, Assembly
 from tests.support.changed_examples import written
 from tests.support.iam import role_statements
@@ -80,7 +80,7 @@ def test_each_flow_is_started_every_minute_with_its_own_settings_by_its_aliases(
             assert properties["FlexibleTimeWindow"] == {"Mode": "OFF"}
             assert target["Arn"] == f"{flow.function_arn(each.name)}:live"
             settings = control_settings(json.loads(target["Input"]))
-            assert settings == control_settings(json.loads(json.dumps(flow.schedule_input())))
+            assert settings == flow.schedule_input()
             assert settings.name == flow.flow.name
             assert settings.function_name == f"{flow.flow.resource_name('forward')}:live"
 
@@ -100,7 +100,9 @@ def test_secrets_of_found_topics_are_read_by_arn(assembled: Assembled) -> None:
     access = [
         each["URI"]
         for scheduled in of_type(assembly, "AWS::Scheduler::Schedule")
-        for each in json.loads(scheduled.properties["Target"]["Input"])["mapping"]["SourceAccessConfigurations"]
+        for each in json.loads(scheduled.properties["Target"]["Input"])["mapping_template"][
+            "SourceAccessConfigurations"
+        ]
     ]
     assert set(access) == {"arn:aws:secretsmanager:us-east-2:111122223333:secret:AmazonMSK_mirrorless"}
 
@@ -187,10 +189,7 @@ def test_nothing_is_started_for_tasks_that_are_all_switched_off() -> None:
 def test_flows_at_one_home_share_the_control_calls_of_its_account(assembled: Assembled) -> None:
     """Lambda answers fifteen a second to all of an account and region together."""
     assembly = assembled("hub-and-spoke")
-    shares = {
-        flow.name: control_settings(flow.schedule_input()).control_calls_per_second
-        for flow in assembly.deployment.flows
-    }
+    shares = {flow.name: flow.schedule_input().control_calls_per_second for flow in assembly.deployment.flows}
     removals = {
         each.properties["FunctionName"]: each.properties["Environment"]["Variables"].get(CONTROL_CALLS_VARIABLE)
         for each in assembly.resources("AWS::Lambda::Function")
@@ -205,9 +204,7 @@ def test_flows_at_one_home_share_the_control_calls_of_its_account(assembled: Ass
 def test_deployments_of_one_account_divide_its_control_calls_by_their_files(tmp_path: Path) -> None:
     config = written(tmp_path, "hub-and-spoke", ("clusters:", "deployment: {control.calls.per.second: 3}\nclusters:"))
 
-    shares = {
-        flow.name: control_settings(flow.schedule_input()).control_calls_per_second for flow in plan(load(config)).flows
-    }
+    shares = {flow.name: flow.schedule_input().control_calls_per_second for flow in plan(load(config)).flows}
 
     assert shares == {"paris->hub": 3, "dublin->hub": 3, "hub->paris": 1.5, "hub->dublin": 1.5}
 

@@ -46,19 +46,17 @@ def mapping(topic: str) -> Template:
 
 def schedule(*topics: str, **settings: Any) -> Template:
     side = {"bootstrap": "k1.example.com:9096", "region": "us-east-1", "key of another version": 1}
-    flow = {
-        "flow": "a->b",
-        "source": side | {"alias": "a"},
-        "target": side | {"alias": "b"},
-        "key of another version": 1,
-    }
-    given = {"flow": flow, "topics": topics, "refresh_topics_seconds": 60, "key of another version": 1} | settings
+    flow = {"flow": "a->b", "source": side | {"alias": "a"}, "target": side | {"alias": "b"}}
+    given = flow | {"topics": topics, "key of another version": 1} | settings
     return {"Type": "AWS::Scheduler::Schedule", "Properties": {"Target": {"Input": json.dumps(given)}}}
 
 
 def forwarder(*, target: str = "k2.example.com:9096", **settings: Any) -> Template:
-    sides = {"source": {"bootstrap": "k1.example.com:9096"}, "target": {"bootstrap": target}}
-    text = json.dumps({"flow": "a->b", "policy": "prefixed", "separator": "."} | sides | settings)
+    sides = {
+        "source": {"alias": "a", "bootstrap": "k1.example.com:9096"},
+        "target": {"alias": "b", "bootstrap": target},
+    }
+    text = json.dumps({"flow": "a->b"} | sides | settings)
     properties = {"Handler": "forward.handler", "Environment": {"Variables": {"MIRRORLESS_FLOW": text}}}
     return {"Type": "AWS::Lambda::Function", "Properties": properties}
 
@@ -159,7 +157,7 @@ def found_before(new: Mapping[str, Template], *topics: str, old: Template | None
 def handed(trigger: str) -> Change:
     def change(_old: Template, new: Template) -> None:
         del new[REPLICATION]["Resources"]["Orders"]
-        new[CONTROL]["Resources"]["Schedule"] = schedule(*LITERAL, "events-.*", trigger_overrides=[["orders", trigger]])
+        new[CONTROL]["Resources"]["Schedule"] = schedule(*LITERAL, "events-.*", trigger_overrides={"orders": trigger})
 
     return change
 
@@ -192,7 +190,7 @@ def elsewhere(**settings: Any) -> Change:
 LITERAL = ("orders", "payments")
 MORE = ("eu-west-1", "us-east-1", "us-west-2")
 EVENTS = {"Events": mapping("events-eu")}
-SCHEDULED_EVENTS = schedule(*LITERAL, "events-.*", trigger_overrides=[["events-eu", "schedule"]])
+SCHEDULED_EVENTS = schedule(*LITERAL, "events-.*", trigger_overrides={"events-eu": "schedule"})
 NO_RECOVERY = {"PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": False}}
 SUSPENDED = ("VersioningConfiguration", {"Status": "Suspended"})
 GOES, OFF_THERE = "Retain -> Delete", "is switched off in us-east-1"
@@ -250,9 +248,9 @@ REFUSED: Mapping[str, tuple[Change, str, str]] = {
             "`trigger.overrides: {orders: mapping}`",
         )
         for trigger, overrides in (
-            ("mapping", [["orders", "schedule"]]),
-            ("mapping", [["ord.*", "mapping"]]),
-            ("schedule", [["payments", "mapping"]]),
+            ("mapping", {"orders": "schedule"}),
+            ("mapping", {"ord.*": "mapping"}),
+            ("schedule", {"payments": "mapping"}),
         )
     },
     "a scheduled topic that was found and is named without an entry": (
@@ -260,8 +258,16 @@ REFUSED: Mapping[str, tuple[Change, str, str]] = {
         "Events",
         "`trigger.overrides: {events-eu: mapping}`",
     ),
-    "a flow that names its topics otherwise": (elsewhere(policy="identity"), "F", "remote topics get other names"),
-    "a flow with another separator": (elsewhere(separator="_"), "F", "remote topics get other names"),
+    "a flow that names its topics otherwise": (
+        elsewhere(replication_policy="identity"),
+        "F",
+        "remote topics get other names",
+    ),
+    "a flow with another separator": (
+        elsewhere(replication_policy_separator="_"),
+        "F",
+        "remote topics get other names",
+    ),
     "a flow to another cluster": (elsewhere(target="other:9096"), "F", "no broker of the target is the same"),
     "brokers of one source in another order": (reordered, "Orders", "409"),
 }
@@ -291,7 +297,7 @@ ALLOWED: Mapping[str, Change] = {
         EVENTS, *LITERAL, "events-.*", old=schedule(*LITERAL, "events-.*", topics_exclude=["events-eu"])
     ),
     "a topic is named where nothing looked for topics": found_before(
-        EVENTS, *LITERAL, old=schedule("events-.*", refresh_topics_seconds=None)
+        EVENTS, *LITERAL, old=schedule("events-.*", refresh_topics_enabled=False)
     ),
     "no address for the alarms any more": without_address,
     "other ports and more brokers of one cluster": elsewhere(target="k9.example.com:9098,k2.example.com:9098"),
@@ -353,7 +359,7 @@ def test_a_table_that_moves_to_another_stack_is_refused(old: Template, new: Temp
 
 
 def pull(*, flow: str = "a->b") -> Template:
-    given = {"control": {"flow": {"flow": flow}}, "shard": 0, "shards": 1}
+    given = {"flow": {"flow": flow}, "shard": 0, "shards": 1}
     return {"Type": "AWS::Scheduler::Schedule", "Properties": {"Target": {"Input": json.dumps(given)}}}
 
 
@@ -390,7 +396,7 @@ def naming_failures(old: Template, new: Template) -> Callable[..., list[ChangeFi
                 properties(templates, REPLICATION, id_).update(fields)
             topics = ("orders", "payments", *settings.get("patterns", ("events-.*",)))
             others = {name: value for name, value in settings.items() if name != "patterns"}
-            templates[CONTROL]["Resources"]["Schedule"] = schedule(*topics, mapping=template, **others)
+            templates[CONTROL]["Resources"]["Schedule"] = schedule(*topics, mapping_template=template, **others)
         return findings(old, new)
 
     return found
@@ -419,7 +425,7 @@ def test_failed_records_are_not_named_before_every_mapping_reads_that(
 
 
 @pytest.mark.parametrize(
-    "settings", [{"refresh_topics_seconds": None}, {"patterns": (), "heartbeats_replication": False}]
+    "settings", [{"refresh_topics_enabled": False}, {"patterns": (), "heartbeats_replication_enabled": False}]
 )
 def test_where_no_topic_is_found_only_the_mappings_of_the_template_count(
     settings: Template, naming_failures: Callable[..., list[ChangeFinding]]
@@ -553,7 +559,7 @@ def test_other_addresses_of_the_source_are_noted_for_the_mappings_of_found_topic
     def at(*servers: str, literal: bool = False) -> Template:
         mapping_ = {"SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": list(servers)}}}
         names = ("orders", "payments") if literal else ("orders", "payments", "events-.*")
-        return schedule(*names, mapping=mapping_, heartbeats_replication=False)
+        return schedule(*names, mapping_template=mapping_, heartbeats_replication_enabled=False)
 
     for templates in (old, new):
         templates[REPLICATION]["Resources"]["F"] = forwarder()

@@ -333,7 +333,7 @@ def test_nothing_more_may_be_read_where_every_topic_is_scheduled(flowing: Flowin
     scheduled = flowing(trigger="schedule", oversize="stop")
 
     assert kafka_rights("forward", scheduled) == kafka_rights("forward", flowing(trigger="schedule"))
-    assert "oversize" not in scheduled.flow.function_settings()
+    assert not scheduled.flow.stops_at_oversize
 
 
 def test_nothing_is_written_to_the_source_unless_the_configuration_has_it(flowing: Flowing) -> None:

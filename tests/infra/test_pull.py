@@ -26,8 +26,8 @@ from infra.iam.statements import (
 from infra.stacks.function_stack import PullStack
 from infra.stacks.state import trusted
 from mirrorless.config.problems import InvalidConfiguration
+from mirrorless.flow.settings import pull_settings
 from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS
-from mirrorless.scheduled.settings import pull_settings
 from tests.support.assembly import CONTEXT, Assembly
 from tests.support.planned_flows import deployment, planned
 
@@ -60,8 +60,8 @@ def test_each_shard_has_a_schedule_whose_input_is_its_settings(assembled: Assemb
         assert target["RetryPolicy"] == {"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": 60}
         assert (settings.shard, settings.shards, settings.interval_seconds) == (shard, 2, 300)
         assert (settings.continuous, settings.maximum_bytes_per_second) == (False, 20_000_000)
-        assert settings.control.name == flow.flow.name
-        assert settings.control.trigger_overrides == (("events-.*", "schedule"), ("audit", "mapping"))
+        assert settings.flow.name == flow.flow.name
+        assert list(settings.flow.trigger_overrides.items()) == [("events-.*", "schedule"), ("audit", "mapping")]
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_with_the_target_it_needs_no_role_to_its_tables_and_the_others_do() -> N
     flow = planned(SCHEDULED | {"function": {"run.in": "source"}})
 
     assert flow.pull == flow.state
-    assert "tables_role" not in flow.flow.pull_settings(0)["control"]["flow"]
-    assert flow.flow.control_settings("")["flow"]["tables_role"] == flow.flow.tables_role
+    assert flow.flow.pull_settings(0).flow.tables_role is None
+    assert flow.flow.control_settings("").tables_role == flow.flow.tables_role
     assert not [each for each in table_rights("pull", flow) if "sts:AssumeRole" in each.actions]
     assert not [arn for arn in trusted(flow) if "/pull/" in arn]
     assert len(trusted(flow)) == 4
@@ -145,9 +145,9 @@ def test_with_the_source_it_reaches_the_tables_by_their_role_though_the_others_n
     flow = planned(SCHEDULED | {"schedule": {"run.in": "source"}})
 
     assert flow.pull != flow.home == flow.state
-    role = flow.flow.pull_settings(0)["control"]["flow"]["tables_role"]
+    role = flow.flow.pull_settings(0).flow.tables_role
     assert role == flow.state.iam_arn(f"role/{flow.flow.resource_name('tables')}")
-    assert "tables_role" not in flow.flow.function_settings()
+    assert flow.flow.function_settings().tables_role is None
     assert [each.resources for each in table_rights("pull", flow)] == [(role,)]
     assert trusted(flow) == ["arn:aws:iam::111122223333:role/mirrorless/a_b/pull/*"]
     actions = {action for right in tables_role_rights(flow) for action in right.actions}

@@ -20,7 +20,6 @@ from lab.esm.api_model import violations
 from mirrorless.config import load
 from mirrorless.flow.naming import FLOW_VARIABLE, METRICS_PER_TOPIC_VARIABLE, PARTIAL_RESPONSES_VARIABLE
 from mirrorless.flow.settings import decode_settings
-from mirrorless.scheduled.settings import control_settings
 from mirrorless.topics.mapping_plan import group_of
 from mirrorless.topics.mapping_plan import mapping_request as found_request
 from tests.support.assembly import EXAMPLES, Assembly
@@ -277,7 +276,7 @@ def test_a_member_that_cloudformation_does_not_describe_would_be_found() -> None
 def test_a_topic_that_is_named_and_one_that_is_found_get_the_same_mapping(example: str) -> None:
     """But for whose it is, its poller group, and where a new one begins: refresh_topics commits that for its group."""
     for flow in flows(example):
-        settings = control_settings(flow.flow.control_settings("forward:live", secret_arn=flow.secret_arn))
+        settings = flow.flow.control_settings("forward:live", secret_arn=flow.secret_arn)
         named, found = mapping_request(flow, "orders"), found_request(settings, "orders")
         for request in (named, found):
             for begin in ("StartingPosition", "StartingPositionTimestamp"):

@@ -25,7 +25,6 @@ from lab.esm.api_model import violations
 from mirrorless.config import load
 from mirrorless.config.cluster import Mtls, Scram
 from mirrorless.flow.naming import flow_tags
-from mirrorless.scheduled.settings import control_settings
 from mirrorless.topics.mapping_plan import mapping_request
 from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
 from tests.support.aws_recorder import recorded
@@ -255,7 +254,7 @@ def test_a_mapping_is_made_with_tags_by_a_request_that_lambda_takes(assembled: A
     """Hence `lambda:TagResource` beside the creation (https://docs.aws.amazon.com/lambda/latest/dg/tags-esm.html)."""
     for example in EXAMPLES:
         for flow in assembled(example).deployment.flows:
-            settings = control_settings(flow.flow.control_settings("forward:live", secret_arn=flow.secret_arn))
+            settings = flow.flow.control_settings("forward:live", secret_arn=flow.secret_arn)
             request = {"FunctionName": settings.function_name, **mapping_request(settings, "orders")}
 
             assert request["Tags"]

@@ -12,7 +12,7 @@ from infra.constructs.endpoints import vpc_endpoints
 from infra.iam.statements import network_of, network_rights, table_rights
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.cost.bill import standby
-from mirrorless.scheduled.settings import control_settings
+from mirrorless.flow.settings import control_settings
 from tests.support.assembly import Assembly
 from tests.support.planned_flows import planned
 
@@ -43,16 +43,16 @@ def test_a_flow_at_home_in_another_region_has_control_once_more_beside_its_table
 
 def test_home_and_standby_do_the_same_tasks_with_the_same_settings() -> None:
     flow = planned(AT_SOURCE)
-    home = control_settings(json.loads(json.dumps(flow.schedule_input())))
-    there = control_settings(json.loads(json.dumps(flow.flow.standby_settings())))
+    home = flow.schedule_input()
+    there = flow.flow.standby_settings()
 
     assert not home.stands_by
     assert home.standby_region == there.standby_region == "eu-west-1"
     for each in home.__struct_fields__:
-        if each not in {"flow", "stands_by", "function_name", "mapping"}:
+        if each not in {"tables_role", "stands_by", "function_name", "mapping_template"}:
             assert getattr(home, each) == getattr(there, each), each
-    assert home.flow.tables_role
-    assert not there.flow.tables_role, "it is where the tables are"
+    assert home.tables_role
+    assert not there.tables_role, "it is where the tables are"
 
 
 def test_the_standby_reaches_its_tables_and_its_targets_network_and_nothing_at_home() -> None:
@@ -81,7 +81,7 @@ def test_a_flow_whose_home_is_in_the_targets_region_and_one_that_wants_none_have
     found = planned(AT_SOURCE | flow, target=target)
 
     assert not found.has("standby")
-    assert found.schedule_input()["standby_region"] is None
+    assert found.schedule_input().standby_region is None
 
 
 def test_a_secret_of_the_target_that_is_lost_with_the_home_is_refused() -> None:

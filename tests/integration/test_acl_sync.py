@@ -24,11 +24,10 @@ from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.chain.lane import FlowName
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.flow.naming import flow_prefix, transactional_id
-from mirrorless.flow.settings import ClusterSettings, Tables
+from mirrorless.flow.settings import ClusterSettings, FlowSettings, Tables
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.acls import Acl
 from tests.support.documents import MemoryDocuments
@@ -63,10 +62,10 @@ class Stage:
     documents: MemoryDocuments = field(default_factory=MemoryDocuments)
 
     @property
-    def settings(self) -> ControlSettings:
+    def settings(self) -> FlowSettings:
         """The input of the schedule."""
         flow = make_flow(source=self.source.bootstrap, target=self.target.bootstrap)
-        return ControlSettings(flow=flow, aliases=("us-east", "eu-west"), topics=(f"{self.topic}.*",))
+        return msgspec.structs.replace(flow, aliases=("us-east", "eu-west"), topics=(f"{self.topic}.*",))
 
     def acls(self, cluster: KafkaCluster) -> KafkaAcls:
         """One cluster's ACLs."""
@@ -100,9 +99,9 @@ class Stage:
         settings, report = self.settings, RoundReport()
         AclSync(
             settings=settings,
-            source=KafkaAcls(settings.flow.source, flow="us-east->eu-west"),
-            target=KafkaAcls(settings.flow.target, flow="us-east->eu-west"),
-            topics=KafkaTopics(settings.flow.source, flow="us-east->eu-west", role="acls").partitions,
+            source=KafkaAcls(settings.source, flow="us-east->eu-west"),
+            target=KafkaAcls(settings.target, flow="us-east->eu-west"),
+            topics=KafkaTopics(settings.source, flow="us-east->eu-west", role="acls").partitions,
             documents=self.documents,
         ).act(report, within)
         return report

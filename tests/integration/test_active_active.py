@@ -29,11 +29,10 @@ from mirrorless.chain.lane import FlowName
 from mirrorless.failover.report import missing_of
 from mirrorless.failover.run import FailoverCommand
 from mirrorless.failover.state import FailoverDocument, FailoverOrder
-from mirrorless.flow.settings import FlowSettings
+from mirrorless.flow.settings import FlowSettings, PullSettings
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.records.origin import ORIGIN_HEADER
 from mirrorless.scheduled.runner import RoundReport, Task
-from mirrorless.scheduled.settings import ControlSettings, PullSettings
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from mirrorless.verify.lane import LaneVerification
 from mirrorless.verify.task import VerifyTask
@@ -93,7 +92,7 @@ class Pair:
         delivered, copied = self.stage.event(), 0
         if json.loads(delivered)["records"]:
             copied = sum(run.records for run in self.stage.replicate(self.mapped, delivered).runs)
-        event = msgspec.to_builtins(PullSettings(control=ControlSettings(flow=self.back), shard=0, shards=1))
+        event = msgspec.to_builtins(PullSettings(flow=self.back, shard=0, shards=1))
         context = SimpleNamespace(aws_request_id=uuid4().hex, get_remaining_time_in_millis=lambda: 120_000)
         report = self.pull.handler(event, context)
         assert report["ended"] == "drained", report
@@ -152,14 +151,15 @@ class Pair:
 
     def _round(self, flow: FlowSettings) -> Task:
         if flow.name not in self._rounds:
-            settings = ControlSettings(
-                flow=flow,
+            settings = msgspec.structs.replace(
+                flow,
                 aliases=(flow.source.alias, flow.target.alias),
                 topics=(self.stage.topic,),
                 groups=(f"shop-{self.stage.topic}",),
-                checkpoints_replication_factor=1,
-                sync_group_offsets_seconds=0,
-                sync_group_offsets_reverse=flow.name == self.there.name,
+                checkpoints_topic_replication_factor=1,
+                sync_group_offsets_enabled=True,
+                sync_group_offsets_interval_seconds=0,
+                sync_group_offsets_reverse_enabled=flow.name == self.there.name,
                 counterpart_map=flow.tables.offset_map,
                 group_grace_seconds=0,
             )
@@ -171,7 +171,7 @@ class Pair:
 def pair(stage: LaneStage, dynamodb: DynamoDbLocal) -> Iterator[Pair]:
     aliases = (stage.source.alias, stage.target.alias)
     source = replace(stage.settings.source, region="us-east-1")
-    stage.settings = replace(stage.settings, policy="identity", origins=aliases, source=source)
+    stage.settings = replace(stage.settings, replication_policy="identity", origins=aliases, source=source)
     for cluster in (stage.source, stage.target):
         stage.create(cluster, stage.topic, PARTITIONS)
     pull = importlib.import_module("pull")

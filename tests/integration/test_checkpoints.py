@@ -15,11 +15,11 @@ from control import ControlWiring, handler
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.errors import LeaseLost
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, document_key
 from mirrorless.mm2.internal_records import Heartbeat, OffsetSync
 from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
 from mirrorless.scheduled.runner import RoundReport, Task
-from mirrorless.scheduled.settings import ControlSettings
 from tests.support.lane_stage import ORDERED, LaneStage
 from tests.support.readback import await_settled, read_topic
 
@@ -34,7 +34,7 @@ class Crossing:
     """One topic replicated in this process, the scheduled function, and a group that reads on either side."""
 
     stage: LaneStage
-    settings: ControlSettings
+    settings: FlowSettings
     group: str
     tasks: dict[str, Task] = field(default_factory=dict)
     _written: int = 0
@@ -127,18 +127,19 @@ def crossing(stage: LaneStage, dynamodb: DynamoDbLocal, monkeypatch: pytest.Monk
     group = f"shop-{stage.topic}"
     return Crossing(
         stage,
-        ControlSettings(
-            flow=stage.settings,
+        msgspec.structs.replace(
+            stage.settings,
             aliases=(stage.source.alias, stage.target.alias),
             topics=(stage.topic,),
             groups=(group,),
-            sync_group_offsets_seconds=0.001,
-            sync_group_offsets_reverse=True,
+            sync_group_offsets_enabled=True,
+            sync_group_offsets_interval_seconds=0.001,
+            sync_group_offsets_reverse_enabled=True,
             group_grace_seconds=0,
-            heartbeats_replication_factor=1,
-            checkpoints_replication_factor=1,
-            offset_syncs=True,
-            offset_syncs_replication_factor=1,
+            heartbeats_topic_replication_factor=1,
+            checkpoints_topic_replication_factor=1,
+            emit_offset_syncs_enabled=True,
+            offset_syncs_topic_replication_factor=1,
         ),
         group,
     )
@@ -179,7 +180,7 @@ def test_a_group_goes_there_and_back_three_times(crossing: Crossing, transaction
     assert sorted(read) == list(range(100))
 
 
-def handled(settings: ControlSettings) -> dict[str, Any]:
+def handled(settings: FlowSettings) -> dict[str, Any]:
     """A run of the function, that has half a minute."""
     return handler(msgspec.to_builtins(settings), SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000))
 
@@ -193,7 +194,9 @@ def test_the_function_does_its_rounds_and_says_how_they_went(
     crossing.replicate()
     crossing.read(source, 10)
 
-    reports = handled(msgspec.structs.replace(crossing.settings, window_seconds=2.0, checkpoints_seconds=1))
+    reports = handled(
+        msgspec.structs.replace(crossing.settings, window_seconds=2.0, emit_checkpoints_interval_seconds=1)
+    )
 
     names = ("heartbeats", "checkpoints", "offset-syncs")
     assert [reports[name]["error"] for name in names] == ["", "", ""]
@@ -229,17 +232,18 @@ def test_the_standby_moves_a_group_that_its_lost_home_had_to_leave(crossing: Cro
     target = crossing.stage.target
     home = msgspec.structs.replace(
         crossing.settings,
-        heartbeats_seconds=None,
-        offset_syncs=False,
+        emit_heartbeats_enabled=False,
+        emit_offset_syncs_enabled=False,
         sync_group_offsets_seconds=None,
         function_region="us-east-1",
         standby_region="eu-west-1",
-        checkpoints_seconds=0.1,
+        emit_checkpoints_interval_seconds=0.1,
         window_seconds=1,
     )
-    gone = msgspec.structs.replace(home.flow.source, bootstrap="127.0.0.1:1")
-    flow = msgspec.structs.replace(home.flow, source=gone)
-    standby = msgspec.structs.replace(home, flow=flow, stands_by=True, sync_group_offsets_seconds=0.001)
+    gone = msgspec.structs.replace(home.source, bootstrap="127.0.0.1:1")
+    standby = msgspec.structs.replace(
+        home, source=gone, stands_by=True, sync_group_offsets_enabled=True, sync_group_offsets_interval_seconds=0.001
+    )
     crossing.write(20)
     crossing.replicate()
     crossing.read(crossing.stage.source, 20)

@@ -32,7 +32,6 @@ from mirrorless.flow.settings import FlowSettings, Tables
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from tests.support.commands import lab_state
 from tests.support.lane_stage import ORDERED
 from tests.support.readback import await_settled
@@ -305,13 +304,14 @@ def synced(bench: Bench, flow_settings: FlowSettings, monkeypatch: pytest.Monkey
     create(bench.target, f"us-east.{bench.topic}", 2)
     bench.replicate(0, 90, Span(0, 1, 90))
     name = f"shop-{bench.topic}"
-    settings = ControlSettings(
-        flow=flow_settings,
+    settings = msgspec.structs.replace(
+        flow_settings,
         aliases=(FLOW.source, FLOW.target),
         topics=(bench.topic,),
         groups=(name,),
-        sync_group_offsets_seconds=0.001,
-        checkpoints_replication_factor=1,
+        sync_group_offsets_enabled=True,
+        sync_group_offsets_interval_seconds=0.001,
+        checkpoints_topic_replication_factor=1,
     )
     return SyncedGroup(bench=bench, name=name, wiring=ControlWiring(settings))
 

@@ -12,7 +12,6 @@ from control import ControlWiring
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.topic_state import TopicState
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash, numbered
 from tests.support.readback import await_settled, read_topic
@@ -65,7 +64,7 @@ class Checks:
 def checks(stage: LaneStage) -> Checks:
     settings = stage.settings
     aliases = (settings.source.alias, settings.target.alias)
-    return Checks(stage=stage, wiring=ControlWiring(ControlSettings(flow=settings, aliases=aliases)))
+    return Checks(stage=stage, wiring=ControlWiring(msgspec.structs.replace(settings, aliases=aliases)))
 
 
 # Gaps

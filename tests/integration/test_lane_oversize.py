@@ -7,6 +7,7 @@ import random
 from functools import cache
 from types import ModuleType
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -16,7 +17,6 @@ from mirrorless.clock import now_ms
 from mirrorless.lanes.log_ends import STANDING_MS
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from tests.support.lane_stage import LaneStage
 from tests.support.readback import await_settled
 from tests.support.topics import delete_before, transaction, transactional
@@ -33,7 +33,7 @@ def large(megabytes: int) -> bytes:
 
 def begin(stage: LaneStage, partitions: int = 1) -> LaneStage:
     """Topics that take large records, and a flow that stops before them."""
-    stage.settings = stage.changed(oversize="stop", from_earliest=True, transaction_timeout_ms=10_000)
+    stage.settings = stage.changed(oversize="stop", transaction_timeout_ms=10_000)
     stage.create(stage.source, stage.topic, partitions=partitions, max_message_bytes="30000000")
     stage.create(stage.target, stage.remote_topic, partitions=partitions)
     return stage
@@ -120,11 +120,11 @@ def control(stage: LaneStage) -> ModuleType:  # noqa: ARG001 -- it sets the vari
 
 def round_of(stage: LaneStage, control: ModuleType, later_ms: int = STANDING_MS + 5_000) -> RoundReport:
     """One look at the ends of logs, so long after the last run."""
-    settings = ControlSettings(
-        flow=stage.settings,
+    settings = msgspec.structs.replace(
+        stage.settings,
         aliases=(stage.settings.source.alias, stage.settings.target.alias),
         topics=(stage.topic,),
-        heartbeats_replication=False,
+        heartbeats_replication_enabled=False,
     )
     check = control.wire(settings).log_ends
     check.clock = lambda: now_ms() + later_ms

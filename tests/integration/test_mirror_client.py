@@ -57,12 +57,12 @@ flows:
 
 EVERY_TWO_SECONDS = {
     "window_seconds": 9,
-    "refresh_topics_seconds": 2,
-    "checkpoints_seconds": 2,
-    "heartbeats_seconds": 2,
+    "refresh_topics_interval_seconds": 2,
+    "emit_checkpoints_interval_seconds": 2,
+    "emit_heartbeats_interval_seconds": 2,
     "idle_after_seconds": 3600.0,  # the lab outlives its tests' silences
     "group_grace_seconds": 0,  # MM2 has none
-    "sync_topic_acls_seconds": None,
+    "sync_topic_acls_enabled": False,
 }
 
 NOT_YET = {*LEADER_MOVES, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT}

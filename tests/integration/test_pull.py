@@ -34,14 +34,13 @@ from mirrorless.chain.lane_state import LaneState, LeftOut, Stop
 from mirrorless.clock import Deadline
 from mirrorless.failover.steps import judged_runs
 from mirrorless.flow.naming import METRICS_PER_TOPIC_VARIABLE
-from mirrorless.flow.settings import FlowSettings
+from mirrorless.flow.settings import FlowSettings, PullSettings
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.pull.run import PullRun
 from mirrorless.pull.shards import ShardHolder, ShardLease
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings, PullSettings
 from mirrorless.topics.pause import order_pause, order_resume
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from mirrorless.verify.lane import LaneVerification
@@ -90,7 +89,7 @@ class PullStage:
     @property
     def flow(self) -> FlowSettings:
         """The flow's settings."""
-        return self.settings.control.flow
+        return self.settings.flow
 
     def create(self, name: str, partitions: int = 2, **configs: str) -> str:
         """Create a scheduled topic; underscores in config names are dots."""
@@ -111,9 +110,10 @@ class PullStage:
             producer.produce(topic, value, partition=partition, **{"key": b"k"} | options)
         assert producer.flush(30) == 0
 
-    def run(self, seconds: float = 120.0, **changes: Any) -> dict[str, Any]:
+    def run(self, seconds: float = 120.0, *, copy: str = "auto", **changes: Any) -> dict[str, Any]:
         """One run, in the environment of the one before; `changes` are of the schedule's input."""
         event = msgspec.to_builtins(replace(self.settings, **changes))
+        event["flow"]["copying"] = copy
         found: dict[str, Any] = self.function.handler(event, Context(seconds))
         return found
 
@@ -169,7 +169,7 @@ def pull(
         documents.delete(flow_settings.name, f"pull/0/{part}")
     yield PullStage(
         prefix=prefix,
-        settings=PullSettings(control=ControlSettings(flow=flow_settings), shard=0, shards=1),
+        settings=PullSettings(flow=flow_settings, shard=0, shards=1),
         source=clusters[0],
         target=clusters[1],
         chains=DynamoDbChains(client, tables.offset_map),
@@ -241,7 +241,7 @@ def test_batches_pass_as_they_lie_beside_runs_by_records_and_are_proved_by_their
 
 
 def test_a_paused_flow_is_not_read_and_goes_on_where_it_was(pull: PullStage) -> None:
-    topic, flow = pull.create("orders", 1), pull.settings.control.name
+    topic, flow = pull.create("orders", 1), pull.settings.flow.name
     pull.write(topic, b"1")
     pull.run()
     order_pause(pull.documents, flow, reason="maintenance", now=1)
@@ -431,7 +431,7 @@ def test_a_record_of_twenty_megabytes_is_copied(pull: PullStage) -> None:
 
 def lane_check(stage: LaneStage) -> Callable[[RoundReport], None]:
     """The lane check of the scheduled function, of this stage's topic alone."""
-    wiring = ControlWiring(ControlSettings(flow=stage.settings, aliases=(stage.source.alias, stage.target.alias)))
+    wiring = ControlWiring(msgspec.structs.replace(stage.settings, aliases=(stage.source.alias, stage.target.alias)))
     check = replace_fields(wiring._lanes(wiring.documents), topics=lambda _deadline: {stage.topic: 1})
     return lambda report: check.act(report, lambda: 30.0)
 

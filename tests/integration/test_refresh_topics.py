@@ -51,14 +51,13 @@ from mirrorless.chain.run import Reset
 from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseLost, MirrorlessError
 from mirrorless.flow.naming import FLOW_VARIABLE
-from mirrorless.flow.settings import FlowSettings
+from mirrorless.flow.settings import FlowSettings, PullSettings
 from mirrorless.lanes.log_ends import STANDING_MS
 from mirrorless.lanes.operator_actions import advice
 from mirrorless.ports.topics import ConfigEntry as SourceConfig
 from mirrorless.ports.topics import SourceTopics
 from mirrorless.protocol.refusal_causes import REMEDIES
 from mirrorless.scheduled.runner import RoundReport, Task
-from mirrorless.scheduled.settings import ControlSettings, PullSettings
 from mirrorless.topics.mapping_plan import mapping_request
 from mirrorless.topics.pause import order_pause, order_resume, read_pause
 from mirrorless.topics.refresh import RemoteTopicSync
@@ -111,7 +110,7 @@ class RefreshStage:
     """A flow of all topics with one prefix, and rounds of its refresh."""
 
     prefix: str
-    settings: ControlSettings
+    settings: FlowSettings
     source: AdminClient
     target: AdminClient
     bootstrap: str
@@ -120,7 +119,7 @@ class RefreshStage:
     documents: DynamoDbDocuments
     mappings: EventSourceMappings
     functions: dict[str, Invoker]
-    wire: Callable[[ControlSettings], list[Task]]
+    wire: Callable[[FlowSettings], list[Task]]
 
     def topic(self, name: str) -> str:
         """A source topic's name."""
@@ -136,7 +135,7 @@ class RefreshStage:
 
     def pause_mappings(self) -> None:
         """Let mappings be created without pollers: for topics that are to be deleted."""
-        self.settings = replace(self.settings, mapping=self.settings.mapping | {"Enabled": False})
+        self.settings = replace(self.settings, mapping_template=self.settings.mapping_template | {"Enabled": False})
 
     def refresh(self, **changes: Any) -> RoundReport:
         """One round of the task `topics`."""
@@ -227,7 +226,7 @@ class RefreshStage:
     def committed(self, name: str) -> dict[int, int]:
         """What the topic's mapping's group has committed on the source."""
         topic = self.topic(name)
-        return committed(self.settings.flow.source.bootstrap, self.settings.consumer_group(topic), topic)
+        return committed(self.settings.source.bootstrap, self.settings.consumer_group(topic), topic)
 
 
 @pytest.fixture
@@ -250,14 +249,14 @@ def stage(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lab")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
     function = importlib.import_module("refresh_topics")
-    settings = ControlSettings(
-        flow=flow_settings,
+    settings = msgspec.structs.replace(
+        flow_settings,
         aliases=("us-east", "eu-west"),
         topics=(f"{prefix}-.*",),
-        heartbeats_replication=False,
+        heartbeats_replication_enabled=False,
         function_name="forward:live",
         function_region="eu-west-1",
-        mapping={
+        mapping_template={
             "Enabled": True,
             "BatchSize": 100,
             "MaximumBatchingWindowInSeconds": 0,
@@ -354,7 +353,7 @@ def test_a_remote_topic_grows_with_its_source_topic_and_never_shrinks(stage: Ref
 def test_no_mapping_is_made_for_a_topic_whose_remote_topic_is_refused(stage: RefreshStage) -> None:
     stage.create("orders")
 
-    report = stage.refresh(flow=replace(stage.settings.flow, replication_factor=3))
+    report = stage.refresh(replication_factor=3)
 
     assert stage.mapped() == {}
     assert "not created" in report.troubles[0]
@@ -445,8 +444,8 @@ def test_a_trigger_changes_to_a_schedule_and_back_without_losing_its_place(stage
     stage.write("logs", 6, partition=1)
     stage.refresh()
     eventually(lambda: stage.committed("logs") == {0: 10, 1: 6})
-    to_schedule: dict[str, Any] = {"trigger_overrides": ((stage.topic("logs"), "schedule"),)}
-    back: dict[str, Any] = {"trigger_overrides": ((stage.topic("logs"), "mapping"),)}
+    to_schedule: dict[str, Any] = {"trigger_overrides": {stage.topic("logs"): "schedule"}}
+    back: dict[str, Any] = {"trigger_overrides": {stage.topic("logs"): "mapping"}}
 
     report = stage.refresh(**to_schedule)
     assert (report.counts["mappings-deleted"], stage.scheduled()) == (1, {"logs": 3})
@@ -565,7 +564,7 @@ def test_no_record_is_lost_doubled_or_reordered_while_the_source_gets_other_addr
 ) -> None:
     """`localhost` instead of 127.0.0.1, and back, under load."""
     partitions, written, ending = 3, [0], Event()
-    stage.functions["forward"] = Forwarder(stage.settings.flow, monkeypatch)
+    stage.functions["forward"] = Forwarder(stage.settings, monkeypatch)
     for name in ("a", "b"):
         stage.create(name, partitions)
 
@@ -579,7 +578,7 @@ def test_no_record_is_lost_doubled_or_reordered_while_the_source_gets_other_addr
         assert producer.flush(20) == 0
 
     def seen(name: str) -> list[list[int]]:
-        found = read_topic(stage.settings.flow.target.bootstrap, stage.remote(name))
+        found = read_topic(stage.settings.target.bootstrap, stage.remote(name))
         return [[int(each.content.value or b"") for each in found[partition]] for partition in range(partitions)]
 
     def polled_at(address: str) -> bool:
@@ -596,7 +595,7 @@ def test_no_record_is_lost_doubled_or_reordered_while_the_source_gets_other_addr
         for address in (f"localhost:{port}", f"127.0.0.1:{port}"):
             stage.settings = replace(
                 stage.settings,
-                mapping=stage.settings.mapping
+                mapping_template=stage.settings.mapping_template
                 | {"SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": [address]}}},
             )
             before = written[0]
@@ -617,9 +616,8 @@ def test_lanes_that_stopped_before_large_records_go_on_with_the_schedule_as_thei
 ) -> None:
     """In the middle of a log, and as its last record; the mapping passes them, or stands before them."""
     monkeypatch.setattr(stage.mappings, "_behaviour", LabBehaviour(oversize=oversize, stop_grace_s=1.0))
-    flow = replace(stage.settings.flow, oversize="stop", from_earliest=True, transaction_timeout_ms=10_000)
-    stage.settings = replace(stage.settings, flow=flow)
-    stage.functions["forward"] = Forwarder(flow, monkeypatch)
+    stage.settings = replace(stage.settings, oversize="stop", transaction_timeout_ms=10_000)
+    stage.functions["forward"] = Forwarder(stage.settings, monkeypatch)
     stage.create("orders", 3, max_message_bytes="30000000")
     large = [Random(size).randbytes(size * 1_000_000) for size in (8, 20)]
     written = [[b"0", b"1", large[0], b"3", large[1], b"5"], [b"0", large[0]], [b"0", b"1", b"2"]]
@@ -635,7 +633,7 @@ def test_lanes_that_stopped_before_large_records_go_on_with_the_schedule_as_thei
         return {lane.partition: state.stop for lane, state in found.items() if state.stop is not None}
 
     def seen() -> list[list[bytes | None]]:
-        found = read_topic(flow.target.bootstrap, stage.remote("orders"))
+        found = read_topic(stage.settings.target.bootstrap, stage.remote("orders"))
         return [[each.content.value for each in found[partition]] for partition in range(3)]
 
     eventually(lambda: {partition: stop.upstream_offset for partition, stop in stops().items()} == {0: 2, 1: 1})
@@ -648,7 +646,7 @@ def test_lanes_that_stopped_before_large_records_go_on_with_the_schedule_as_thei
         assert f"`mirrorless lanes resume 'us-east->eu-west' {stage.topic('orders')} {partition} --execute`" in said
 
     # As advised.
-    stage.settings = replace(stage.settings, trigger_overrides=((stage.topic("orders"), "schedule"),))
+    stage.settings = replace(stage.settings, trigger_overrides={stage.topic("orders"): "schedule"})
     stage.write("orders", b"6")
     stage.refresh()
     eventually(lambda: stage.mapped() == {})
@@ -657,8 +655,8 @@ def test_lanes_that_stopped_before_large_records_go_on_with_the_schedule_as_thei
     pull = importlib.import_module("pull")
     pull.warm.clear()
     for part in ("lease", "holder", "successor"):
-        stage.documents.delete(flow.name, f"pull/0/{part}")
-    pull.handler(msgspec.to_builtins(PullSettings(control=stage.settings, shard=0, shards=1)), Context())
+        stage.documents.delete(stage.settings.name, f"pull/0/{part}")
+    pull.handler(msgspec.to_builtins(PullSettings(flow=stage.settings, shard=0, shards=1)), Context())
     pull.warm.clear()
 
     assert seen() == [[*written[0], b"6"], *written[1:]]
@@ -686,15 +684,15 @@ def test_a_remote_topic_that_stamps_its_own_time_is_said_and_no_list_of_ones_own
     stage: RefreshStage,
 ) -> None:
     """One that was there before the flow; the source's own stamps do not come over."""
-    own_list = replace(stage.settings.flow, config_properties_exclude=("min.*",))
+    own_list: dict[str, Any] = {"config_properties_exclude": ("min.*",)}
     stage.create("orders", message_timestamp_type="LogAppendTime")
     stage.create("older")
     new = NewTopic(stage.remote("older"), 1, 1, config={"message.timestamp.type": "LogAppendTime"})
     stage.target.create_topics([new])[new.topic].result(20)
     eventually(lambda: stage.partitions("older") == 1)
-    stage.refresh(flow=own_list)
+    stage.refresh(**own_list)
 
-    report = stage.sync_configs(flow=own_list)
+    report = stage.sync_configs(**own_list)
 
     assert report.counts["topics-rewriting"] == 1
     assert [each.split(": ")[0] for each in report.troubles] == [f"us-east->eu-west {stage.remote('older')}"]
@@ -736,7 +734,7 @@ def test_a_refused_lane_tries_again_when_the_sync_or_an_operator_has_changed_its
 def test_the_advice_for_records_without_keys_holds_beside_the_sync(stage: RefreshStage) -> None:
     stage.create("orders", cleanup_policy="compact")
     stage.refresh()
-    producer = Producer({"bootstrap.servers": stage.settings.flow.target.bootstrap})
+    producer = Producer({"bootstrap.servers": stage.settings.target.bootstrap})
     errors = list[str]()
 
     def produce() -> str:
@@ -774,7 +772,7 @@ def test_a_config_that_the_target_refuses_is_left_out_and_reported_and_stops_no_
         partitions=lambda _: {stage.topic("orders"): 1},
         configs=lambda names, _: (dict.fromkeys(names, found), {}),
     )
-    target = KafkaTopics(stage.settings.flow.target, flow="us-east->eu-west", role="test")
+    target = KafkaTopics(stage.settings.target, flow="us-east->eu-west", role="test")
     sync = RemoteTopicSync(settings=stage.settings, source=cast("SourceTopics", source), target=target)
     report, created = RoundReport(), {stage.topic("orders"): 1}
 
@@ -801,16 +799,13 @@ def test_a_config_that_the_target_refuses_is_left_out_and_reported_and_stops_no_
 
 def test_defaults_of_the_source_are_set_on_the_target_where_the_flow_says_so(stage: RefreshStage) -> None:
     stage.create("created", delete_retention_ms="1000")
-    flow = replace(
-        stage.settings.flow,
-        use_defaults_from="source",
-        config_properties_exclude=("delete.retention.ms", "min.*", "unclean.*"),
-    )
+    excluded = ("delete.retention.ms", "min.*", "unclean.*")
+    changes: dict[str, Any] = {"use_defaults_from": "source", "config_properties_exclude": excluded}
     stage.create("synced")
-    stage.refresh(flow=flow)
+    stage.refresh(**changes)
     stage.configure(stage.target, stage.remote("synced"), retention_bytes="2000", delete_retention_ms="2000")
 
-    report = stage.sync_configs(flow=flow)
+    report = stage.sync_configs(**changes)
 
     assert report.troubles == []
     overrides = stage.overrides("synced")
@@ -941,7 +936,7 @@ class Stack:
 @pytest.fixture
 def stack(stage: RefreshStage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
     """The stack of the stage's flow."""
-    monkeypatch.setenv(FLOW_VARIABLE, msgspec.json.encode(stage.settings.flow).decode())
+    monkeypatch.setenv(FLOW_VARIABLE, msgspec.json.encode(stage.settings).decode())
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     function = importlib.import_module("remove_mappings")
     monkeypatch.setattr("mirrorless.topics.mapping_removal.LOOK_EVERY_SECONDS", 0.2)
@@ -961,7 +956,7 @@ def stack(stage: RefreshStage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stac
         Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         yield Stack(f"http://127.0.0.1:{server.server_port}/", answers)
         server.shutdown()
-    for client in (function.aws_lambda(), function.dynamodb(stage.settings.flow.target.region, None)):
+    for client in (function.aws_lambda(), function.dynamodb(stage.settings.target.region, None)):
         client.close()
     function.aws_lambda.cache_clear()
     function.dynamodb.cache_clear()
@@ -981,7 +976,7 @@ def test_what_was_found_goes_with_its_stack_and_what_a_template_named_stays(stag
     eventually(lambda: {each["State"] for each in stage.mapped().values()} == {"Disabled"})
     group = {"ConsumerGroupId": stage.settings.consumer_group("literal")}
     stage.mappings.create(
-        **stage.settings.mapping | {"SelfManagedKafkaEventSourceConfig": group},
+        **stage.settings.mapping_template | {"SelfManagedKafkaEventSourceConfig": group},
         FunctionName="forward:live",
         Topics=["literal"],
         StartingPosition="TRIM_HORIZON",
@@ -1016,7 +1011,7 @@ def test_without_its_tables_what_was_found_goes_all_the_same(
     stage.create("orders")
     stage.refresh()
     eventually(lambda: {each["State"] for each in stage.mapped().values()} == {"Disabled"})
-    dynamodb.client().delete_table(TableName=stage.settings.flow.tables.control)
+    dynamodb.client().delete_table(TableName=stage.settings.tables.control)
     monkeypatch.setattr("mirrorless.topics.mapping_removal.LONGEST_WAIT_MS", 1_000)
 
     assert stack.delete()["Status"] == "SUCCESS"

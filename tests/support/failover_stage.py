@@ -60,7 +60,9 @@ class FailoverStage:
     def replicate(self) -> None:
         """Let the flow take everything that the source has, from its first record on."""
         event = self.stage.event()
-        outcome = self.stage.replicate(self.stage.environment(policy=self.settings.policy), event)
+        outcome = self.stage.replicate(
+            self.stage.environment(replication_policy=self.settings.replication_policy), event
+        )
         assert not outcome.stopped
 
     def hold(self, *partitions: int) -> None:

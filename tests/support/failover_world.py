@@ -21,6 +21,7 @@ from mirrorless.failover.effects import FailoverEffects, FailoverSide, Reconcile
 from mirrorless.failover.plan import PlannedStep
 from mirrorless.failover.run import FailoverCommand
 from mirrorless.failover.state import FailoverDocument, FailoverOrder, StepName, StepResult, read_document
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.groups.round import CheckpointRound
 from mirrorless.ports.kafka import LogEnds, OffsetAndMetadata, TopicPartition
 from mirrorless.ports.stores import StateStore
@@ -28,7 +29,6 @@ from mirrorless.protocol.digest import digest
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import Codec, RecordBatch, batch_digest
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.acls import MARK, Acl
 from tests.support.acls import MemoryAcls
@@ -230,7 +230,7 @@ class MemoryRanges:
 class FailoverWorld:
     """The flow us-east->eu-west of two topics, with groups, under ACLs."""
 
-    settings: ControlSettings = field(default_factory=lambda: settings(topics=tuple(TOPICS)))
+    settings: FlowSettings = field(default_factory=lambda: settings(topics=tuple(TOPICS)))
     topics: dict[str, int] = field(default_factory=lambda: dict(TOPICS))
     """Of the source, with their partitions."""
     clusters: TwoClusters = field(init=False)

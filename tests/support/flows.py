@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from mirrorless.chain.lane import FlowName
 from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.jobs.copy_task import CopyTask, OffsetRange
-from mirrorless.scheduled.settings import ControlSettings
 
 
 def make_flow(
@@ -28,10 +29,10 @@ def make_flow(
     )
 
 
-def make_control(*topics: str, flow: FlowSettings | None = None, **settings: Any) -> ControlSettings:
+def make_control(*topics: str, flow: FlowSettings | None = None, **settings: Any) -> FlowSettings:
     """What the scheduled functions of a flow get. Args: topics: that it takes. flow: the usual one, if None."""
     flow = flow or make_flow()
-    return ControlSettings(flow=flow, aliases=(flow.source.alias, flow.target.alias), topics=topics, **settings)
+    return msgspec.structs.replace(flow, aliases=(flow.source.alias, flow.target.alias), topics=topics, **settings)
 
 
 def make_copy_task(partition: int = 0, *ranges: tuple[int, int], topic: str = "orders", **more: Any) -> CopyTask:

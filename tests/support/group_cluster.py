@@ -17,6 +17,7 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.run import spans_of
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, document_key
 from mirrorless.groups.clusters import GroupSide, Sides
 from mirrorless.groups.offset_translation import OffsetTranslator
@@ -31,7 +32,6 @@ from mirrorless.protocol.map_reads import MapReads
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
-from mirrorless.scheduled.settings import ControlSettings
 from tests.support.chains import FLOW, MemoryChains, MemoryLaneStates, run
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_control, make_flow
@@ -204,7 +204,7 @@ class MemoryTopics:
 class TwoClusters:
     """The flow us-east->eu-west of topic `orders`, and its checkpoint round."""
 
-    settings: ControlSettings
+    settings: FlowSettings
     source: MemoryGroups = field(default_factory=MemoryGroups)
     target: MemoryGroups = field(default_factory=MemoryGroups)
     source_topics: MemoryTopics = field(default_factory=MemoryTopics)
@@ -381,15 +381,16 @@ def settings(
     delivery: str = "exactly_once",
     start: str = "earliest",
     grace: float = 0,
-) -> ControlSettings:
+) -> FlowSettings:
     """The schedule's input of the flow. Args: grace: seconds; groups come and go at once in most tests."""
     return make_control(
         *topics,
         flow=make_flow(delivery=delivery),
         start=start,
         groups=groups,
-        sync_group_offsets_seconds=sync,
-        sync_group_offsets_reverse=reverse,
+        sync_group_offsets_enabled=sync is not None,
+        sync_group_offsets_interval_seconds=sync or 0,
+        sync_group_offsets_reverse_enabled=reverse,
         group_grace_seconds=grace,
     )
 
@@ -406,7 +407,7 @@ def mirrored(*sizes: int, **options: Any) -> TwoClusters:
 
 
 def checkpoint_round(
-    settings: ControlSettings,
+    settings: FlowSettings,
     sides: Sides,
     *,
     documents: MemoryDocuments,
@@ -432,7 +433,7 @@ def checkpoint_round(
             source_log=source,  # type: ignore[arg-type]  # a double of both
             target_log=target_log,
             counterpart=counterpart,
-            transactional=settings.flow.delivery == "exactly_once",
+            transactional=settings.delivery == "exactly_once",
             from_earliest=settings.start == "earliest",
             at_source=sides.ask_source_log,
         ),
@@ -443,7 +444,7 @@ def checkpoint_round(
             store=store,
             clock=sides.clock,
             every_ms=None if every is None else int(every * 1000),
-            reverse=settings.sync_group_offsets_reverse,
+            reverse=settings.sync_group_offsets_reverse_enabled,
             grace_ms=int(settings.group_grace_seconds * 1000),
         ),
         replication_factor=2,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
 from mirrorless.groups.clusters import GroupSide, Sides
@@ -13,7 +15,6 @@ from mirrorless.lanes.gaps import GapRange, Look
 from mirrorless.ports.kafka import LogEnds, TopicPartition
 from mirrorless.protocol.map_reads import MapReads
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from tests.support.chains import MemoryLaneStates
 from tests.support.clusters import stable_offset
 from tests.support.documents import MemoryDocuments
@@ -105,13 +106,14 @@ class TwoWayGroups:
 
     def _round(self, flow: FlowName) -> CheckpointRound:
         clusters = tuple(self.world.clusters)
-        settings = ControlSettings(
-            flow=make_flow(flow, policy="identity", origins=clusters),
+        settings = msgspec.structs.replace(
+            make_flow(flow, replication_policy="identity", origins=clusters),
             aliases=clusters,
             start="earliest",
             topics=(TOPIC,),
-            sync_group_offsets_seconds=0,
-            sync_group_offsets_reverse=flow in self.reverse,
+            sync_group_offsets_enabled=True,
+            sync_group_offsets_interval_seconds=0,
+            sync_group_offsets_reverse_enabled=flow in self.reverse,
             group_grace_seconds=0,
         )
         source, target = (

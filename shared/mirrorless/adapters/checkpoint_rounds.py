@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mirrorless.clock import now_ms
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.groups.checkpoints import Direction
 from mirrorless.groups.clusters import GroupSide, Sides
 from mirrorless.groups.offset_translation import OffsetTranslator
@@ -18,14 +19,13 @@ from mirrorless.ports.stores import Chains, StateStore
 from mirrorless.protocol.map_reads import MapReads, StopMemory, StoppedLanes
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.scheduled.scope import FlowScope
-from mirrorless.scheduled.settings import ControlSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointWiring:
     """What rounds need; warm for as long as its environment."""
 
-    settings: ControlSettings
+    settings: FlowSettings
     scope: FlowScope
     source: GroupSide
     target: GroupSide
@@ -66,7 +66,7 @@ class CheckpointWiring:
                 source_partitions=self.source.topics.partitions,
                 target_ends=self.target.topics.ends,
                 source_log=self.source_log,
-                transactional=settings.flow.delivery == "exactly_once",
+                transactional=settings.delivery == "exactly_once",
                 from_earliest=settings.start == "earliest",
                 counterpart=self.counterpart,
                 at_source=sides.ask_source_log,
@@ -82,10 +82,10 @@ class CheckpointWiring:
                 store=store,
                 clock=now_ms,
                 every_ms=None if commits_every_seconds is None else int(commits_every_seconds * 1000),
-                reverse=settings.sync_group_offsets_reverse if reverse is None else reverse,
+                reverse=settings.sync_group_offsets_reverse_enabled if reverse is None else reverse,
                 grace_ms=int(settings.group_grace_seconds * 1000),
                 left=self.groups_left,
             ),
-            replication_factor=settings.checkpoints_replication_factor,
+            replication_factor=settings.checkpoints_topic_replication_factor,
             ensured=self.ensured,
         )

@@ -38,7 +38,7 @@ def flow_replicator(
         engine: of its copies.
     """
     tables = settings.tables
-    chains = DynamoDbChains(dynamodb, tables.offset_map, retention_days=settings.map_retention_days)
+    chains = DynamoDbChains(dynamodb, tables.offset_map, retention_days=settings.offset_map_retention_days)
     states = DynamoDbLaneStates(dynamodb, tables.lanes)
     target = KafkaTarget(settings, environment=environment)
     terms: Callable[[str], PassTerms | None] = _none

@@ -6,11 +6,13 @@ Resolved it is where it is and how clients reach it and authenticate; its ARN is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
+import msgspec
 from pydantic import Field
 
 from mirrorless.config.types import Addresses, Identifiers, KeyArns, Section
+from mirrorless.flow.settings import Authentication, ClusterSettings
 
 _ENCRYPTED_WITH = (
     "Key that the secret is encrypted with, where it is not Secrets Manager's own; one for each account that has a "
@@ -274,17 +276,17 @@ class Cluster:
             consumer=_options(section, "consumer."),
         )
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> ClusterSettings:
         """Return what a function needs to connect to this cluster."""
         authentication = self.authentication.model_dump(
             by_alias=True, exclude_none=True, exclude={"secret_kms_key_arn"}
         )
-        return {
-            "alias": self.alias,
-            "bootstrap": ",".join(self.bootstrap),
-            "region": self.region,
-            "authentication": authentication,
-        }
+        return ClusterSettings(
+            alias=self.alias,
+            bootstrap=",".join(self.bootstrap),
+            region=self.region,
+            authentication=msgspec.convert(authentication, type=Authentication),
+        )
 
 
 def _options(section: ClusterSection, prefix: str) -> dict[str, str | int]:

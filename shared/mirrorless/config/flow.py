@@ -5,18 +5,19 @@ A key that the flow leaves out is taken from `defaults`, and one that those leav
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from mirrorless.config.cluster import Iam, Mtls, OauthBearer, Plain, Plaintext, Scram, Tls, WithSecret, partition_of
+from mirrorless.config.flow_section import FlowSection, ScheduleSection
 from mirrorless.errors import ConfigurationError
-from mirrorless.flow.filters import NameFilter
-from mirrorless.flow.naming import DEPLOYMENT, TABLES, mapping_group, namespace, resource_name
-from mirrorless.flow.policy import HEARTBEATS_TOPIC, ReplicationPolicy, replication_policy
+from mirrorless.flow.naming import DEPLOYMENT, TABLES, namespace, resource_name
 from mirrorless.flow.poller_groups import flow_groups, literal_group
-from mirrorless.flow.triggers import MAPPING, TriggerRules, trigger_rules
+from mirrorless.flow.settings import FlowSettings, PullSettings, Tables
 from mirrorless.topics.mapping_plan import mapping_of
 
 if TYPE_CHECKING:
@@ -24,10 +25,23 @@ if TYPE_CHECKING:
 
     from mirrorless.chain.lane import FlowName
     from mirrorless.config.cluster import Cluster
-    from mirrorless.config.flow_section import FlowSection, MappingSection
+    from mirrorless.config.flow_section import MappingSection
+    from mirrorless.flow.filters import NameFilter
+    from mirrorless.flow.policy import ReplicationPolicy
+    from mirrorless.flow.triggers import TriggerRules
 
 LONGEST_GROUP = 200
 """Characters of a ConsumerGroupId at most, by the Lambda API."""
+
+_KEYS: Final = FlowSection.model_fields.keys() & set(FlowSettings.__struct_fields__)
+_DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(FlowSettings)}
+_SCHEDULE_KEYS: Final = ScheduleSection.model_fields.keys() & set(PullSettings.__struct_fields__)
+_REPLICATING: Final = (
+    *("flow", "source", "target", "producer", "tables", "tables_role", "origins", "start", "oversize", "delivery"),
+    *("replication_policy", "replication_policy_separator", "replication_factor", "transaction_timeout_ms"),
+    *("offset_map_retention_days", "config_properties_exclude", "use_defaults_from"),
+)
+"""What is used to replicate: a change of anything else needs no new version of the forwarder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +73,32 @@ class Flow:
         """Whether anything runs for this flow."""
         return self.settings.enabled
 
+    def functions_settings(self) -> FlowSettings:
+        """The settings of its functions and jobs, but for what makes mappings."""
+        return FlowSettings(
+            flow=str(self.name),
+            source=self.source.settings(),
+            target=self.target.settings(),
+            aliases=tuple(sorted(self.aliases)),
+            origins=self.origins,
+            counterpart_map=self.counterpart_map,
+            producer={**self.target.producer},
+            tables=Tables(**self.tables),
+            tables_role=self.tables_role,
+            standby_region=self.standby.region if self.standby else None,
+            # What is not as by default: msgspec leaves out a default that is the same object.
+            **{key: value for key in _KEYS if (value := getattr(self.settings, key)) != _DEFAULTS[key]},
+        )
+
     @property
     def topics(self) -> NameFilter:
         """The topics of the source that are replicated."""
-        return NameFilter(include=self.settings.topics, exclude=self.settings.topics_exclude)
+        return self.functions_settings().topic_filter
 
     @property
     def groups(self) -> NameFilter:
         """The consumer groups of the source that are followed."""
-        return NameFilter(include=self.settings.groups, exclude=self.settings.groups_exclude)
+        return self.functions_settings().group_filter
 
     @property
     def literal_topics(self) -> tuple[str, ...]:
@@ -76,13 +107,13 @@ class Flow:
 
     @property
     def template_topics(self) -> tuple[str, ...]:
-        """The topics that the deployment's template maps; all others are mapped by `refresh_topics`, or scheduled."""
-        return tuple(filter(self.triggers.maps_in_template, self.literal_topics))
+        """See `FlowSettings.template_topics`."""
+        return self.functions_settings().template_topics
 
     @property
     def triggers(self) -> TriggerRules:
         """The triggers of the topics."""
-        return trigger_rules(self.settings.trigger, tuple(self.settings.trigger_overrides.items()))
+        return self.functions_settings().triggers
 
     @property
     def has_pull(self) -> bool:
@@ -91,16 +122,13 @@ class Flow:
 
     @property
     def has_mappings(self) -> bool:
-        """Whether any topic may be mapped: what patterns find, and heartbeats, is not known here."""
-        heartbeats = (HEARTBEATS_TOPIC,) if self.settings.heartbeats_replication_enabled else ()
-        known = (*self.literal_topics, *heartbeats)
-        found = self.triggers.maps and bool(self.topic_patterns)
-        return found or any(self.triggers.of(topic) == MAPPING for topic in known)
+        """See `FlowSettings.has_mappings`."""
+        return self.functions_settings().has_mappings
 
     @property
     def stops_at_oversize(self) -> bool:
-        """Whether lanes of mapped topics stop before records that no event can carry, which are read at the source."""
-        return self.settings.oversize == "stop" and self.has_mappings
+        """See `FlowSettings.stops_at_oversize`."""
+        return self.functions_settings().stops_at_oversize
 
     @property
     def counterpart_map(self) -> str | None:
@@ -112,11 +140,6 @@ class Flow:
         )
 
     @property
-    def copying(self) -> Literal["auto", "records"]:
-        """How scheduled topics are copied. A batch that passes as it lies gets no origin header."""
-        return "records" if self.origins else self.settings.copying
-
-    @property
     def topic_patterns(self) -> tuple[str, ...]:
         """The patterns, whose topics `refresh_topics` finds."""
         return self.topics.patterns
@@ -124,13 +147,7 @@ class Flow:
     @property
     def policy(self) -> ReplicationPolicy:
         """The naming of remote topics."""
-        return replication_policy(
-            self.settings.replication_policy,
-            source_alias=self.name.source,
-            separator=self.settings.replication_policy_separator,
-            internal_topic_separator_enabled=self.settings.replication_policy_internal_topic_separator_enabled,
-            aliases=self.aliases,
-        )
+        return self.functions_settings().policy
 
     @property
     def home(self) -> Cluster:
@@ -214,7 +231,7 @@ class Flow:
 
     def remote_topic(self, topic: str) -> str:
         """Return the name of a source topic on the target."""
-        return self.policy.remote_topic(self.name.source, topic)
+        return self.functions_settings().remote_topic(topic)
 
     def consumer_group(self, topic: str) -> str:
         """Return the consumer group of a topic's mapping. A mapping that is created again resumes from its offsets.
@@ -233,7 +250,7 @@ class Flow:
 
     def group_name(self, topic: str) -> str:
         """Return the consumer group of a topic's mapping, however long it is."""
-        return mapping_group(self.name, topic)
+        return self.functions_settings().consumer_group(topic)
 
     def mapping_request(self, topic: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the options of CreateEventSourceMapping for a topic, all but the function's name.
@@ -251,77 +268,45 @@ class Flow:
             request["ProvisionedPollerConfig"] = pollers | {"PollerGroupName": group}
         return request
 
-    def function_settings(self) -> dict[str, Any]:
-        """Return the value of MIRRORLESS_FLOW, which has at most 3 KB: `mirrorless.flow.settings`."""
-        return {
-            "flow": str(self.name),
-            "separator": self.settings.replication_policy_separator,
-            "policy": self.settings.replication_policy,
-            "delivery": self.settings.delivery,
-            "transaction_timeout_ms": self.settings.transaction_timeout_ms,
-            "replication_factor": self.settings.replication_factor,
-            "map_retention_days": self.settings.offset_map_retention_days,
-            "config_properties_exclude": self.settings.config_properties_exclude,
-            "source": self.source.settings(),
-            "target": self.target.settings(),
-            "producer": self.target.producer,
-            "tables": self.tables,
-            **({"tables_role": self.tables_role} if self.tables_role else {}),
-            **({"history_first": True} if self.settings.start == "backfill" else {}),
-            **({"origins": self.origins} if self.origins else {}),
-            **self._oversize_settings(),
-            **({"use_defaults_from": "source"} if self.settings.use_defaults_from == "source" else {}),
-        }
+    def function_settings(self) -> FlowSettings:
+        """What is used to replicate, for MIRRORLESS_FLOW, which has at most 3 KB, and for jobs."""
+        settings = self.functions_settings()
+        return FlowSettings(**{name: getattr(settings, name) for name in _REPLICATING})
 
-    def _oversize_settings(self) -> dict[str, Any]:
-        if not self.stops_at_oversize:
-            return {}
-        return {"oversize": "stop", **({"from_earliest": True} if self.settings.start == "earliest" else {})}
+    def function_settings_json(self) -> str:
+        """Return `function_settings` as the text of the environment variable."""
+        return msgspec.json.encode(self.function_settings()).decode()
 
-    def control_settings(self, function_name: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
-        """Return the input of this flow's schedules: `mirrorless.scheduled.settings`.
+    def control_settings(self, function_name: str, *, secret_arn: Callable[[str], str] = str) -> FlowSettings:
+        """Return the input of this flow's schedules.
 
         `function_name` is the forwarder's, for the mappings of found topics; `secret_arn` as in `mapping_request`.
         """
-        return {
-            "flow": self.function_settings(),
-            "aliases": sorted(self.aliases),
-            **task_settings(self.settings),
-            **({"counterpart_map": self.counterpart_map} if self.counterpart_map else {}),
-            "function_name": function_name,
-            "function_region": self.function_region,
-            "standby_region": self.standby.region if self.standby else None,
-            "mapping": self.mapping_template(secret_arn=secret_arn),
-        }
+        return replace(
+            self.functions_settings(),
+            function_name=function_name,
+            function_region=self.function_region,
+            mapping_template=self.mapping_template(secret_arn=secret_arn),
+        )
 
-    def standby_settings(self) -> dict[str, Any]:
+    def standby_settings(self) -> FlowSettings:
         """Return the input of the schedule that starts `control` in the target's region, beside the tables."""
-        control = self._without_mappings()
         # Records that no event can carry are at the source.
-        flow = {name: value for name, value in control["flow"].items() if name not in ("tables_role", "oversize")}
-        return control | {"flow": flow, "function_region": self.function_region, "stands_by": True}
+        return replace(
+            self.functions_settings(),
+            tables_role=None,
+            oversize="ledger",
+            function_region=self.function_region,
+            stands_by=True,
+        )
 
-    def _without_mappings(self) -> dict[str, Any]:
-        """Return `control_settings` for what makes no mappings."""
-        others = ("function_name", "function_region", "mapping")
-        return {name: value for name, value in self.control_settings("").items() if name not in others}
-
-    def pull_settings(self, shard: int) -> dict[str, Any]:
-        """Return the input of the schedule of one shard: `mirrorless.scheduled.settings`."""
-        schedule = self.settings.schedule
-        flow = {name: value for name, value in self.function_settings().items() if name != "tables_role"}
-        if self.pull_tables_role:
-            flow["tables_role"] = self.pull_tables_role
-        return {
-            "control": self._without_mappings() | {"flow": flow},
-            "shard": shard,
-            "shards": schedule.shards,
-            "continuous": schedule.continuous,
-            "interval_seconds": schedule.interval_seconds,
-            "maximum_bytes_per_second": schedule.maximum_bytes_per_second,
-            **({} if self.copying == "auto" else {"copy": self.copying}),
-            "window_seconds": schedule.window_seconds,
-        }
+    def pull_settings(self, shard: int) -> PullSettings:
+        """Return the input of the schedule of one shard."""
+        return PullSettings(
+            flow=replace(self.functions_settings(), tables_role=self.pull_tables_role),
+            shard=shard,
+            **{key: getattr(self.settings.schedule, key) for key in _SCHEDULE_KEYS},
+        )
 
     def mapping_template(self, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the options that all mappings of this flow share: all but the topic and its consumer group.
@@ -346,10 +331,6 @@ class Flow:
         if mapping.mode == "provisioned":
             request |= provisioned(mapping, self.poller_groups if self.own_poller_groups else mapping.poller_group_name)
         return request
-
-    def function_settings_json(self) -> str:
-        """Return `function_settings` as the compact JSON text of the environment variable."""
-        return json.dumps(self.function_settings(), separators=(",", ":"), ensure_ascii=False)
 
 
 def starting_position(start: str) -> dict[str, Any]:
@@ -422,39 +403,3 @@ def source_access(
         access += [{"Type": "VPC_SUBNET", "URI": f"subnet:{subnet}"} for subnet in vpc.subnets]
         access += [{"Type": "VPC_SECURITY_GROUP", "URI": f"security_group:{group}"} for group in vpc.security_groups]
     return access
-
-
-def task_settings(settings: FlowSection) -> dict[str, Any]:
-    """Return the part of `mirrorless.scheduled.settings` that depends on no cluster. A task without seconds is off."""
-
-    def every(enabled: bool, seconds: int) -> int | None:  # noqa: FBT001 -- two halves of one setting
-        return seconds if enabled else None
-
-    return {
-        "internal_topic_separator_enabled": settings.replication_policy_internal_topic_separator_enabled,
-        "topics": settings.topics,
-        "topics_exclude": settings.topics_exclude,
-        "heartbeats_replication": settings.heartbeats_replication_enabled,
-        "trigger": settings.trigger,
-        "trigger_overrides": list(settings.trigger_overrides.items()),
-        "start": settings.start,
-        "heartbeats_seconds": every(settings.emit_heartbeats_enabled, settings.emit_heartbeats_interval_seconds),
-        "heartbeats_on_source": settings.emit_heartbeats_source_enabled,
-        "heartbeats_replication_factor": settings.heartbeats_topic_replication_factor,
-        "checkpoints_seconds": every(settings.emit_checkpoints_enabled, settings.emit_checkpoints_interval_seconds),
-        "checkpoints_replication_factor": settings.checkpoints_topic_replication_factor,
-        "offset_syncs": settings.emit_offset_syncs_enabled,
-        "offset_syncs_replication_factor": settings.offset_syncs_topic_replication_factor,
-        "sync_group_offsets_seconds": every(
-            settings.sync_group_offsets_enabled, settings.sync_group_offsets_interval_seconds
-        ),
-        "sync_group_offsets_reverse": settings.sync_group_offsets_reverse_enabled,
-        "groups": settings.groups,
-        "groups_exclude": settings.groups_exclude,
-        "refresh_topics_seconds": every(settings.refresh_topics_enabled, settings.refresh_topics_interval_seconds),
-        "sync_topic_configs_seconds": every(
-            settings.sync_topic_configs_enabled, settings.sync_topic_configs_interval_seconds
-        ),
-        "config_properties_protect": settings.config_properties_protect,
-        "sync_topic_acls_seconds": every(settings.sync_topic_acls_enabled, settings.sync_topic_acls_interval_seconds),
-    }

@@ -105,7 +105,7 @@ class Configuration:
                 source=replacements[name.source],
                 target=replacements[name.target],
                 settings=flow.settings.model_copy(update=factors),
-                shared_tables=msgspec.to_builtins(Tables()),
+                shared_tables=msgspec.structs.asdict(Tables()),
             )
             for name, flow in self.flows.items()
         }

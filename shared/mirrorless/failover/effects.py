@@ -10,13 +10,13 @@ import msgspec
 
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.lanes.gaps import LogLooks
 from mirrorless.ports.kafka import Groups, LogEnds, OffsetAndMetadata, Target, TopicPartition
 from mirrorless.ports.stores import Chains, FlowFences, LaneStates, StateStore
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import RecordBatch
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.acls import Acl, Acls
 
@@ -125,7 +125,7 @@ class FailoverSide:
 class FailoverEffects:
     """Everything that a failover of one flow reads and changes."""
 
-    settings: ControlSettings
+    settings: FlowSettings
     source: FailoverSide
     target: FailoverSide
     source_looks: LogLooks

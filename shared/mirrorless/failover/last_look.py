@@ -83,7 +83,7 @@ def observe(effects: FailoverEffects, order: FailoverOrder, *, back: bool) -> Ob
         source_trouble=effects.source.answers(),
         target_trouble=effects.target.answers(),
         document=document,
-        marked=bool(effects.settings.flow.origins),
+        marked=bool(effects.settings.origins),
         both_ways=effects.both_ways,
     )
     without_source = order.mode == "source-lost" and not back
@@ -131,7 +131,7 @@ def _wider(effects: FailoverEffects, topics: Mapping[str, int]) -> list[WiderTop
 
 
 def _with_acls(seen: ObservedState, effects: FailoverEffects, topics: dict[str, int]) -> ObservedState:
-    if effects.settings.flow.source.authentication.type == "iam":
+    if effects.settings.source.authentication.type == "iam":
         return replace(seen, iam=True)
     acls = effects.source.acls.read(within(effects, ANSWER_SECONDS))
     if acls is None:
@@ -151,14 +151,14 @@ def replicated(effects: FailoverEffects) -> dict[str, int]:
     Raises:
         Retriable: the source does not answer.
     """
-    settings = msgspec.structs.replace(effects.settings, heartbeats_replication=False)
+    settings = msgspec.structs.replace(effects.settings, heartbeats_replication_enabled=False)
     on_source = effects.source.partitions(within(effects, ANSWER_SECONDS))
     return {topic: on_source[topic] for topic in discover(on_source, settings).taken}
 
 
 def known_topics(effects: FailoverEffects) -> dict[str, int]:
     """The topics that are known without the source: those of earlier refreshes, and literal ones with a chain."""
-    settings, flow = msgspec.structs.replace(effects.settings, heartbeats_replication=False), effects.flow
+    settings, flow = msgspec.structs.replace(effects.settings, heartbeats_replication_enabled=False), effects.flow
     stored = StoredTopics.of(effects.documents.read(flow, "topic")).topics
     counts = {topic: state.partitions for topic, state in stored.items()}
     for topic in settings.topic_filter.literals:

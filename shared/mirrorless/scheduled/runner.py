@@ -19,6 +19,7 @@ import msgspec
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
 from mirrorless.errors import LeaseLost, MirrorlessError
+from mirrorless.flow.settings import IDLE_AFTER_SECONDS
 from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.counts import Count
 
@@ -95,9 +96,6 @@ CLAIM_EVERY_SECONDS: Final = 0.5
 MINUTE: Final = 60.0
 """EventBridge Scheduler's shortest interval (https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html)."""
 
-IDLE_AFTER_SECONDS: Final = 300.0
-"""How long nothing must have moved until a task comes at its longer interval."""
-
 NEAR_SECONDS: Final = 2.0
 """Reserved of Lambda's deadline to write the last report."""
 
@@ -118,6 +116,10 @@ class RoundReport:
     """Whether what it missed is just being made: while a flow begins, the next round looks again at once."""
 
 
+TaskAct = Callable[[RoundReport, Deadline], None]
+"""One round. A MirrorlessError fails the round; any other exception ends the run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """A task of a scheduled function."""
@@ -127,8 +129,7 @@ class Task:
     every_seconds: float
     idle_seconds: float = 0
     """Its interval while nothing moves, where that is longer."""
-    act: Callable[[RoundReport, Deadline], None]
-    """One round. A MirrorlessError fails the round; any other exception ends the run."""
+    act: TaskAct
 
 
 class TaskReport(msgspec.Struct, frozen=True):

@@ -13,8 +13,8 @@ from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.flow.filters import NameFilter, should_replicate
 from mirrorless.flow.naming import OWN_GROUPS
 from mirrorless.flow.policy import ReplicationPolicy
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
-from mirrorless.scheduled.settings import ControlSettings
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,14 +29,14 @@ class FlowScope:
     """Whether heartbeats topics of the source are replicated even where `topics` does not name them."""
 
     @classmethod
-    def of(cls, settings: ControlSettings) -> FlowScope:
+    def of(cls, settings: FlowSettings) -> FlowScope:
         """The scope of a schedule's input."""
         return cls(
             flow=settings.name,
             topics=settings.topic_filter,
             groups=settings.group_filter,
             policy=settings.policy,
-            heartbeats=settings.heartbeats_replication,
+            heartbeats=settings.heartbeats_replication_enabled,
         )
 
     def group(self, name: str) -> bool:

@@ -18,12 +18,8 @@ from typing import Final
 import msgspec
 
 from mirrorless.chain.lane import FlowName
+from mirrorless.flow.settings import SILENT_SECONDS
 from mirrorless.ports.stores import StateStore
-
-SILENT_SECONDS: Final = 180.0
-"""Without a run at home for so long, the standby works. A run starts every minute, and a start may come a minute late:
-three starts that are missed are no delay. Earlier would win little, for a group waits five minutes where its members
-have just left."""
 
 PREFIX: Final = "region/"
 """Of keys in the control table."""

@@ -18,9 +18,9 @@ import msgspec
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
 from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.runner import HeldLease, LeasedDocuments, RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acls import (
     Acl,
     Acls,
@@ -89,7 +89,7 @@ class AclOutcome:
 class AclSync:
     """A flow's ACLs. `act` is the scheduled task; the operator's command calls `plan` and `carry_out`."""
 
-    settings: ControlSettings
+    settings: FlowSettings
     source: Acls
     target: Acls
     topics: Callable[[Deadline], Mapping[str, int]]

@@ -18,13 +18,13 @@ from mirrorless.chain.run import NO_EPOCH, Run
 from mirrorless.clock import Deadline
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.naming import reset_command
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.lanes.check_state import LaneNotes, TopicNotes, read_notes
 from mirrorless.ports.kafka import LogEpochs, TopicPartition
 from mirrorless.ports.stores import Chains, LaneStates, StateStore
 from mirrorless.ports.topics import SourceTopics, TargetTopics
 from mirrorless.protocol.log_parting import Parting, compare, parted_stop
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics import topic_state
 from mirrorless.topics.discovery import some
 from mirrorless.topics.topic_state import FlowStart, StoredTopics, TopicState
@@ -58,7 +58,7 @@ class SourceChanges:
 class ChangeDetector:
     """Compares the source's topics of one flow with their stored state."""
 
-    settings: ControlSettings
+    settings: FlowSettings
     source: SourceTopics
     epochs: LogEpochs
     """Of the source."""
@@ -312,7 +312,7 @@ def stop_running(states: LaneStates, stops: Mapping[Lane, Stop], report: RoundRe
 class RemoteChangeDetector:
     """Compares the ids of one flow's remote topics with their stored state."""
 
-    settings: ControlSettings
+    settings: FlowSettings
     target: TargetTopics
     documents: StateStore
     chains: Chains

@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 from mirrorless.flow.filters import should_replicate
 from mirrorless.flow.policy import HEARTBEATS_TOPIC, is_legal_topic
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.flow.triggers import SCHEDULE
-from mirrorless.scheduled.settings import ControlSettings
 
 LONGEST_GROUP = 200
 """Characters of a mapping's consumer group, at most: Lambda's limit."""
@@ -74,7 +74,7 @@ class Discovery:
         return troubles
 
 
-def discover(on_source: Mapping[str, int], settings: ControlSettings) -> Discovery:
+def discover(on_source: Mapping[str, int], settings: FlowSettings) -> Discovery:
     """Sort the source's topics into those that the flow takes and those that it refuses.
 
     Args:
@@ -87,7 +87,7 @@ def discover(on_source: Mapping[str, int], settings: ControlSettings) -> Discove
     refused: dict[Cause, list[str]] = {cause: [] for cause in get_args(Cause)}
     for topic in sorted(on_source):
         if should_replicate(
-            topic, flow=flow, topics=topic_filter, policy=policy, heartbeats=settings.heartbeats_replication
+            topic, flow=flow, topics=topic_filter, policy=policy, heartbeats=settings.heartbeats_replication_enabled
         ):
             if not is_legal_topic(policy.remote_topic(flow.source, topic)):
                 refused["remote name"].append(topic)
@@ -97,7 +97,7 @@ def discover(on_source: Mapping[str, int], settings: ControlSettings) -> Discove
                 taken.append(topic)
         elif topic_filter.accepts(topic):
             refused["internal" if policy.is_internal_topic(topic) else "cycle"].append(topic)
-    scheduled = frozenset(topic for topic in taken if settings.trigger_of(topic) == SCHEDULE)
+    scheduled = frozenset(topic for topic in taken if settings.triggers.of(topic) == SCHEDULE)
     return Discovery(
         taken=tuple(taken),
         mapped=frozenset(taken) - template - scheduled,
@@ -110,12 +110,12 @@ def discover(on_source: Mapping[str, int], settings: ControlSettings) -> Discove
     )
 
 
-def awaits_heartbeats(on_source: Mapping[str, int], settings: ControlSettings) -> bool:
+def awaits_heartbeats(on_source: Mapping[str, int], settings: FlowSettings) -> bool:
     """Whether the first heartbeat on the source is still to come: `control` makes its topic, in a run of its own.
 
     MM2's client finds the source by the remote topic, which is made once that of the source is seen.
     """
-    emits = settings.heartbeats_seconds is not None and settings.heartbeats_on_source
+    emits = settings.emit_heartbeats_enabled and settings.emit_heartbeats_source_enabled
     return (
         emits
         and HEARTBEATS_TOPIC in discover({HEARTBEATS_TOPIC: 1}, settings).taken
@@ -123,9 +123,9 @@ def awaits_heartbeats(on_source: Mapping[str, int], settings: ControlSettings) -
     )
 
 
-def _not_mappable(topic: str, settings: ControlSettings) -> Cause | None:
+def _not_mappable(topic: str, settings: FlowSettings) -> Cause | None:
     """Why Lambda takes no mapping of this topic; None where it does, or the topic needs none."""
-    if settings.trigger_of(topic) == SCHEDULE:
+    if settings.triggers.of(topic) == SCHEDULE:
         return None
     if len(settings.consumer_group(topic)) > LONGEST_GROUP:
         return "group name"
@@ -142,9 +142,7 @@ class RemoteTopics:
     """Source topic -> partitions that its remote topic should have. Never fewer than it has."""
 
 
-def plan_remote_topics(
-    taken: Mapping[str, int], on_target: Mapping[str, int], settings: ControlSettings
-) -> RemoteTopics:
+def plan_remote_topics(taken: Mapping[str, int], on_target: Mapping[str, int], settings: FlowSettings) -> RemoteTopics:
     """Compare the topics taken, with their partition counts, with the target's topics."""
     counts = {
         topic: (count, on_target.get(settings.policy.remote_topic(settings.name.source, topic), 0))

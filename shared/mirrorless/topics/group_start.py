@@ -12,10 +12,10 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE
 from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.kafka import Groups, OffsetAndMetadata, TopicPartition
 from mirrorless.ports.stores import Chains, StateStore
 from mirrorless.ports.topics import SourceTopics
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.topic_state import TopicState
 
 _RIGHTS: Final = "grant the function access to the consumer groups mirrorless.* of the source"
@@ -25,7 +25,7 @@ _RIGHTS: Final = "grant the function access to the consumer groups mirrorless.* 
 class GroupStart:
     """Commits offsets for the groups of one flow's mappings, before these have members."""
 
-    settings: ControlSettings
+    settings: FlowSettings
     source: SourceTopics
     source_groups: Groups
     chains: Chains

@@ -15,7 +15,7 @@ from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError
 from mirrorless.flow.naming import flow_prefix, flow_tags
 from mirrorless.flow.poller_groups import are_groups_of, groups_of_found
-from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.flow.settings import FlowSettings
 
 Request = dict[str, Any]
 """Fields of a mapping by the API's names."""
@@ -86,9 +86,9 @@ def mapping_of(template: Mapping[str, Any], topic: str, group: str) -> Request:
     return {**template, **configs, "Topics": [topic]}
 
 
-def mapping_request(settings: ControlSettings, topic: str) -> Request:
+def mapping_request(settings: FlowSettings, topic: str) -> Request:
     """CreateEventSourceMapping's options for a found topic, all but the function's name."""
-    return mapping_of(settings.mapping, topic, settings.consumer_group(topic)) | {
+    return mapping_of(settings.mapping_template, topic, settings.consumer_group(topic)) | {
         # A topic or partition that is newer than the flow begins at its first record. For the others, the flow's start
         # offsets are committed for the group.
         "StartingPosition": "TRIM_HORIZON",
@@ -96,7 +96,7 @@ def mapping_request(settings: ControlSettings, topic: str) -> Request:
     }
 
 
-def mapping_requests(settings: ControlSettings, topics: Iterable[str], actual: Iterable[Request]) -> dict[str, Request]:
+def mapping_requests(settings: FlowSettings, topics: Iterable[str], actual: Iterable[Request]) -> dict[str, Request]:
     """The options for found topics, each in its poller group where the flow has groups of its own.
 
     Args:
@@ -105,7 +105,7 @@ def mapping_requests(settings: ControlSettings, topics: Iterable[str], actual: I
         actual: the function's mappings, as the API describes them.
     """
     requests = {topic: mapping_request(settings, topic) for topic in sorted(topics)}
-    flow, pollers = settings.name, settings.mapping.get("ProvisionedPollerConfig") or {}
+    flow, pollers = settings.name, settings.mapping_template.get("ProvisionedPollerConfig") or {}
     if not are_groups_of(beginning := pollers.get("PollerGroupName") or "", flow):
         return requests
     present = {topic: _poller_group(each) for each in actual if (topic := topic_of(each, flow)) is not None}

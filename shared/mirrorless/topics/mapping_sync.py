@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, Retriable
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import Discovery, some
 from mirrorless.topics.group_start import GroupStart
 from mirrorless.topics.mapping_plan import (
@@ -142,7 +142,7 @@ Change = tuple[str, str, Callable[[], MappingOutcome]]
 class MappingSync:
     """Syncs the event source mappings of one flow's topics, except those of the deployment's template."""
 
-    settings: ControlSettings
+    settings: FlowSettings
     mappings: Mappings
     start: GroupStart
     documents: StateStore
@@ -229,7 +229,8 @@ class MappingSync:
         waiting: Collection[str],
     ) -> None:
         """Report the mappings that do not poll, those of the template too, as they were before this round."""
-        wanted = found.mapped | found.template if self.settings.mapping.get("Enabled", True) else frozenset[str]()
+        enabled = self.settings.mapping_template.get("Enabled", True)
+        wanted = found.mapped | found.template if enabled else frozenset[str]()
         idle = not_polling(actual, wanted, self.settings.name)
         report.counts["mappings-not-polling"] = len(idle)
         # On their way, or reported by another sentence.

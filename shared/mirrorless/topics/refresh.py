@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 from mirrorless.clock import Deadline
 from mirrorless.flow.filters import TIMESTAMP_TYPE
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.topics import ConfigChange, NewRemoteTopic, SourceTopics, TargetTopics
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.change_detection import ChangeDetector, RemoteChangeDetector, SourceSnapshot
 from mirrorless.topics.configs import Creation, configs_to_copy, create_topics, drift, rewriting_configs
 from mirrorless.topics.discovery import Discovery, awaits_heartbeats, discover, plan_remote_topics, some
@@ -37,7 +37,7 @@ from mirrorless.topics.scheduled_topics import ScheduledTopicSync
 class RemoteTopicSync:
     """Creates, grows and configures the remote topics of one flow."""
 
-    settings: ControlSettings
+    settings: FlowSettings
     source: SourceTopics
     target: TargetTopics
     refused: RefusedLanes | None = None
@@ -108,12 +108,12 @@ class RemoteTopicSync:
             found = drift(
                 source_configs[topic],
                 target_configs[name],
-                exclude=settings.flow.config_properties_exclude,
+                exclude=settings.config_properties_exclude,
                 protect=settings.config_properties_protect,
-                defaults_from=settings.flow.use_defaults_from,
+                defaults_from=settings.use_defaults_from,
             )
             # A flow that does not synchronise configs looks at them all the same.
-            change = ConfigChange() if settings.sync_topic_configs_seconds is None else found.change
+            change = ConfigChange() if not settings.sync_topic_configs_enabled else found.change
             for config, what in rewriting_configs(source_configs[topic], target_configs[name]).items():
                 if config not in change.set and config not in change.delete:
                     report.troubles.append(f"{flow} {name}: {config} is {what}")
@@ -154,7 +154,7 @@ class RemoteTopicSync:
 
     def _create(self, counts: Mapping[str, int], deadline: Deadline) -> dict[str, Creation]:
         """Create remote topics. Returns the outcomes by source topic."""
-        flow = self.settings.flow
+        flow = self.settings
         # Without its configs a topic is not created: a compacted topic would expire records.
         configs, failures = self.source.configs(counts, deadline)
         new = [
@@ -182,7 +182,7 @@ class RemoteTopicSync:
 class TopicRefresh:
     """The task `topics` of one flow."""
 
-    settings: ControlSettings
+    settings: FlowSettings
     source: SourceTopics
     changes: ChangeDetector
     remote_topics: RemoteTopicSync

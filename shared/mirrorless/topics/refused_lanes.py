@@ -18,11 +18,11 @@ import msgspec
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Stop
 from mirrorless.clock import Deadline
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.stores import StateStore
 from mirrorless.ports.topics import ConfigEntry, TargetTopics
 from mirrorless.protocol.map_reads import StoppedLanes
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 
 DOCUMENT: Final = "remote-configs"
 
@@ -54,7 +54,7 @@ class SeenConfigs(msgspec.Struct, frozen=True, array_like=True):
 class RefusedLanes:
     """The lanes of one flow that stopped at a refused record."""
 
-    settings: ControlSettings
+    settings: FlowSettings
     target: TargetTopics
     documents: StateStore
     states: RefusedStops
@@ -115,7 +115,7 @@ class RefusedLanes:
     def _digest(self, entries: Iterable[ConfigEntry]) -> str:
         """Of all that decides whether a record is taken: the topic's configs, and the flow's own producers."""
         values = sorted((entry.name, entry.value) for entry in entries)
-        text = msgspec.json.encode([values, sorted(self.settings.flow.producer.items())])
+        text = msgspec.json.encode([values, sorted(self.settings.producer.items())])
         return sha256(text).hexdigest()[:16]
 
     def _remote(self, topic: str) -> str:

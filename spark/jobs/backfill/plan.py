@@ -81,7 +81,7 @@ def plan_backfill(
         log=archive or warm_log(msgspec.json.encode(flow.source), flow.flow),
         archive=archive,
         survey=survey,
-        chains=DynamoDbChains(dynamodb, flow.tables.offset_map, retention_days=flow.map_retention_days),
+        chains=DynamoDbChains(dynamodb, flow.tables.offset_map, retention_days=flow.offset_map_retention_days),
         states=DynamoDbLaneStates(dynamodb, flow.tables.lanes),
     )
     lanes = facts.lanes()

@@ -136,7 +136,8 @@ def _tables(settings: FlowSettings) -> Any:
 
 
 def _chains(settings: FlowSettings) -> DynamoDbChains:
-    return DynamoDbChains(_tables(settings), settings.tables.offset_map, retention_days=settings.map_retention_days)
+    days = settings.offset_map_retention_days
+    return DynamoDbChains(_tables(settings), settings.tables.offset_map, retention_days=days)
 
 
 def _ends(cluster: ClusterSettings, flow: str) -> LaneEnds:

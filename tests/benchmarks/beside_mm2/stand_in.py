@@ -142,7 +142,7 @@ def pull_function(flow: Flow, folder: Path, *, dynamodb: str, timeout_seconds: f
 
 
 def _run_after_run(flow: Flow, request: Request, over: threading.Event) -> None:
-    folder, event = Path(request.folder), json.dumps(flow.pull_settings(0)).encode()
+    folder, event = Path(request.folder), msgspec.json.encode(flow.pull_settings(0))
     function = pull_function(flow, folder, dynamodb=request.dynamodb, timeout_seconds=request.timeout_seconds)
 
     def runs() -> None:

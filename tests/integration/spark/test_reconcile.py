@@ -51,7 +51,7 @@ def prefixed(stage: LaneStage, spark: SparkSession, tmp_path: Path) -> FailoverS
 def failover(prefixed: FailoverStage, naming: str) -> FailoverStage:
     """A flow of either naming."""
     stage = prefixed.stage
-    stage.settings = msgspec.structs.replace(stage.settings, policy=naming)
+    stage.settings = msgspec.structs.replace(stage.settings, replication_policy=naming)
     return prefixed
 
 

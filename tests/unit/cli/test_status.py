@@ -32,7 +32,6 @@ from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.reports.page import render
 from mirrorless.reports.report import LinePlot, Report
 from mirrorless.scheduled.functions import task_intervals
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.scheduled.standby import RegionRun, RegionRuns
 from mirrorless.topics.topic_state import UNTIL_RESET
 from tests.support.chains import FLOW, MemoryChains, run
@@ -189,15 +188,15 @@ def test_a_task_that_comes_once_a_minute_while_nothing_moves_is_overdue_no_soone
 
 
 def test_tasks_that_are_switched_off_are_not_expected() -> None:
-    settings = ControlSettings(flow=make_flow())
+    settings = make_flow()
 
     assert "heartbeats" in task_intervals(settings)
-    assert "heartbeats" not in task_intervals(replace_struct(settings, heartbeats_seconds=None))
+    assert "heartbeats" not in task_intervals(replace_struct(settings, emit_heartbeats_enabled=False))
     assert "offset-syncs" not in task_intervals(settings)
-    assert "offset-syncs" in task_intervals(replace_struct(settings, offset_syncs=True))
-    looks_only = replace_struct(settings, sync_topic_configs_seconds=None)
+    assert "offset-syncs" in task_intervals(replace_struct(settings, emit_offset_syncs_enabled=True))
+    looks_only = replace_struct(settings, sync_topic_configs_enabled=False)
     assert task_intervals(looks_only)["configs"] == 600
-    assert "configs" not in task_intervals(replace_struct(looks_only, refresh_topics_seconds=None))
+    assert "configs" not in task_intervals(replace_struct(looks_only, refresh_topics_enabled=False))
 
 
 def test_what_waiting_does_not_cure_needs_the_operator() -> None:
@@ -342,7 +341,7 @@ def test_status_says_which_region_works() -> None:
     assert as_json(flow())["regions"] is None
 
 
-SETTINGS = ControlSettings(flow=make_flow(source="localhost:1", target="localhost:2"))
+SETTINGS = make_flow(source="localhost:1", target="localhost:2")
 
 
 def report_of(status: FlowStatus, history: KnownRuns, *losses: Loss) -> Report:

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from cli.deployment import Stores, TopicTrigger, triggers_of
 from cli.topics import TopicRow, TopicsView, show, trouble_of
 from mirrorless.chain.lane import FlowName
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acl_sync import AclDocument
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from mirrorless.topics.topic_state import Recreated, TopicState
@@ -112,7 +111,7 @@ def test_topics_are_shown_with_both_clusters(capsys: pytest.CaptureFixture[str])
 
 def test_a_trigger_changes_until_the_schedule_reads_the_topic_or_has_left_it() -> None:
     flow = make_flow(source="s:1", target="t:1")
-    settings = ControlSettings(flow=flow, trigger_overrides=(("logs.*", "schedule"),))
+    settings = msgspec.structs.replace(flow, trigger_overrides={"logs.*": "schedule"})
 
     documents = MemoryDocuments()
     write_scheduled_topics(documents, settings.name, {"logs": 1, "orders": 1}, stored={})

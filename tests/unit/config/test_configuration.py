@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from mirrorless.chain.lane import FlowName
@@ -19,8 +20,8 @@ from mirrorless.config.__main__ import main as generate
 from mirrorless.config.flow import LONGEST_GROUP
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.filters import NameFilter
-from mirrorless.flow.settings import decode_settings
-from mirrorless.scheduled.settings import ControlSettings, control_settings
+from mirrorless.flow.settings import control_settings, decode_settings
+from mirrorless.scheduled.functions import task_intervals
 from tests.support.commands import Answer, Command, replication_yaml
 from tests.support.yaml_text import dump_yaml
 
@@ -277,12 +278,12 @@ def test_a_flow_runs_where_its_msk_source_is_and_otherwise_beside_its_target() -
 def test_tables_in_another_account_than_the_functions_are_reached_by_a_role() -> None:
     target = "bootstrap.servers: b1:9098, region: us-east-1, account: '444455556666'"
 
-    def settings(run_in: str) -> dict[str, Any]:
+    def role(run_in: str) -> str | None:
         flow = configuration(f"topics: [orders], function: {{run.in: {run_in}}}", source=MSK, target=target)
-        return flow.flow("a->b").function_settings()
+        return flow.flow("a->b").function_settings().tables_role
 
-    assert settings("source")["tables_role"] == "arn:aws:iam::444455556666:role/mirrorless-tables-a_b"
-    assert "tables_role" not in settings("target")
+    assert role("source") == "arn:aws:iam::444455556666:role/mirrorless-tables-a_b"
+    assert role("target") is None
     china = MSK.replace("aws:", "aws-cn:").replace("us-east-1", "cn-north-1")
     there = configuration("topics: [orders]", source=china, target=target.replace("us-east-1", "cn-northwest-1"))
     assert there.flow("a->b").tables_role == "arn:aws-cn:iam::444455556666:role/mirrorless-tables-a_b"
@@ -314,19 +315,13 @@ def test_the_forwarder_gets_the_settings_that_it_needs_and_no_more() -> None:
 
     assert json.loads(flow.function_settings_json()) == {
         "flow": "a->b",
-        "separator": ".",
-        "policy": "prefixed",
-        "delivery": "exactly_once",
-        "transaction_timeout_ms": 10_000,
-        "replication_factor": 2,
-        "map_retention_days": 30,
         "config_properties_exclude": ["retention.ms"],
-        "source": {"alias": "a", "bootstrap": "a1:9092", "region": None, "authentication": {"type": "plaintext"}},
+        "source": {"alias": "a", "bootstrap": "a1:9092", "authentication": {}},
         "target": {
             "alias": "b",
             "bootstrap": "b1:9092,b2:9092",
             "region": "eu-west-1",
-            "authentication": {"type": "plaintext"},
+            "authentication": {},
         },
         "producer": {"compression.type": "zstd", "linger.ms": 5},
         "tables": {
@@ -356,8 +351,8 @@ def test_stand_ins_keep_the_flows_and_nothing_of_the_cloud() -> None:
 
     assert answer["SelfManagedEventSource"] == {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["127.0.0.1:1001"]}}
     assert "SourceAccessConfigurations" not in answer
-    assert flow.function_settings()["target"]["bootstrap"] == "127.0.0.1:1002"
-    assert flow.function_settings()["replication_factor"] == 1
+    assert flow.function_settings().target.bootstrap == "127.0.0.1:1002"
+    assert flow.function_settings().replication_factor == 1
     assert flow.settings.heartbeats_topic_replication_factor == 1
 
 
@@ -506,10 +501,10 @@ def test_the_schedules_hold_every_setting_of_the_flow() -> None:
     keys = "start: latest, sync.group.offsets.enabled: true, use.defaults.from: source"
     flow = configuration(f"topics: ['orders', 'audit-.*'], {keys}").flow("a->b")
 
-    settings = control_settings(json.loads(json.dumps(flow.control_settings("forwarder"))))
+    settings = control_settings(json.loads(msgspec.json.encode(flow.control_settings("forwarder"))))
 
-    assert settings.flow == decode_settings(flow.function_settings_json())
-    assert settings.flow.use_defaults_from == "source"
+    assert settings == flow.control_settings("forwarder")
+    assert settings.use_defaults_from == "source"
     assert settings.topic_filter.patterns == ("audit-.*",)
     assert settings.policy == flow.policy
     assert settings.consumer_group("orders") == flow.consumer_group("orders")
@@ -519,22 +514,15 @@ def test_the_schedules_hold_every_setting_of_the_flow() -> None:
         flow.function_region,
     )
     assert settings.sync_group_offsets_seconds == 2
-    assert settings.sync_group_offsets_reverse is False
+    assert settings.sync_group_offsets_reverse_enabled is False
 
 
-def test_the_schedules_leave_no_setting_of_the_scheduled_functions_to_its_default() -> None:
-    """But for what no key of replication.yaml sets: of runs how long, of waits, a pair's other map, its neighbours."""
-    flow = configuration("topics: [orders]").flow("a->b")
+def test_what_differs_from_a_default_reaches_the_schedules_and_only_what_replicates_the_forwarder() -> None:
+    flow = configuration("topics: [orders], groups: [shop], emit.heartbeats.interval.seconds: 5").flow("a->b")
+    control = flow.control_settings("forwarder")
 
-    assert set(flow.control_settings("forwarder")) == {*ControlSettings.__struct_fields__} - {
-        "window_seconds",
-        "idle_after_seconds",
-        "group_grace_seconds",
-        "stands_by",
-        "standby_after_seconds",
-        "counterpart_map",
-        "control_calls_per_second",
-    }
+    assert (control.topics, control.groups, control.emit_heartbeats_interval_seconds) == (("orders",), ("shop",), 5)
+    assert flow.function_settings() == configuration("topics: [payments]").flow("a->b").function_settings()
 
 
 @pytest.mark.parametrize("policy", ["prefixed", "identity"])
@@ -545,7 +533,7 @@ def test_the_forwarder_and_the_scheduled_functions_name_remote_topics_alike(poli
         f"topics: [orders], replication.policy: {policy}, replication.policy.separator: '{separator}'"
     ).flow("a->b")
     forwarder = decode_settings(flow.function_settings_json())
-    control = control_settings(flow.control_settings("forwarder"))
+    control = flow.control_settings("forwarder")
 
     for topic in ("orders", "heartbeats", f"c{separator}heartbeats"):
         assert forwarder.remote_topic(topic) == control.policy.remote_topic("a", topic) == flow.remote_topic(topic)
@@ -555,7 +543,7 @@ def test_the_forwarder_and_the_scheduled_functions_name_remote_topics_alike(poli
 def test_a_task_that_is_turned_off_has_no_interval() -> None:
     flow = configuration("topics: [orders], emit.heartbeats.enabled: false").flow("a->b")
 
-    assert control_settings(flow.control_settings("forwarder")).heartbeats_seconds is None
+    assert "heartbeats" not in task_intervals(flow.control_settings("forwarder"))
 
 
 def test_a_found_topic_is_mapped_like_a_named_one_but_from_its_first_record_on() -> None:
@@ -575,9 +563,9 @@ def test_a_found_topic_is_mapped_like_a_named_one_but_from_its_first_record_on()
 def test_an_input_that_is_not_a_schedules_is_refused_with_the_field_that_is_wrong() -> None:
     with pytest.raises(ConfigurationError, match="flow"):
         control_settings({"topics": ["orders"]})
-    settings = configuration("topics: [orders]").flow("a->b").control_settings("forwarder")
+    settings = msgspec.to_builtins(configuration("topics: [orders]").flow("a->b").control_settings("forwarder"))
     with pytest.raises(ConfigurationError, match="heartbeat_seconds"):
-        control_settings({**settings, "heartbeat_seconds": 1})
+        control_settings(settings | {"heartbeat_seconds": 1})
 
 
 @pytest.mark.parametrize("policy", ["prefixed", "identity"])
@@ -592,7 +580,7 @@ def test_no_filter_is_made_for_each_topic_and_no_name_is_compiled(policy: str, m
 
         return counted
 
-    monkeypatch.setattr("mirrorless.config.flow.NameFilter", counting("filters", NameFilter))
+    monkeypatch.setattr("mirrorless.flow.settings.NameFilter", counting("filters", NameFilter))
     monkeypatch.setattr("mirrorless.flow.filters.re.compile", counting("patterns", re.compile))
     work = []
     for count in (3, 60):
@@ -627,7 +615,6 @@ def test_flows_that_mark_their_copies_may_keep_names_in_both_directions() -> Non
     origins = {str(name): decode_settings(flow.function_settings_json()).origins for name, flow in found.flows.items()}
 
     assert origins == {"a->b": ("a", "b"), "b->a": ("a", "b"), "b->d": ("b", "d"), "c->b": ("b", "c")}
-    assert found.flow("a->b").pull_settings(0)["copy"] == "records"
 
 
 def test_the_clusters_of_a_circle_are_those_that_a_record_comes_back_from() -> None:
@@ -645,11 +632,8 @@ def test_groups_are_carried_by_the_maps_of_both_flows_of_a_pair() -> None:
     pair = circle("a->b: {topics: [orders]}", "b->a: {topics: [orders]}", rest=", emit.heartbeats.enabled: false")
     alone = circle("a->b: {topics: [orders]}", "b->a: {topics: [orders], enabled: false}")
 
-    assert (
-        control_settings(pair.flow("a->b").control_settings("f")).counterpart_map
-        == pair.flow("b->a").tables["offset_map"]
-    )
-    assert control_settings(alone.flow("a->b").control_settings("f")).counterpart_map is None
+    assert pair.flow("a->b").control_settings("f").counterpart_map == pair.flow("b->a").tables["offset_map"]
+    assert alone.flow("a->b").control_settings("f").counterpart_map is None
     assert alone.flow("a->b").origins == ("a", "b"), "its copies are marked for the day on which the other begins"
 
 

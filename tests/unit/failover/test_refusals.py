@@ -50,12 +50,11 @@ def silent_target(world: FailoverWorld) -> None:
 
 
 def change_flow(world: FailoverWorld, **settings: Any) -> None:
-    flow = msgspec.structs.replace(world.settings.flow, **settings)
-    world.settings = msgspec.structs.replace(world.settings, flow=flow)
+    world.settings = msgspec.structs.replace(world.settings, **settings)
 
 
 def by_iam(world: FailoverWorld) -> None:
-    source = msgspec.structs.replace(world.settings.flow.source, authentication=Authentication(type="iam"))
+    source = msgspec.structs.replace(world.settings.source, authentication=Authentication(type="iam"))
     change_flow(world, source=source)
 
 

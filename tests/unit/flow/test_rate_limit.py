@@ -310,7 +310,7 @@ def test_the_lanes_that_are_copied_at_the_same_time_share_the_cap_from_the_begin
         return [CopyResult(lane=str(task.lane), partition=task.partition, state="done") for task in tasks]
 
     monkeypatch.setattr(backfill, "copy_all", copy_all)
-    settings = make_flow("a->b", copy=copy)
+    settings = make_flow("a->b", copying=copy)
     options = BackfillOptions(max_mb_per_second=6.0)
     run = SimpleNamespace(
         request=JobRequest("run-1", settings, ("orders",), options),

@@ -13,7 +13,7 @@ import pytest
 from mirrorless.scheduled.runner import TaskReport
 from tests.support.flows import make_flow
 
-SETTINGS = {"flow": msgspec.to_builtins(make_flow())}
+SETTINGS = msgspec.to_builtins(make_flow())
 
 
 class _Rounds:
@@ -40,11 +40,11 @@ def control(monkeypatch: pytest.MonkeyPatch) -> Any:
     return found
 
 
-@pytest.mark.parametrize(("heartbeats_seconds", "emitted"), [(10, None), (None, [0.0])])
+@pytest.mark.parametrize(("heartbeats", "emitted"), [(True, None), (False, [0.0])])
 def test_only_a_flow_without_heartbeats_emits_that_nothing_failed(
-    heartbeats_seconds: int | None, emitted: list[float] | None, control: Any, capsys: pytest.CaptureFixture[str]
+    control: Any, capsys: pytest.CaptureFixture[str], emitted: list[float] | None, *, heartbeats: bool
 ) -> None:
-    control.handler(SETTINGS | {"heartbeats_seconds": heartbeats_seconds}, None)
+    control.handler(SETTINGS | {"emit_heartbeats_enabled": heartbeats}, None)
 
     assert json.loads(capsys.readouterr().out).get("task-errors") == emitted
 

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from mirrorless.config import load
+from mirrorless.flow.settings import GROUP_GRACE_SECONDS
 from mirrorless.groups.checkpoints import Direction
 from mirrorless.groups.ownership import members_stopped
 from mirrorless.ports.kafka import GroupIsActive, TopicPartition
-from mirrorless.scheduled.settings import GROUP_GRACE_SECONDS, control_settings
 from tests.support.chains import FLOW
 from tests.support.group_cluster import ORDERS, REMOTE, MemoryGroups, TwoClusters, mirrored
 
@@ -24,7 +24,7 @@ GRACE_MS = int(GROUP_GRACE_SECONDS * 1000)
 def world() -> TwoClusters:
     """The shipped example, one way of its two, with group sync for all groups; ten records are on both sides."""
     flow = load(ROOT / "replication.example.yaml").flow(str(FLOW))
-    world = TwoClusters(control_settings(flow.control_settings("forward")))
+    world = TwoClusters(flow.control_settings("forward"))
     world.grow(5, 5)
     return world
 

@@ -19,9 +19,8 @@ from lab.functions.function import LambdaFunction
 from lab.functions.invocation import Invocation, Status
 from mirrorless.config import Configuration, load
 from mirrorless.errors import ConfigurationError
-from mirrorless.flow.settings import decode_settings
+from mirrorless.flow.settings import control_settings, decode_settings, pull_settings
 from mirrorless.scheduled.functions import SCHEDULED
-from mirrorless.scheduled.settings import control_settings, pull_settings
 from tests.support.commands import Command, replication_yaml
 from tests.support.waiting import eventually
 
@@ -55,7 +54,7 @@ def deployed(tmp_path: Path) -> Iterator[Deployed]:
 
 
 def test_each_flow_has_two_scheduled_functions_with_a_timer_each(deployed: Deployed) -> None:
-    plane, functions = deployed(configuration(), overrides={"refresh_topics_seconds": 1})
+    plane, functions = deployed(configuration(), overrides={"refresh_topics_interval_seconds": 1})
 
     assert sorted(functions) == ["mirrorless-control-a_b", "mirrorless-refresh-topics-a_b"]
     assert plane.timers.keys() == functions.keys()
@@ -83,7 +82,7 @@ def test_scheduled_topics_have_a_reader_with_a_timer_for_each_shard(deployed: De
     for number, name in enumerate(sorted(shards)):
         settings = pull_settings(json.loads(plane.timers[name].event))
         assert (settings.shard, settings.shards, settings.interval_seconds) == (number, 2, 1)
-        assert (settings.control.start, settings.control.trigger_of("orders")) == ("latest", "schedule")
+        assert (settings.flow.start, settings.flow.triggers.of("orders")) == ("latest", "schedule")
 
 
 def test_schedules_get_other_settings_while_they_run(deployed: Deployed) -> None:
@@ -93,7 +92,7 @@ def test_schedules_get_other_settings_while_they_run(deployed: Deployed) -> None
 
     refresh = control_settings(json.loads(plane.timers["mirrorless-refresh-topics-a_b"].event))
     shard = pull_settings(json.loads(plane.timers["mirrorless-pull-1-a_b"].event))
-    assert refresh.trigger_of("orders") == shard.control.trigger_of("orders") == "mapping"
+    assert refresh.triggers.of("orders") == shard.flow.triggers.of("orders") == "mapping"
 
 
 def test_a_reader_that_the_lab_was_started_without_is_refused(deployed: Deployed) -> None:
@@ -121,10 +120,11 @@ def test_stand_ins_of_one_broker_keep_one_replica_of_every_topic(tmp_path: Path)
     (flow,) = Lab(configuration=configuration(), folder=tmp_path).flows
     settings = flow.control_settings("forwarder")
 
-    factors = {name: value for name, value in settings.items() if name.endswith("replication_factor")}
+    factors = {
+        name: getattr(settings, name) for name in settings.__struct_fields__ if name.endswith("replication_factor")
+    }
     assert len(factors) >= 3
     assert set(factors.values()) == {1}
-    assert settings["flow"]["replication_factor"] == 1
 
 
 EVENT = {"flow": {"flow": "a->b"}, "topics": ["käse"]}

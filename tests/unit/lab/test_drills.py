@@ -28,9 +28,9 @@ from mirrorless.chain.lane_state import Stop
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.flow.settings import control_settings
 from mirrorless.lanes.operator_actions import advice
 from mirrorless.protocol.log_parting import parted_stop, until_stop
-from mirrorless.scheduled.settings import control_settings
 from tests.support.chains import LANE, MemoryChains, run
 from tests.support.commands import replication_yaml
 from tests.support.mock_broker import MockBroker
@@ -304,7 +304,7 @@ def test_a_topic_leaves_the_template_and_its_schedules_follow(lab: Lab, monkeypa
     assert gone == ["orders"]
     assert lab.flows[0].template_topics == ("bills",)
     refresh = control_settings(json.loads(lab.scheduled.timers["mirrorless-refresh-topics-a_b"].event))
-    assert refresh.trigger_of("orders") == "schedule"
+    assert refresh.triggers.of("orders") == "schedule"
 
 
 def test_a_topic_does_not_come_back_into_the_template(lab: Lab) -> None:

@@ -132,7 +132,7 @@ def test_the_least_settings_are_those_of_an_exactly_once_flow() -> None:
 
 
 def test_a_backfill_comes_first_where_the_flow_says_so_and_never_for_heartbeats() -> None:
-    settings = decode_settings(json.dumps(SETTINGS | {"history_first": True}))
+    settings = decode_settings(json.dumps(SETTINGS | {"start": "backfill"}))
 
     assert settings.begins_with_history("orders")
     assert not settings.begins_with_history("heartbeats")
@@ -141,8 +141,8 @@ def test_a_backfill_comes_first_where_the_flow_says_so_and_never_for_heartbeats(
 
 
 def test_remote_topics_follow_policy_and_separator() -> None:
-    underscored = decode_settings(json.dumps(SETTINGS | {"separator": "_"}))
-    identity = decode_settings(json.dumps(SETTINGS | {"policy": "identity"}))
+    underscored = decode_settings(json.dumps(SETTINGS | {"replication_policy_separator": "_"}))
+    identity = decode_settings(json.dumps(SETTINGS | {"replication_policy": "identity"}))
 
     assert underscored.remote_topic("orders") == "us-east_orders"
     assert identity.remote_topic("orders") == "orders"

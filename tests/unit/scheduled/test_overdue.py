@@ -51,6 +51,6 @@ def test_a_task_whose_function_never_came_to_its_end_counts_from_the_flow_s_firs
 
 
 def test_a_task_that_is_switched_off_is_not_missed() -> None:
-    off = make_control(sync_topic_acls_seconds=None)
+    off = make_control(sync_topic_acls_enabled=False)
 
     assert overdue_tasks(off, reports(acls=1), NOW) == {}

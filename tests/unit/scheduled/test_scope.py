@@ -5,19 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from mirrorless.chain.lane import Lane
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.scheduled.scope import FlowScope
-from mirrorless.scheduled.settings import ControlSettings
 from tests.support.chains import FLOW
 from tests.support.group_cluster import settings
 
 AT = OffsetAndMetadata(7)
 
 
-def identity() -> ControlSettings:
+def identity() -> FlowSettings:
     """The same flow, under names that stay."""
-    known = settings()
-    return msgspec.structs.replace(known, flow=msgspec.structs.replace(known.flow, policy="identity"))
+    return msgspec.structs.replace(settings(), replication_policy="identity")
 
 
 def test_places_of_the_source_are_those_that_are_replicated() -> None:

@@ -8,8 +8,9 @@ from itertools import pairwise
 
 import pytest
 
+from mirrorless.flow.settings import SILENT_SECONDS
 from mirrorless.scheduled.runner import HeldLease, RoundReport, Task, TaskRunner
-from mirrorless.scheduled.standby import SILENT_SECONDS, RegionClock, RegionRun, RegionRuns, read_region_runs
+from mirrorless.scheduled.standby import RegionClock, RegionRun, RegionRuns, read_region_runs
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
 

@@ -341,8 +341,8 @@ def test_a_remote_topic_that_rewrites_records_is_a_trouble_of_each_round_and_sta
     """Also where configs are not synchronised; what the sync reverts itself is no trouble."""
     there = {"message.timestamp.type": "LogAppendTime", "compression.type": "gzip", "retention.ms": "2"}
     target = PickyTarget(topics={"us-east.orders": dict(there)})
-    flow = changed(SETTINGS.flow, config_properties_exclude=("retention.bytes",))
-    settings = changed(SETTINGS, sync_topic_configs_seconds=seconds_between, flow=flow)
+    synced = seconds_between is not None
+    settings = changed(SETTINGS, sync_topic_configs_enabled=synced, config_properties_exclude=("retention.bytes",))
     source = OneTopic({"message.timestamp.type": "LogAppendTime", "compression.type": "zstd", "retention.ms": "1"})
     sync = RemoteTopicSync(settings=settings, source=cast("Any", source), target=cast("Any", target))
 

@@ -6,19 +6,16 @@ from typing import Any
 
 import pytest
 
-from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.topics.discovery import awaits_heartbeats, discover, plan_remote_topics
 from tests.support.flows import make_flow
 
 FLOW = make_flow("source->target")
-IDENTITY = make_flow("source->target", policy="identity")
-UNDERSCORED = make_flow("source->target", separator="_")
 
 
-def settings(**changes: Any) -> ControlSettings:
+def settings(**changes: Any) -> FlowSettings:
     """A flow that takes everything of a source without a list of cluster aliases, as in MM2."""
-    given: dict[str, Any] = {"flow": FLOW, "topics": (".*",)}
-    return ControlSettings(**given | changes)
+    return make_flow("source->target", **{"topics": (".*",)} | changes)
 
 
 def taken(*topics: str, **changes: Any) -> list[str]:
@@ -30,9 +27,15 @@ def taken(*topics: str, **changes: Any) -> list[str]:
     [
         pytest.param({}, ["heartbeats", "us-west.heartbeats"], id="by default"),
         pytest.param({"topics": ()}, ["heartbeats", "us-west.heartbeats"], id="despite the filter"),
-        pytest.param({"topics": (), "flow": UNDERSCORED}, ["heartbeats"], id="a dotted name, with another separator"),
-        pytest.param({"topics": (), "heartbeats_replication": False}, [], id="switched off"),
-        pytest.param({"topics": ("h.*",), "heartbeats_replication": False}, ["heartbeats"], id="the filter takes them"),
+        pytest.param(
+            {"topics": (), "replication_policy_separator": "_"},
+            ["heartbeats"],
+            id="a dotted name, with another separator",
+        ),
+        pytest.param({"topics": (), "heartbeats_replication_enabled": False}, [], id="switched off"),
+        pytest.param(
+            {"topics": ("h.*",), "heartbeats_replication_enabled": False}, ["heartbeats"], id="the filter takes them"
+        ),
     ],
 )
 def test_heartbeats_are_replicated_unless_the_flow_says_otherwise(changes: Any, expected: list[str]) -> None:
@@ -41,12 +44,12 @@ def test_heartbeats_are_replicated_unless_the_flow_says_otherwise(changes: Any, 
 
 def test_the_first_heartbeat_is_awaited_where_the_flow_writes_and_takes_it() -> None:
     assert awaits_heartbeats({"orders": 1}, settings())
-    assert awaits_heartbeats({}, settings(topics=(), heartbeats_seconds=86_400))
-    assert awaits_heartbeats({}, settings(heartbeats_replication=False)), "the filter takes it"
+    assert awaits_heartbeats({}, settings(topics=(), emit_heartbeats_interval_seconds=86_400))
+    assert awaits_heartbeats({}, settings(heartbeats_replication_enabled=False)), "the filter takes it"
     assert not awaits_heartbeats({"heartbeats": 1}, settings())
-    assert not awaits_heartbeats({}, settings(heartbeats_seconds=None))
-    assert not awaits_heartbeats({}, settings(heartbeats_on_source=False))
-    assert not awaits_heartbeats({}, settings(topics=(), heartbeats_replication=False))
+    assert not awaits_heartbeats({}, settings(emit_heartbeats_enabled=False))
+    assert not awaits_heartbeats({}, settings(emit_heartbeats_source_enabled=False))
+    assert not awaits_heartbeats({}, settings(topics=(), heartbeats_replication_enabled=False))
 
 
 CYCLES = ("source.topic1", "target.topic1", "target.source.topic1", "source.target.topic1")
@@ -62,7 +65,9 @@ def test_under_identity_names_show_no_cycles_but_those_of_heartbeats() -> None:
     names = (*CYCLES, *LONGER_CYCLES, *NO_CYCLES)
     heartbeats = ("target.heartbeats", "target.source.heartbeats", "othersource.heartbeats", "heartbeats")
 
-    assert taken(*names, *heartbeats, flow=IDENTITY) == sorted([*names, "heartbeats", "othersource.heartbeats"])
+    found = taken(*names, *heartbeats, replication_policy="identity")
+
+    assert found == sorted([*names, "heartbeats", "othersource.heartbeats"])
 
 
 def test_a_literal_name_that_cannot_be_replicated_is_reported() -> None:
@@ -111,7 +116,7 @@ def test_topics_are_mapped_by_us_where_the_template_does_not_map_them_and_no_sch
         dict.fromkeys(("orders", "back", "slow", "payments", "pay-slow", "heartbeats"), 1),
         settings(
             topics=("orders", "back", "slow", "pay.*"),
-            trigger_overrides=(("back", "mapping"), (".*slow", "schedule"), ("gone", "schedule")),
+            trigger_overrides={"back": "mapping", ".*slow": "schedule", "gone": "schedule"},
         ),
     )
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 
 from lab.esm.api_model import violations
 from lab.esm.mapping_api import settings_of_create, settings_of_update
-from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.topics.mapping_plan import (
     Request,
     drifted,
@@ -36,9 +37,9 @@ PROVISIONED: Request = ON_DEMAND | {
 }
 
 
-def settings(template: Request = ON_DEMAND) -> ControlSettings:
+def settings(template: Request = ON_DEMAND) -> FlowSettings:
     flow = make_flow(FLOW, source="b1:9092", target="b:9092")
-    return ControlSettings(flow=flow, mapping=template, function_name="forward")
+    return msgspec.structs.replace(flow, mapping_template=template, function_name="forward")
 
 
 def desired(*topics: str, template: Request = ON_DEMAND) -> dict[str, Request]:

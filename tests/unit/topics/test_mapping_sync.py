@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from mirrorless.chain.lane import Lane
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
 from mirrorless.ports.topics import SourceTopics
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import discover
 from mirrorless.topics.group_start import GroupStart
 from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Request
@@ -30,7 +30,7 @@ from tests.support.group_cluster import MemoryGroups
 SETTINGS = make_control(
     "t.*",
     function_name="forward",
-    mapping={"Enabled": True, "BatchSize": 100, "SelfManagedKafkaEventSourceConfig": {}},
+    mapping_template={"Enabled": True, "BatchSize": 100, "SelfManagedKafkaEventSourceConfig": {}},
 )
 
 
@@ -115,7 +115,7 @@ class Stage:
     source: MemorySource = field(default_factory=MemorySource)
     chains: MemoryChains = field(default_factory=MemoryChains)
     documents: MemoryDocuments = field(default_factory=MemoryDocuments)
-    settings: ControlSettings = SETTINGS
+    settings: FlowSettings = SETTINGS
     seconds: float = 60.0
     minute: int = 0
 
@@ -191,7 +191,7 @@ def test_mappings_that_do_not_poll_are_counted_and_those_of_the_template_are_nam
 
 
 def test_mappings_that_the_flow_wants_disabled_are_not_missed(stage: Stage) -> None:
-    stage.settings = replace(SETTINGS, mapping=SETTINGS.mapping | {"Enabled": False})
+    stage.settings = replace(SETTINGS, mapping_template=SETTINGS.mapping_template | {"Enabled": False})
 
     assert stage.round(topic("ta")).counts["mappings-not-polling"] == 0
 
@@ -219,7 +219,7 @@ def test_a_refused_mapping_is_tried_at_once_with_other_options(stage: Stage) -> 
     for stage.minute in (0, 1):
         stage.round(topic("ta"))
     stage.mappings.refused = ""
-    stage.settings = replace(SETTINGS, mapping={**SETTINGS.mapping, "BatchSize": 99})
+    stage.settings = replace(SETTINGS, mapping_template={**SETTINGS.mapping_template, "BatchSize": 99})
 
     assert stage.round(topic("ta")).counts["mappings-created"] == 1
 
@@ -273,7 +273,7 @@ def test_a_mapping_of_the_flow_with_other_tags_is_neither_changed_nor_deleted(st
     stage.round(topic("ta"), topic("tb"))
     for mapping in stage.mappings.mappings.values():
         mapping["Tags"] = {"mirrorless:flow": FLOW.slug, "mirrorless:owner": "template"}
-    stage.settings = replace(SETTINGS, topics=("ta.*",), mapping=SETTINGS.mapping | {"BatchSize": 7})
+    stage.settings = replace(SETTINGS, topics=("ta.*",), mapping_template=SETTINGS.mapping_template | {"BatchSize": 7})
     stage.documents = MemoryDocuments()
 
     report = stage.round(topic("ta"))
@@ -284,7 +284,9 @@ def test_a_mapping_of_the_flow_with_other_tags_is_neither_changed_nor_deleted(st
 
 def test_mappings_are_created_in_their_poller_groups_and_left_there(stage: Stage) -> None:
     pollers = {"MaximumPollers": 1_000, "PollerGroupName": "mirrorless-pollers-us-east_eu-west"}
-    stage.settings = replace(SETTINGS, mapping=SETTINGS.mapping | {"ProvisionedPollerConfig": pollers})
+    stage.settings = replace(
+        SETTINGS, mapping_template=SETTINGS.mapping_template | {"ProvisionedPollerConfig": pollers}
+    )
     stage.round(topic("tb"), topic("tc"))
 
     reports = [stage.round(topic("ta"), topic("tb"), topic("tc")) for _ in range(2)]
@@ -301,7 +303,7 @@ def test_mappings_are_created_in_their_poller_groups_and_left_there(stage: Stage
 
 def test_an_update_is_made_once_and_again_only_after_it_took(stage: Stage) -> None:
     stage.round(topic("ta"))
-    stage.settings = replace(SETTINGS, mapping=SETTINGS.mapping | {"BatchSize": 7})
+    stage.settings = replace(SETTINGS, mapping_template=SETTINGS.mapping_template | {"BatchSize": 7})
 
     stage.round(topic("ta"))
     stage.round(topic("ta"))
@@ -315,7 +317,7 @@ def test_an_update_that_does_not_take_is_not_repeated_every_minute(stage: Stage)
     """Each one stops the mapping's pollers for a while."""
     stage.round(topic("ta"))
     stage.mappings.keeps_updates = False
-    stage.settings = replace(SETTINGS, mapping=SETTINGS.mapping | {"BatchSize": 7})
+    stage.settings = replace(SETTINGS, mapping_template=SETTINGS.mapping_template | {"BatchSize": 7})
 
     reports = [stage.round(topic("ta")) for _ in range(3)]
 
@@ -399,10 +401,10 @@ def test_a_returning_topic_is_not_mapped_before_its_group_can_be_set(stage: Stag
 # A source that gets other addresses
 
 
-def addressed(*servers: str) -> ControlSettings:
+def addressed(*servers: str) -> FlowSettings:
     """The flow's settings with these addresses of the source."""
     source = {"SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": list(servers)}}}
-    return replace(SETTINGS, mapping={**SETTINGS.mapping, **source})
+    return replace(SETTINGS, mapping_template={**SETTINGS.mapping_template, **source})
 
 
 def test_one_mapping_gets_the_other_addresses_first_and_the_others_once_it_polls(stage: Stage) -> None:

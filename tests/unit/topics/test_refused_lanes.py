@@ -12,9 +12,9 @@ from msgspec import structs
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import LaneState, LeftOut, Stop
 from mirrorless.clock import Deadline
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.topics import ConfigChange, ConfigEntry
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.refresh import RemoteTopicSync
 from mirrorless.topics.refused_lanes import DOCUMENT, RefusedLanes
 from tests.support.chains import FLOW, MemoryLaneStates
@@ -66,7 +66,7 @@ class Stage:
     """The rounds of a flow of two topics, a minute apart."""
 
     now: int = 100 * MINUTE
-    settings: ControlSettings = SETTINGS
+    settings: FlowSettings = SETTINGS
     source: Topics = field(default_factory=lambda: Topics({"orders": {}, "bills": {}}))
     target: Topics = field(default_factory=lambda: Topics({"us-east.orders": {}, "us-east.bills": {}}))
     states: MemoryLaneStates = field(default_factory=MemoryLaneStates)
@@ -189,8 +189,7 @@ def test_a_deployment_with_other_producers_lets_lanes_try_again(stage: Stage) ->
     stage.stop()
     assert stage.minute() == 0
 
-    flow = structs.replace(SETTINGS.flow, producer={"compression.type": "zstd"})
-    stage.settings = structs.replace(SETTINGS, flow=flow)
+    stage.settings = structs.replace(SETTINGS, producer={"compression.type": "zstd"})
 
     assert stage.minute() == 1
 

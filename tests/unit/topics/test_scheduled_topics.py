@@ -59,7 +59,7 @@ class Stage:
     ) -> ScheduledTopics:
         """One round. Args: ready: the topics with a remote topic; left out, all."""
         on_source = topics or {"orders": 3, "logs": 2}
-        settings = make_control(".*", trigger_overrides=overrides)
+        settings = make_control(".*", trigger_overrides=dict(overrides))
         self.report = RoundReport()
         return ScheduledTopicSync(flow=FLOW, documents=self.documents, start=cast("GroupStart", self.start)).sync(
             discover(on_source, settings),

@@ -720,7 +720,7 @@ def log_of(world: TwoWayWorld, alias: str) -> MemoryLog:
 
 def verified(world: TwoWayWorld, flow: FlowName, target: MemoryLog | None = None) -> LaneVerdict:
     flow_settings = make_flow(
-        flow, source="nowhere:1", target="nowhere:2", policy="identity", origins=("eu-west", "us-east")
+        flow, source="nowhere:1", target="nowhere:2", replication_policy="identity", origins=("eu-west", "us-east")
     )
     return LaneVerification(
         task=VerifyTask(settings=flow_settings, topic=TOPIC, partition=0, run_id="v", against_source=True),
