@@ -45,7 +45,9 @@ from mirrorless.failover.state import FailoverDocument, FailoverMode, FailoverOr
 from mirrorless.failover.work import Interrupted
 from mirrorless.flow.filters import is_literal
 from mirrorless.flow.settings import ClusterSettings
+from mirrorless.groups.checkpoints import Direction
 from mirrorless.jobs.request import REPORT, JobRequest, ReconcileOptions
+from mirrorless.ports.stores import StateStore
 
 CLEAN, UNFINISHED, LOOK, UNKNOWN, INTERRUPTED = 0, 1, 3, 4, 130
 """Exit codes: all done; to be continued; done, and something is missing; done without the source, and nothing is known
@@ -375,15 +377,16 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
         ConfigurationError: the flow is disabled, its tables cannot be reached, or its jobs must not write where a
             failback does.
     """
-    from mirrorless.adapters.checkpoint_rounds import CheckpointWiring  # noqa: PLC0415 -- `--help` needs no clients
-    from mirrorless.adapters.kafka.acls import KafkaAcls  # noqa: PLC0415 -- same
+    from mirrorless.adapters.kafka.acls import KafkaAcls  # noqa: PLC0415 -- `--help` needs no clients
     from mirrorless.adapters.kafka.groups import KafkaGroups, KafkaShadowGroups  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.records import KafkaRecords  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.source_log import KafkaRecordRanges, KafkaSourceLog  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.target import KafkaTarget  # noqa: PLC0415 -- same
     from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- same
-    from mirrorless.groups.clusters import GroupSide  # noqa: PLC0415 -- same
-    from mirrorless.scheduled.scope import FlowScope  # noqa: PLC0415 -- same
+    from mirrorless.groups.clusters import GroupSide, Sides  # noqa: PLC0415 -- same
+    from mirrorless.groups.round import CheckpointRound  # noqa: PLC0415 -- same
+    from mirrorless.mm2.internal_records import EnsuredTopics  # noqa: PLC0415 -- same
+    from mirrorless.protocol.map_reads import MapReads, StopMemory  # noqa: PLC0415 -- same
     from mirrorless.topics.acl_sync import AclSync  # noqa: PLC0415 -- same
 
     if not deployment.flow(flow).enabled:
@@ -408,33 +411,46 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
             groups=groups,
             static_groups=groups.static,
             records=KafkaRecordRanges(cluster, flow=name),
+            looks=KafkaSourceLog(cluster, flow=name),
         )
 
     source, target = side(settings.source), side(settings.target)
-    source_log, target_log = KafkaSourceLog(settings.source, flow=name), KafkaSourceLog(settings.target, flow=name)
     counterpart = deployment.counterpart_chains(flow)
 
-    def group_side(cluster: ClusterSettings) -> GroupSide:
-        topics = KafkaRecords(cluster, flow=name, client_role="failover")
-        return GroupSide(alias=cluster.alias, groups=KafkaGroups(cluster, flow=name), topics=topics)
+    of_groups = [
+        GroupSide(
+            alias=cluster.alias,
+            groups=one.groups,
+            topics=KafkaRecords(cluster, flow=name, client_role="failover"),
+        )
+        for cluster, one in ((settings.source, source), (settings.target, target))
+    ]
+    ensured, left = EnsuredTopics(), set[tuple[Direction, str]]()
 
-    wiring = CheckpointWiring(
-        settings=settings,
-        scope=FlowScope.of(settings),
-        source=group_side(settings.source),
-        target=group_side(settings.target),
-        chains=stores.chains,
-        states=stores.states,
-        source_log=source_log,
-        counterpart=counterpart,
-        target_log=target_log if counterpart is not None else None,
-    )
+    def rounds(documents: StateStore, *, back: bool) -> CheckpointRound:
+        """Those of the scheduled function, which commit at once. Args: back: whether on the source as well."""
+        at_once = msgspec.structs.replace(
+            settings,
+            sync_group_offsets_enabled=True,
+            sync_group_offsets_interval_seconds=0,
+            sync_group_offsets_reverse_enabled=back or settings.sync_group_offsets_reverse_enabled,
+        )
+        return CheckpointRound.of(
+            at_once,
+            Sides(source=of_groups[0], target=of_groups[1], clock=now_ms),
+            documents,
+            chains=MapReads(chains=stores.chains, stops=StopMemory(flow=flow, lanes=stores.states).read),
+            source_log=source.looks,
+            counterpart=counterpart,
+            target_log=target.looks if counterpart is not None else None,
+            ensured=ensured,
+            groups_left=left,
+        )
+
     return FailoverEffects(
         settings=settings,
         source=source,
         target=target,
-        source_looks=source_log,
-        target_looks=target_log,
         replication=KafkaTarget(settings, environment=f"failover.{uuid4().hex}"),
         shadows=KafkaShadowGroups(settings.target, flow=name),
         chains=stores.chains,
@@ -442,8 +458,7 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
         fences=stores.states,
         documents=stores.documents,
         checkpoints=stores.checkpoints,
-        rounds=lambda documents: wiring.rounds(documents, commits_every_seconds=0),
-        rounds_back=lambda documents: wiring.rounds(documents, commits_every_seconds=0, reverse=True),
+        rounds=rounds,
         counterpart=counterpart,
         acl_sync=AclSync(
             settings=settings,

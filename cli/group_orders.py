@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from cli.args import BadInput
+from cli.clusters import deadline
 from cli.deployment import DeployedFlows
 from cli.orders import Order, obey
 from cli.output import picked
 from mirrorless.chain.lane import FlowName, Lane
-from mirrorless.clock import deadline_in
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, document_key
 from mirrorless.groups.ownership import Move, claim_of, plan_move_back
 from mirrorless.groups.readiness import Rereads
@@ -61,7 +61,7 @@ def run_move_back(arguments: argparse.Namespace) -> int:
 
     settings = deployment.settings(flow)
     cluster = settings.target if direction == "forward" else settings.source
-    groups, limit = KafkaGroups(cluster, flow=str(flow)), deadline_in(ANSWER_SECONDS)
+    groups, limit = KafkaGroups(cluster, flow=str(flow)), deadline(ANSWER_SECONDS)
     state = groups.states([name], limit)[name]
     committed = groups.committed([name], limit)
     if name not in committed:

@@ -15,7 +15,6 @@ from uuid import uuid4
 import msgspec
 
 from mirrorless.adapters.aws.metrics import emit_overdue, emit_report, emit_standby
-from mirrorless.adapters.checkpoint_rounds import CheckpointWiring
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
@@ -33,7 +32,7 @@ from mirrorless.flow.naming import LOOK_GROUP
 from mirrorless.flow.settings import FlowSettings, control_settings
 from mirrorless.flow.triggers import MAPPING
 from mirrorless.groups.checkpoints import Direction
-from mirrorless.groups.clusters import GroupSide
+from mirrorless.groups.clusters import GroupSide, Sides
 from mirrorless.groups.round import CheckpointRound
 from mirrorless.lanes.foreign import ForeignCheck
 from mirrorless.lanes.gap_check import GapCheck
@@ -150,20 +149,20 @@ class ControlWiring:
         )
 
     def _checkpoints(self, documents: StateStore) -> CheckpointRound:
-        wiring = CheckpointWiring(
-            settings=self.settings,
-            scope=self.scope,
-            source=self.source,
-            target=self.target,
-            chains=self.chains,
-            states=self.states,
+        return CheckpointRound.of(
+            self.settings,
+            Sides(source=self.source, target=self.target, clock=now_ms),
+            documents,
+            chains=self._map_reads(),
             source_log=self.source_log,
             counterpart=self.counterpart,
             target_log=self.target_log,
             ensured=self.ensured,
             groups_left=self.groups_left,
         )
-        return wiring.rounds(documents, commits_every_seconds=self.settings.sync_group_offsets_seconds)
+
+    def _map_reads(self) -> MapReads:
+        return MapReads(chains=self.chains, stops=StopMemory(flow=self.settings.name, lanes=self.states).read)
 
     def _lanes(self, documents: StateStore) -> LaneCheck:
         flow = self.settings
@@ -231,7 +230,7 @@ class ControlWiring:
             scope=self.scope,
             partitions=self.partitions,
             target=self.target.topics,
-            chains=MapReads(chains=self.chains, stops=StopMemory(flow=self.settings.name, lanes=self.states).read),
+            chains=self._map_reads(),
             documents=documents,
             replication_factor=self.settings.offset_syncs_topic_replication_factor,
             clock=now_ms,

@@ -115,7 +115,7 @@ class FailoverScenario:
         """One round of the ACLs' task, and one of the checkpoints'."""
         effects = self._effects()
         effects.acl_sync.act(RoundReport(), lambda: 20.0)
-        effects.rounds(effects.checkpoints).act(RoundReport(), lambda: 20.0)
+        effects.rounds(effects.checkpoints, back=False).act(RoundReport(), lambda: 20.0)
 
     # The operator
 

@@ -428,8 +428,6 @@ class FailoverWorld:
                 self.target_acls,
                 {f"{FLOW.source}.{topic}": number + self.wider.get(topic, 0) for topic, number in self.topics.items()},
             ),
-            source_looks=clusters.source_topics,
-            target_looks=clusters.target_topics,
             replication=MemoryTarget(MemoryCluster(), "failover"),
             shadows=self.shadows,
             chains=clusters.chains,
@@ -438,7 +436,6 @@ class FailoverWorld:
             documents=self.documents,
             checkpoints=clusters.documents,
             rounds=self._rounds,
-            rounds_back=self._rounds,
             counterpart=None,
             acl_sync=self._acl_sync(),
             acls_of_others=frozenset,
@@ -448,7 +445,7 @@ class FailoverWorld:
             new_id=lambda: str(next(self._ids)),
         )
 
-    def _rounds(self, _: StateStore) -> CheckpointRound:
+    def _rounds(self, _: StateStore, *, back: bool) -> CheckpointRound:
         self.clusters.restart()
         self.clusters.round.sync.every_ms = 0
         return self.clusters.round
@@ -489,6 +486,7 @@ class FailoverWorld:
             groups=groups,
             static_groups=lambda names, _: {name for name in names if name in groups.members & groups.static},
             records=MemoryRanges(self, topics),
+            looks=topics,
         )
 
 
@@ -512,8 +510,7 @@ def mortal(effects: FailoverEffects, kill: Kill) -> FailoverEffects:
         **changed,
         source=source,
         target=target,
-        rounds=lambda store: kill.object(effects.rounds(store)),
-        rounds_back=lambda store: kill.object(effects.rounds_back(store)),
+        rounds=lambda store, *, back: kill.object(effects.rounds(store, back=back)),
         acl_sync=replace(effects.acl_sync, **stores),
         sleep=kill.around(effects.sleep),
     )

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from mirrorless.chain.chains import JournalChains
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.run import spans_of
 from mirrorless.clock import Deadline
@@ -20,18 +19,12 @@ from mirrorless.errors import Retriable
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, document_key
 from mirrorless.groups.clusters import GroupSide, Sides
-from mirrorless.groups.offset_translation import OffsetTranslator
-from mirrorless.groups.readiness import Rereads
 from mirrorless.groups.round import CheckpointRound
-from mirrorless.groups.state import CheckpointStore
-from mirrorless.groups.sync import GroupSync
 from mirrorless.lanes.gaps import GapRange, Look
 from mirrorless.mm2.internal_records import Checkpoint
 from mirrorless.ports.kafka import GroupIsActive, GroupState, LogEnds, OffsetAndMetadata, TopicPartition, Written
 from mirrorless.protocol.map_reads import MapReads
-from mirrorless.protocol.translate import OffsetMap
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.scheduled.scope import FlowScope
 from tests.support.chains import FLOW, MemoryChains, MemoryLaneStates, run
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_control, make_flow
@@ -223,15 +216,16 @@ class TwoClusters:
 
     def restart(self) -> None:
         """Another environment takes over: only the documents are kept."""
-        self.round = checkpoint_round(
+        self.round = CheckpointRound.of(
             self.settings,
             Sides(
                 source=GroupSide(alias=FLOW.source, groups=self.source, topics=self.source_topics),
                 target=GroupSide(alias=FLOW.target, groups=self.target, topics=self.target_topics),
                 clock=lambda: self.now,
             ),
-            documents=self.documents,
+            self.documents,
             chains=MapReads(chains=self.chains, stops=self.states.read),
+            source_log=self.source_topics,
         )
 
     def act(self) -> RoundReport:
@@ -392,6 +386,7 @@ def settings(
         sync_group_offsets_interval_seconds=sync or 0,
         sync_group_offsets_reverse_enabled=reverse,
         group_grace_seconds=grace,
+        checkpoints_topic_replication_factor=2,
     )
 
 
@@ -404,48 +399,3 @@ def mirrored(*sizes: int, **options: Any) -> TwoClusters:
     world = TwoClusters(settings(**options))
     world.grow(*sizes)
     return world
-
-
-def checkpoint_round(
-    settings: FlowSettings,
-    sides: Sides,
-    *,
-    documents: MemoryDocuments,
-    chains: MapReads,
-    counterpart: JournalChains | None = None,
-    target_log: MemoryTopics | None = None,
-) -> CheckpointRound:
-    """The round of a flow, wired as its function does it. Args: counterpart, target_log: of flows in two directions."""
-    scope, every = FlowScope.of(settings), settings.sync_group_offsets_seconds
-    store = CheckpointStore(flow=settings.name, documents=documents, clock=sides.clock)
-    source, target = sides.source.topics, sides.target.topics
-    return CheckpointRound(
-        scope=scope,
-        sides=sides,
-        store=store,
-        translator=OffsetTranslator(
-            chains=chains,
-            source_partition=scope.source_partition,
-            remote_partition=scope.remote_partition,
-            source_ends=source.ends,
-            source_partitions=source.partitions,
-            target_ends=target.ends,
-            source_log=source,  # type: ignore[arg-type]  # a double of both
-            target_log=target_log,
-            counterpart=counterpart,
-            transactional=settings.delivery == "exactly_once",
-            from_earliest=settings.start == "earliest",
-            at_source=sides.ask_source_log,
-        ),
-        rereads=Rereads(offset_map=OffsetMap(chains), counterpart=None if counterpart is None else OffsetMap(chains)),
-        sync=GroupSync(
-            scope=scope,
-            sides=sides,
-            store=store,
-            clock=sides.clock,
-            every_ms=None if every is None else int(every * 1000),
-            reverse=settings.sync_group_offsets_reverse_enabled,
-            grace_ms=int(settings.group_grace_seconds * 1000),
-        ),
-        replication_factor=2,
-    )

@@ -19,7 +19,7 @@ from tests.support.chains import MemoryLaneStates
 from tests.support.clusters import stable_offset
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_flow
-from tests.support.group_cluster import MINUTE, MemoryGroups, MemoryTopics, checkpoint_round
+from tests.support.group_cluster import MINUTE, MemoryGroups, MemoryTopics
 from tests.support.memory_log import look_at
 from tests.support.two_way_world import TOPIC, TwoWayWorld
 
@@ -120,11 +120,12 @@ class TwoWayGroups:
             GroupSide(alias=alias, groups=self.groups[alias], topics=self.topics[alias])
             for alias in (flow.source, flow.target)
         )
-        return checkpoint_round(
+        return CheckpointRound.of(
             settings,
             Sides(source=source, target=target, clock=lambda: self.now),
-            documents=self.documents,
+            self.documents,
             chains=MapReads(chains=self.world.chains, stops=self.states.read),
+            source_log=self.topics[flow.source],
             counterpart=self.world.chains,
             target_log=self.topics[flow.target],
         )

@@ -11,12 +11,12 @@ import msgspec
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
 from mirrorless.flow.settings import FlowSettings
+from mirrorless.groups.round import CheckpointRound
 from mirrorless.lanes.gaps import LogLooks
-from mirrorless.ports.kafka import Groups, LogEnds, OffsetAndMetadata, Target, TopicPartition
+from mirrorless.ports.kafka import Groups, LogEnds, Target, TopicPartition
 from mirrorless.ports.stores import Chains, FlowFences, LaneStates, StateStore
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import RecordBatch
-from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.acls import Acl, Acls
 
@@ -43,22 +43,8 @@ class RecordRanges(Protocol):
         ...
 
 
-class ShadowGroups(Protocol):
+class ShadowGroups(Groups, Protocol):
     """Consumer groups of the drill's own, on the target."""
-
-    def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
-        """See `mirrorless.ports.kafka.Groups.commit`."""
-        ...
-
-    def committed(
-        self, groups: Iterable[str], deadline: Deadline
-    ) -> Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]]:
-        """See `mirrorless.ports.kafka.Groups.committed`."""
-        ...
-
-    def names(self, deadline: Deadline) -> list[str]:
-        """See `mirrorless.ports.kafka.Groups.names`."""
-        ...
 
     def delete(self, groups: Iterable[str], deadline: Deadline) -> None:
         """Delete groups without members; one that is not there is no error.
@@ -69,11 +55,11 @@ class ShadowGroups(Protocol):
         ...
 
 
-class CheckpointRounds(Protocol):
-    """Checkpoint rounds as the scheduled function does them, which commit for groups without members at once."""
+class FlowRounds(Protocol):
+    """Makes checkpoint rounds as those of the scheduled function, which commit for groups without members at once."""
 
-    def act(self, report: RoundReport, deadline: Deadline) -> None:
-        """See `mirrorless.groups.round.CheckpointRound.act`."""
+    def __call__(self, checkpoints: StateStore, /, *, back: bool) -> CheckpointRound:
+        """Rounds that keep checkpoints under a lease. Args: back: whether they commit on the source as well."""
         ...
 
 
@@ -119,6 +105,7 @@ class FailoverSide:
     static_groups: Callable[[Iterable[str], Deadline], Collection[str]]
     """Those of some groups whose members are all static (`group.instance.id`)."""
     records: RecordRanges
+    looks: LogLooks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +115,6 @@ class FailoverEffects:
     settings: FlowSettings
     source: FailoverSide
     target: FailoverSide
-    source_looks: LogLooks
-    target_looks: LogLooks
     replication: Target
     """By which runs in doubt are settled."""
     shadows: ShadowGroups
@@ -139,10 +124,7 @@ class FailoverEffects:
     documents: StateStore
     """The control table."""
     checkpoints: StateStore
-    rounds: Callable[[StateStore], CheckpointRounds]
-    """Of the store of checkpoints under a lease."""
-    rounds_back: Callable[[StateStore], CheckpointRounds]
-    """The same, which commit on the source as well."""
+    rounds: FlowRounds
     counterpart: Chains | None
     """Of the flow in the other direction, where both keep the names of topics."""
     acl_sync: AclSync
@@ -164,6 +146,11 @@ class FailoverEffects:
     def flow(self) -> FlowName:
         """The flow's name."""
         return self.settings.name
+
+    def within(self, seconds: float) -> Deadline:
+        """A deadline from now on."""
+        end = self.clock() + int(seconds * 1000)
+        return lambda: (end - self.clock()) / 1000
 
     def remote_topic(self, topic: str) -> str:
         """The name on the target of a topic of the source."""

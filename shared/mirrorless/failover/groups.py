@@ -6,18 +6,16 @@ under that function's lease. An operator's order ends the wait for members that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
 
 from mirrorless.errors import Retriable
-from mirrorless.failover.effects import CheckpointRounds
 from mirrorless.failover.state import FailoverMode
 from mirrorless.failover.work import CALL_SECONDS, Done, FailoverWork
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.groups.ownership import members_stopped
-from mirrorless.ports.stores import StateStore
 from mirrorless.reports.format import numbered
 from mirrorless.scheduled.functions import CONTROL
 from mirrorless.scheduled.runner import LEASE_MS, HeldLease, LeasedDocuments, RoundReport, TaskReport, lease
@@ -39,7 +37,7 @@ def bring_groups(work: FailoverWork) -> Done:
     rounds, troubles = 0, list[str]()
     found: Sequence[GroupVerdict] = ()
     while True:
-        report = one_round(work, effects.rounds)
+        report = one_round(work)
         rounds += report is not None
         troubles = report.troubles if report is not None else troubles
         found = _verdicts(work)
@@ -106,8 +104,8 @@ def end_waits(work: FailoverWork, direction: Direction) -> None:
         work.effects.checkpoints.write(work.flow, {claim.key: msgspec.json.encode(claim) for claim in claims})
 
 
-def one_round(work: FailoverWork, rounds_of: Callable[[StateStore], CheckpointRounds]) -> RoundReport | None:
-    """One round, under the lease of the scheduled function; None where that one has it."""
+def one_round(work: FailoverWork, *, back: bool = False) -> RoundReport | None:
+    """One round, under the lease of the scheduled function; None where that one has it. Args: back: as `FlowRounds`."""
     effects, key, holder = work.effects, lease(CONTROL.name), f"failover/{work.effects.new_id()}"
     now = effects.clock()
     epoch = effects.documents.claim(work.flow, key, holder=holder, now=now, until=now + LEASE_MS)
@@ -115,7 +113,7 @@ def one_round(work: FailoverWork, rounds_of: Callable[[StateStore], CheckpointRo
         return None
     held, report = HeldLease(epoch=epoch, until=now + LEASE_MS), RoundReport()
     try:
-        rounds = rounds_of(LeasedDocuments(effects.checkpoints, held, effects.clock))
+        rounds = effects.rounds(LeasedDocuments(effects.checkpoints, held, effects.clock), back=back)
         rounds.act(report, lambda: min(CALL_SECONDS, (held.until - effects.clock()) / 1000))
     except Retriable as exc:
         work.say(f"a round of checkpoints failed, and is repeated: {exc}")

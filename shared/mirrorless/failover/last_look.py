@@ -8,175 +8,22 @@ begun on the other side; what comes for ever is named, with counts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from mirrorless.chain.lane import Lane
-from mirrorless.chain.lane_state import NEW_LANE
 from mirrorless.chain.run import Run
-from mirrorless.clock import Deadline
-from mirrorless.failover.effects import FailoverEffects
-from mirrorless.failover.refusals import ObservedState
-from mirrorless.failover.state import FailoverOrder, read_document
+from mirrorless.failover.refusals import replicated
 from mirrorless.failover.work import Done, FailoverWork
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.lanes.gaps import GapRange, LogLooks, Look
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.ports.stores import Chains, links_after
+from mirrorless.ports.stores import links_after
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import apart
 from mirrorless.reports.format import numbered
-from mirrorless.topics.acls import unguarded
-from mirrorless.topics.discovery import discover
-from mirrorless.topics.topic_state import StoredTopics
-
-ANSWER_SECONDS = 20.0
-BLOCK = 16
-"""Partitions that are tried at a time where their number is not known."""
-
-
-class WiderTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """A remote topic with more partitions than the source's: no lane brings back what is written to the others."""
-
-    topic: str
-    remote_topic: str
-    partitions: int
-    """Of the source's topic."""
-    remote_partitions: int
-    offsets: int
-    """That stand in the others now."""
-
-    def warning(self, source: str, *, back: bool) -> str:
-        """For the operator, before producers move. Args: source: its alias; back: whether they come back."""
-        written = (
-            "was written to the others stays there" if back else "producers write to the others does not come back"
-        )
-        remedy = f"Give {self.topic} {numbered(self.remote_partitions, 'partition')} on {source} first"
-        other = "" if back else f", or let producers write to the first {self.partitions} only"
-        return (
-            f"{self.remote_topic} has {self.remote_partitions} partitions, and {self.topic} on {source} "
-            f"{self.partitions}: what {written}; {numbered(self.offsets, 'offset')} in them now. {remedy}{other}"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """What was seen, and the topics that the flow replicates."""
-
-    seen: ObservedState
-    topics: dict[str, int]
-    """With their partitions; without heartbeats, which nobody's records are in."""
-    wider: Sequence[WiderTopic] = ()
-
-
-def observe(effects: FailoverEffects, order: FailoverOrder, *, back: bool) -> Observation:
-    """Look at everything that a refusal may rest on.
-
-    Raises:
-        Retriable: a store does not answer, or a cluster that had answered before.
-    """
-    flow = effects.flow
-    document = read_document(effects.documents, flow)
-    seen = ObservedState(
-        source_trouble=effects.source.answers(),
-        target_trouble=effects.target.answers(),
-        document=document,
-        marked=bool(effects.settings.origins),
-        both_ways=effects.both_ways,
-    )
-    without_source = order.mode == "source-lost" and not back
-    if seen.target_trouble or (seen.source_trouble and not without_source):
-        return Observation(seen=seen, topics={})
-    topics = known_topics(effects) if without_source else replicated(effects)
-    lanes = [Lane(flow, topic, partition) for topic, count in topics.items() for partition in range(count)]
-    states, now = effects.states.read(lanes), effects.clock()
-    returning = document.back if document is not None and not document.over else None
-    own = {*returning.runs, returning.reconcile_run} if returning is not None else set[str]()
-    seen = replace(
-        seen,
-        stopped=[str(lane) for lane, each in sorted(states.items()) if each.stop is not None and not each.fenced],
-        leased=[
-            str(lane)
-            for lane, each in sorted(states.items())
-            if each.lease is not None and now < each.lease.until and each.lease.holder not in own
-        ],
-        topics=len(topics),
-    )
-    if not back and order.mode == "planned" and order.fencing == "acl" and not effects.both_ways:
-        seen = _with_acls(seen, effects, topics)
-    return Observation(seen=seen, topics=topics, wider=() if effects.both_ways else _wider(effects, topics))
-
-
-def _wider(effects: FailoverEffects, topics: Mapping[str, int]) -> list[WiderTopic]:
-    """The topics that have more partitions on the target."""
-    there, found = effects.target.partitions(within(effects, ANSWER_SECONDS)), []
-    for topic, count in topics.items():
-        remote = effects.remote_topic(topic)
-        others = [(remote, partition) for partition in range(count, there.get(remote, 0))]
-        if others:
-            ends = effects.target.ends(others, within(effects, ANSWER_SECONDS))
-            offsets = sum(end - start for start, _, end in ends.values())
-            found.append(
-                WiderTopic(
-                    topic=topic,
-                    remote_topic=remote,
-                    partitions=count,
-                    remote_partitions=count + len(others),
-                    offsets=offsets,
-                )
-            )
-    return found
-
-
-def _with_acls(seen: ObservedState, effects: FailoverEffects, topics: dict[str, int]) -> ObservedState:
-    if effects.settings.source.authentication.type == "iam":
-        return replace(seen, iam=True)
-    acls = effects.source.acls.read(within(effects, ANSWER_SECONDS))
-    if acls is None:
-        return replace(seen, authorizer=False)
-    return replace(seen, unguarded=unguarded(topics, acls))
-
-
-def within(effects: FailoverEffects, seconds: float) -> Deadline:
-    """A deadline from now on."""
-    end = effects.clock() + int(seconds * 1000)
-    return lambda: (end - effects.clock()) / 1000
-
-
-def replicated(effects: FailoverEffects) -> dict[str, int]:
-    """The topics that the source has and the flow replicates, with their partitions.
-
-    Raises:
-        Retriable: the source does not answer.
-    """
-    settings = msgspec.structs.replace(effects.settings, heartbeats_replication_enabled=False)
-    on_source = effects.source.partitions(within(effects, ANSWER_SECONDS))
-    return {topic: on_source[topic] for topic in discover(on_source, settings).taken}
-
-
-def known_topics(effects: FailoverEffects) -> dict[str, int]:
-    """The topics that are known without the source: those of earlier refreshes, and literal ones with a chain."""
-    settings, flow = msgspec.structs.replace(effects.settings, heartbeats_replication_enabled=False), effects.flow
-    stored = StoredTopics.of(effects.documents.read(flow, "topic")).topics
-    counts = {topic: state.partitions for topic, state in stored.items()}
-    for topic in settings.topic_filter.literals:
-        if topic not in counts and (found := _lanes_with_a_chain(effects.chains, effects, topic)):
-            counts[topic] = found
-    return {topic: counts[topic] for topic in discover(counts, settings).taken}
-
-
-def _lanes_with_a_chain(chains: Chains, effects: FailoverEffects, topic: str) -> int:
-    found = block = 0
-    while True:
-        lanes = [Lane(effects.flow, topic, partition) for partition in range(block, block + BLOCK)]
-        heads = chains.heads(lanes)
-        replicated = [lane.partition for lane in lanes if heads[lane] != NEW_LANE]
-        if not replicated:
-            return found
-        found, block = replicated[-1] + 1, block + BLOCK
-
 
 COUNT_SECONDS: Final = 60.0
 """For counting records one by one; of what is left then, offsets are counted."""
@@ -264,7 +111,7 @@ def _on_source(work: FailoverWork) -> list[LateRecords]:
         # Behind a lane's last record there may be markers, up to where it was drained.
         if place in ends and (first := max(heads[lane].position, drained.get(lane, 0), ends[place][0])) < ends[place][2]
     }
-    counted = _counted(work, effects.source_looks, {lanes[lane]: [each[:2]] for lane, each in behind.items()})
+    counted = _counted(work, effects.source.looks, {lanes[lane]: [each[:2]] for lane, each in behind.items()})
     found = (
         counted[lanes[lane]].late(lane, hidden=(max(stable, first), high), left=lane in left)
         for lane, (first, stable, high) in sorted(behind.items())
@@ -283,7 +130,7 @@ def _on_target(work: FailoverWork) -> list[LateRecords]:
         if remote[lane] in ends and first < ends[remote[lane]][2]:
             start, stable, _ = ends[remote[lane]]
             wanted[lane] = _unclaimed(work, lane, (max(first, start), stable))
-    counted = _counted(work, effects.target_looks, {remote[lane]: some for lane, some in wanted.items()})
+    counted = _counted(work, effects.target.looks, {remote[lane]: some for lane, some in wanted.items()})
     alone = _left_alone(work)
     found = (
         counted[remote[lane]].late(

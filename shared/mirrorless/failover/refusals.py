@@ -1,13 +1,22 @@
-"""Refusals of a failover, a failback or a drill, before anything is changed. Pure."""
+"""What a failover, a failback or a drill sees before anything is changed, and what it refuses by that."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from mirrorless.chain.lane import FlowName
+import msgspec
+
+from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane_state import NEW_LANE
 from mirrorless.errors import Refused
-from mirrorless.failover.state import FailoverDocument, FailoverOrder
+from mirrorless.failover.effects import FailoverEffects
+from mirrorless.failover.state import FailoverDocument, FailoverOrder, read_document
+from mirrorless.ports.stores import Chains
+from mirrorless.reports.format import numbered
+from mirrorless.topics.acls import unguarded
+from mirrorless.topics.discovery import discover
+from mirrorless.topics.topic_state import StoredTopics
 
 NAMED = 5
 """Topics and lanes that a sentence names; the others are counted."""
@@ -17,8 +26,37 @@ class FailoverRefused(Refused):
     """The command does not fit the state of the flow or of its clusters. Nothing was changed."""
 
 
+ANSWER_SECONDS = 20.0
+BLOCK = 16
+"""Partitions that are tried at a time where their number is not known."""
+
+
+class WiderTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """A remote topic with more partitions than the source's: no lane brings back what is written to the others."""
+
+    topic: str
+    remote_topic: str
+    partitions: int
+    """Of the source's topic."""
+    remote_partitions: int
+    offsets: int
+    """That stand in the others now."""
+
+    def warning(self, source: str, *, back: bool) -> str:
+        """For the operator, before producers move. Args: source: its alias; back: whether they come back."""
+        written = (
+            "was written to the others stays there" if back else "producers write to the others does not come back"
+        )
+        remedy = f"Give {self.topic} {numbered(self.remote_partitions, 'partition')} on {source} first"
+        other = "" if back else f", or let producers write to the first {self.partitions} only"
+        return (
+            f"{self.remote_topic} has {self.remote_partitions} partitions, and {self.topic} on {source} "
+            f"{self.partitions}: what {written}; {numbered(self.offsets, 'offset')} in them now. {remedy}{other}"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedState:
+class Observation:
     """What a command has seen before it changes anything."""
 
     source_trouble: str = ""
@@ -35,12 +73,115 @@ class ObservedState:
     """Lanes that are stopped, each with its reason."""
     leased: Sequence[str] = ()
     """Lanes that a job has."""
-    topics: int = 1
-    """That the flow replicates."""
+    topics: Mapping[str, int] = field(default_factory=dict)
+    """Those that the flow replicates, with their partitions; without heartbeats, which nobody's records are in."""
+    wider: Sequence[WiderTopic] = ()
     marked: bool = False
     """Whether the flow marks its copies, see `mirrorless.records.origin`."""
     both_ways: bool = False
     """Whether there is a flow in the other direction, of the same pair."""
+
+
+def observe(effects: FailoverEffects, order: FailoverOrder, *, back: bool) -> Observation:
+    """Look at everything that a refusal may rest on.
+
+    Raises:
+        Retriable: a store does not answer, or a cluster that had answered before.
+    """
+    flow = effects.flow
+    document = read_document(effects.documents, flow)
+    seen = Observation(
+        source_trouble=effects.source.answers(),
+        target_trouble=effects.target.answers(),
+        document=document,
+        marked=bool(effects.settings.origins),
+        both_ways=effects.both_ways,
+    )
+    without_source = order.mode == "source-lost" and not back
+    if seen.target_trouble or (seen.source_trouble and not without_source):
+        return seen
+    topics = known_topics(effects) if without_source else replicated(effects)
+    lanes = [Lane(flow, topic, partition) for topic, count in topics.items() for partition in range(count)]
+    states, now = effects.states.read(lanes), effects.clock()
+    returning = document.back if document is not None and not document.over else None
+    own = {*returning.runs, returning.reconcile_run} if returning is not None else set[str]()
+    seen = replace(
+        seen,
+        stopped=[str(lane) for lane, each in sorted(states.items()) if each.stop is not None and not each.fenced],
+        leased=[
+            str(lane)
+            for lane, each in sorted(states.items())
+            if each.lease is not None and now < each.lease.until and each.lease.holder not in own
+        ],
+        topics=topics,
+        wider=() if effects.both_ways else _wider(effects, topics),
+    )
+    if not back and order.mode == "planned" and order.fencing == "acl" and not effects.both_ways:
+        seen = _with_acls(seen, effects)
+    return seen
+
+
+def _wider(effects: FailoverEffects, topics: Mapping[str, int]) -> list[WiderTopic]:
+    """The topics that have more partitions on the target."""
+    there, found = effects.target.partitions(effects.within(ANSWER_SECONDS)), []
+    for topic, count in topics.items():
+        remote = effects.remote_topic(topic)
+        others = [(remote, partition) for partition in range(count, there.get(remote, 0))]
+        if others:
+            ends = effects.target.ends(others, effects.within(ANSWER_SECONDS))
+            offsets = sum(end - start for start, _, end in ends.values())
+            found.append(
+                WiderTopic(
+                    topic=topic,
+                    remote_topic=remote,
+                    partitions=count,
+                    remote_partitions=count + len(others),
+                    offsets=offsets,
+                )
+            )
+    return found
+
+
+def _with_acls(seen: Observation, effects: FailoverEffects) -> Observation:
+    if effects.settings.source.authentication.type == "iam":
+        return replace(seen, iam=True)
+    acls = effects.source.acls.read(effects.within(ANSWER_SECONDS))
+    if acls is None:
+        return replace(seen, authorizer=False)
+    return replace(seen, unguarded=unguarded(seen.topics, acls))
+
+
+def replicated(effects: FailoverEffects) -> dict[str, int]:
+    """The topics that the source has and the flow replicates, with their partitions.
+
+    Raises:
+        Retriable: the source does not answer.
+    """
+    settings = msgspec.structs.replace(effects.settings, heartbeats_replication_enabled=False)
+    on_source = effects.source.partitions(effects.within(ANSWER_SECONDS))
+    return {topic: on_source[topic] for topic in discover(on_source, settings).taken}
+
+
+def known_topics(effects: FailoverEffects) -> dict[str, int]:
+    """The topics that are known without the source: those of earlier refreshes, and literal ones with a chain."""
+    settings, flow = msgspec.structs.replace(effects.settings, heartbeats_replication_enabled=False), effects.flow
+    stored = StoredTopics.of(effects.documents.read(flow, "topic")).topics
+    counts = {topic: state.partitions for topic, state in stored.items()}
+    for topic in settings.topic_filter.literals:
+        if topic not in counts and (found := _lanes_with_a_chain(effects.chains, effects, topic)):
+            counts[topic] = found
+    return {topic: counts[topic] for topic in discover(counts, settings).taken}
+
+
+def _lanes_with_a_chain(chains: Chains, effects: FailoverEffects, topic: str) -> int:
+    found = block = 0
+    while True:
+        lanes = [Lane(effects.flow, topic, partition) for partition in range(block, block + BLOCK)]
+        heads = chains.heads(lanes)
+        replicated = [lane.partition for lane in lanes if heads[lane] != NEW_LANE]
+        if not replicated:
+            return found
+        found, block = replicated[-1] + 1, block + BLOCK
 
 
 def check_document(
@@ -79,7 +220,7 @@ def check_document(
     )
 
 
-def check_failover(flow: FlowName, order: FailoverOrder, seen: ObservedState, *, force: bool) -> None:
+def check_failover(flow: FlowName, order: FailoverOrder, seen: Observation, *, force: bool) -> None:
     """Check what was seen against a failover or a drill that has not begun.
 
     Raises:
@@ -87,6 +228,8 @@ def check_failover(flow: FlowName, order: FailoverOrder, seen: ObservedState, *,
     """
     if seen.target_trouble:
         raise _refused(flow, f"{flow.target} does not answer: {seen.target_trouble}", "try again when it does")
+    if seen.source_trouble and order.mode != "source-lost":
+        raise _refused(flow, f"{flow.source} does not answer: {seen.source_trouble}", "use --source-lost if it is lost")
     if not seen.topics:
         raise _refused(flow, "no topic of it is known", f"`mirrorless topics '{flow}'` lists what it replicates")
     if order.mode == "source-lost":
@@ -97,8 +240,6 @@ def check_failover(flow: FlowName, order: FailoverOrder, seen: ObservedState, *,
                 "use --planned, which loses nothing; or --force where it answers you and nobody else",
             )
         return
-    if seen.source_trouble:
-        raise _refused(flow, f"{flow.source} does not answer: {seen.source_trouble}", "use --source-lost if it is lost")
     if order.mode == "drill":
         return
     _check_way_back(flow, seen)
@@ -115,7 +256,7 @@ def check_failover(flow: FlowName, order: FailoverOrder, seen: ObservedState, *,
         _check_acls(flow, seen)
 
 
-def _check_way_back(flow: FlowName, seen: ObservedState) -> None:
+def _check_way_back(flow: FlowName, seen: Observation) -> None:
     """The job of a failback compares bytes, and a marked copy has a header more than its original."""
     if seen.marked and not seen.both_ways:
         raise _refused(
@@ -126,7 +267,7 @@ def _check_way_back(flow: FlowName, seen: ObservedState) -> None:
         )
 
 
-def _check_acls(flow: FlowName, seen: ObservedState) -> None:
+def _check_acls(flow: FlowName, seen: Observation) -> None:
     wait = "stop the producers yourself, and use --fence wait"
     if seen.both_ways:
         raise _refused(flow, f"ACLs that keep producers from {flow.source} would stop {flow.turned} as well", wait)
@@ -142,7 +283,7 @@ def _check_acls(flow: FlowName, seen: ObservedState) -> None:
         )
 
 
-def check_failback(flow: FlowName, seen: ObservedState) -> FailoverDocument:
+def check_failback(flow: FlowName, seen: Observation) -> FailoverDocument:
     """Check what was seen against a failback.
 
     Returns:

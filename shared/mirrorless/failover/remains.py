@@ -129,7 +129,7 @@ def _ends_now(work: FailoverWork, heads: Mapping[Lane, Head]) -> TopicEnds:
     seen = effects.source.ends(list(places.values()), work.within())
     ends = {lane: seen[place][1] for lane, place in places.items() if place in seen}
     behind = {places[lane]: [(heads[lane].position, end)] for lane, end in ends.items() if heads[lane].position < end}
-    looks = effects.source_looks.look(behind, committed=True, deadline=work.within()) if behind else {}
+    looks = effects.source.looks.look(behind, committed=True, deadline=work.within()) if behind else {}
     for lane, place in places.items():
         if place in looks and looks[place].until >= ends[lane] and not looks[place].visible:
             ends[lane] = heads[lane].position

@@ -17,9 +17,17 @@ import msgspec
 from mirrorless.errors import Retriable
 from mirrorless.failover.effects import FailoverEffects
 from mirrorless.failover.groups import bring_groups
-from mirrorless.failover.last_look import Observation, known_topics, late_of, look_again, observe
+from mirrorless.failover.last_look import late_of, look_again
 from mirrorless.failover.plan import PlannedStep, outdated, plan_of, to_go_round
-from mirrorless.failover.refusals import FailoverRefused, check_document, check_failback, check_failover
+from mirrorless.failover.refusals import (
+    FailoverRefused,
+    Observation,
+    check_document,
+    check_failback,
+    check_failover,
+    known_topics,
+    observe,
+)
 from mirrorless.failover.remains import hold_up, settle
 from mirrorless.failover.standstill import (
     bring_back_groups,
@@ -140,12 +148,12 @@ class FailoverCommand:
             self.force = self.force or (known is not None and bool(known.facts("check").get("forced")))
             self._observation = observe(self.effects, order, back=False)
             if not switched:
-                check_failover(flow, order, self._observation.seen, force=self.force)
+                check_failover(flow, order, self._observation, force=self.force)
         return known
 
     def _prepare_back(self, order: FailoverOrder) -> FailoverDocument:
         observation = observe(self.effects, order, back=True)
-        known = check_failback(self.effects.flow, observation.seen)
+        known = check_failback(self.effects.flow, observation)
         if known.back is not None and not known.over:
             if not known.back.reconcile_ends:  # as an earlier version has left it: nothing is known of the target
                 known = known.to_repeat({"reconcile"})
@@ -218,8 +226,7 @@ class FailoverCommand:
                 work.save(again)
                 self._observation = observe(self.effects, work.document.order, back=back)
                 if not self.force and not back:  # a lane that was stopped meanwhile is waited for, and so is named
-                    seen = replace(self._observation.seen, stopped=())
-                    self._observation = replace(self._observation, seen=seen)
+                    self._observation = replace(self._observation, stopped=())
                 return True
             document = work.document.with_result(result)
             # With its end, so that no other command begins in between: the look would not count for that one.
@@ -282,12 +289,11 @@ class FailoverCommand:
 
     def _checked(self) -> Done:
         """The result of the first step: what was seen before anything was changed."""
-        observation = self._observation
-        topics = dict(observation.topics) if observation is not None else dict(known_topics(self.effects))
+        seen = self._observation
+        topics = dict(seen.topics if seen is not None else known_topics(self.effects))
         if self.order is None or self.order.mode == "source-lost":
             for topic, count in self._stored_topics().items():
                 topics[topic] = max(count, topics.get(topic, 0))
-        seen = observation.seen if observation is not None else None
         return Done(
             said=f"{numbered(len(topics), 'topic')}, {numbered(sum(topics.values()), 'partition')}",
             facts={

@@ -144,7 +144,7 @@ def bring_back_groups(work: FailoverWork) -> Done:
     moved = _moved(work)
     end_waits(work, "reverse")
     while True:
-        report = one_round(work, effects.rounds_back)
+        report = one_round(work, back=True)
         stored = effects.checkpoints.read(work.flow, "reverse/").values()
         found = {each.group: each for text in stored for each in [msgspec.json.decode(text, type=GroupCheckpoints)]}
         waiting = [name for name in moved if name in found and not _is_back(found[name])]
@@ -270,7 +270,7 @@ def _without_records(work: FailoverWork, lanes: Mapping[Lane, Head], ends: Mappi
     if not lanes:
         return set()
     ranges = {(lane.topic, lane.partition): [(head.position, ends[lane])] for lane, head in lanes.items()}
-    seen = work.effects.source_looks.look(ranges, committed=True, deadline=work.within())
+    seen = work.effects.source.looks.look(ranges, committed=True, deadline=work.within())
     found = {lane: seen.get((lane.topic, lane.partition)) for lane in lanes}
     return {lane for lane, look in found.items() if look is not None and look.until >= ends[lane] and not look.visible}
 
@@ -319,14 +319,7 @@ def lift_producers(work: FailoverWork) -> Done:
 
 
 def _change(work: FailoverWork, change: AclChange, acls: frozenset[Acl]) -> None:
-    failed = change(acls, work.within()) if acls else {}
-    if failed:
-        acl, why = min(failed.items())
-        raise Unfinished(
-            f"{work.flow.source} refused {len(failed)} changes of ACLs, the first: {acl}: {why}",
-            where=str(work.flow),
-            hint="the operator needs ALTER on the source cluster; then run the same command again",
-        )
+    work.check_acls(work.flow.source, change(acls, work.within()) if acls else {})
 
 
 def fence_flow(work: FailoverWork) -> Done:

@@ -16,6 +16,7 @@ from mirrorless.failover.effects import FailoverEffects
 from mirrorless.failover.state import DOCUMENT, DRILL, FailoverDocument
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.scheduled.runner import HeldLease, LeasedDocuments
+from mirrorless.topics.acls import Acl
 
 LEASE: Final = "lease/failover"
 LEASE_MS: Final = 30_000
@@ -139,10 +140,24 @@ class FailoverWork:
             self.say(f"waiting for {what}")
             self._said = (what, now)
 
+    def check_acls(self, alias: str, failed: Mapping[Acl, str]) -> None:
+        """Go on only if a cluster refused no change of its ACLs.
+
+        Raises:
+            Unfinished: it did.
+        """
+        if failed:
+            acl, why = min(failed.items())
+            role = "source" if alias == self.flow.source else "target"
+            raise Unfinished(
+                f"{alias} refused {len(failed)} changes of ACLs, the first: {acl}: {why}",
+                where=str(self.flow),
+                hint=f"the operator needs ALTER on the {role} cluster; then run the same command again",
+            )
+
     def within(self, seconds: float = CALL_SECONDS) -> Deadline:
         """A deadline from now on."""
-        end = self.effects.clock() + int(seconds * 1000)
-        return lambda: (end - self.effects.clock()) / 1000
+        return self.effects.within(seconds)
 
     def _claim(self) -> bool:
         now = self.effects.clock()

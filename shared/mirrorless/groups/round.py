@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Final, Self
 
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.flow.rate_limit import in_parallel
+from mirrorless.flow.settings import FlowSettings
 from mirrorless.groups.checkpoints import (
     CommittedOffsets,
     Direction,
@@ -37,8 +38,12 @@ from mirrorless.groups.ownership import Ownership, by_partition
 from mirrorless.groups.readiness import Rereads, assess, found_by
 from mirrorless.groups.state import CheckpointStore
 from mirrorless.groups.sync import GroupSync, SyncedGroup
+from mirrorless.lanes.gaps import LogLooks
 from mirrorless.mm2.internal_records import EnsuredTopics
 from mirrorless.ports.kafka import Written
+from mirrorless.ports.stores import Chains, StateStore
+from mirrorless.protocol.map_reads import MapReads
+from mirrorless.protocol.translate import OffsetMap
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
@@ -59,6 +64,70 @@ class CheckpointRound:
     replication_factor: int
     """Of the checkpoints topics."""
     ensured: EnsuredTopics = field(default_factory=EnsuredTopics)
+
+    @classmethod
+    def of(
+        cls,
+        settings: FlowSettings,
+        sides: Sides,
+        documents: StateStore,
+        *,
+        chains: MapReads,
+        source_log: LogLooks,
+        counterpart: Chains | None = None,
+        target_log: LogLooks | None = None,
+        ensured: EnsuredTopics | None = None,
+        groups_left: set[tuple[Direction, str]] | None = None,
+    ) -> Self:
+        """A flow's rounds, with empty caches.
+
+        Args:
+            settings: of the flow.
+            sides: both clusters.
+            documents: where the groups' checkpoints are kept, under the lease of the run.
+            chains: the map.
+            source_log: the source's logs.
+            counterpart: the chains of the flow in the other direction, where both keep the names of topics.
+            target_log: the target's logs, with a counterpart.
+            ensured: topics that are there, of a warm environment.
+            groups_left: see `GroupSync.left`.
+        """
+        scope, every = FlowScope.of(settings), settings.sync_group_offsets_seconds
+        store = CheckpointStore(flow=settings.name, documents=documents, clock=sides.clock)
+        return cls(
+            scope=scope,
+            sides=sides,
+            store=store,
+            translator=OffsetTranslator(
+                chains=chains,
+                source_partition=scope.source_partition,
+                remote_partition=scope.remote_partition,
+                source_ends=sides.source.topics.ends,
+                source_partitions=sides.source.topics.partitions,
+                target_ends=sides.target.topics.ends,
+                source_log=source_log,
+                target_log=target_log,
+                counterpart=counterpart,
+                transactional=settings.delivery == "exactly_once",
+                from_earliest=settings.start == "earliest",
+                at_source=sides.ask_source_log,
+            ),
+            rereads=Rereads(
+                offset_map=OffsetMap(chains), counterpart=None if counterpart is None else OffsetMap(counterpart)
+            ),
+            sync=GroupSync(
+                scope=scope,
+                sides=sides,
+                store=store,
+                clock=sides.clock,
+                every_ms=None if every is None else int(every * 1000),
+                reverse=settings.sync_group_offsets_reverse_enabled,
+                grace_ms=int(settings.group_grace_seconds * 1000),
+                left=set() if groups_left is None else groups_left,
+            ),
+            replication_factor=settings.checkpoints_topic_replication_factor,
+            ensured=ensured or EnsuredTopics(),
+        )
 
     def act(self, report: RoundReport, deadline: Deadline) -> None:
         """Do one round.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -224,7 +225,8 @@ def test_records_are_counted_in_as_many_looks_as_it_takes_and_offsets_where_no_l
         near = {place: [(some[0][0], min(some[0][1], some[0][0] + most))] for place, some in ranges.items()}
         return world.clusters.source_topics.look(near, **options)
 
-    document = world.carry_out(WAITED, source_looks=SimpleNamespace(look=look))
+    source = replace(world.effects().source, looks=SimpleNamespace(look=look))
+    document = world.carry_out(WAITED, source=source)
 
     assert words in missing_of(document)[0]
 

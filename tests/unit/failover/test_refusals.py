@@ -11,14 +11,24 @@ import pytest
 
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import LaneState, Lease, Stop
-from mirrorless.failover.refusals import FailoverRefused, ObservedState, check_failover
+from mirrorless.failover.refusals import FailoverRefused, Observation, check_failover
 from mirrorless.failover.state import FailoverOrder
 from mirrorless.failover.work import Interrupted, Unfinished
 from mirrorless.flow.settings import Authentication
 from mirrorless.topics.acl_sync import LEASE
 from mirrorless.topics.acls import Acl, deny
 from tests.support.chains import FLOW, LANE
-from tests.support.failover_world import APPLICATION, DRILL, LOST, PLANNED, WAITED, CommandKilled, FailoverWorld, Kill
+from tests.support.failover_world import (
+    APPLICATION,
+    DRILL,
+    LOST,
+    PLANNED,
+    TOPICS,
+    WAITED,
+    CommandKilled,
+    FailoverWorld,
+    Kill,
+)
 
 
 def everything(world: FailoverWorld) -> Any:
@@ -114,7 +124,7 @@ def test_a_source_that_answers_is_not_lost_unless_the_operator_says_so() -> None
 
 
 def test_acls_would_stop_the_flow_in_the_other_direction() -> None:
-    seen = ObservedState(marked=True, both_ways=True)
+    seen = Observation(marked=True, both_ways=True, topics=TOPICS)
 
     with pytest.raises(FailoverRefused, match=r"would stop eu-west->us-east as well.*--fence wait"):
         check_failover(FLOW, PLANNED, seen, force=False)
@@ -202,6 +212,21 @@ def test_only_rights_that_were_created_are_deleted_and_wait_until_the_schedule_i
     assert bool(facts.get("deleted")) == staged
     assert staged or facts == {}
     assert (until <= world.clusters.now < until + 10_000) if staged else (world.clusters.now < until)
+
+
+@pytest.mark.parametrize("alias", ["us-east", "eu-west"])
+def test_a_cluster_that_refuses_a_change_of_acls_is_named_with_the_right_that_is_missing(alias: str) -> None:
+    world = FailoverWorld.of(3)
+    acls = world.source_acls if alias == "us-east" else world.target_acls
+    write = Acl("TOPIC", "LITERAL", "us-east.orders", APPLICATION, "*", "ALLOW", "WRITE")
+    acls.refused = {deny("orders") if alias == "us-east" else write}
+
+    role = "source" if alias == "us-east" else "target"
+    with pytest.raises(Unfinished, match=f"{alias} refused 1 changes of ACLs.*needs ALTER on the {role} cluster"):
+        world.carry_out(PLANNED)
+
+    acls.refused = set()
+    assert world.carry_out(PLANNED).ended_at
 
 
 def test_a_failback_needs_a_failover_and_both_clusters() -> None:
