@@ -35,10 +35,6 @@ from confluent_kafka.admin import (
 
 from lab.audit.topic_reader import read_whole, stable_ends
 from lab.audit.translations import count_mistranslated
-from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
-from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
-from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Stop
 from mirrorless.flow.settings import FlowSettings, Tables
@@ -115,17 +111,8 @@ def new_stage(ground: Ground) -> LaneStage:
     def nobody(settings: FlowSettings) -> Any:
         raise NotImplementedError(f"no function replicates {settings.flow} here")
 
-    return LaneStage(
-        topic=f"orders-{suffix}",
-        settings=ground.settings(transaction_timeout_ms=2000, tables=tables),
-        source=ground.source,
-        target=ground.target,
-        chains=DynamoDbChains(client, tables.offset_map),
-        orders=DynamoDbLaneOrders(client, tables.lanes),
-        ledger=DynamoDbLossLedger(client, tables.loss_ledger),
-        checkpoints=DynamoDbDocuments(client, tables.checkpoints),
-        wire=nobody,
-    )
+    settings = ground.settings(transaction_timeout_ms=2000, tables=tables)
+    return LaneStage.of(settings, (ground.source, ground.target), client, nobody)
 
 
 def fill_lanes(bootstrap: str, topic: str, counts: Mapping[int, int], *, kind: bytes = b"record") -> None:

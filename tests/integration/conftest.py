@@ -6,7 +6,6 @@ import importlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import msgspec
 import pytest
@@ -14,10 +13,6 @@ from msgspec.structs import replace
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
-from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
-from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
-from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.flow.naming import FLOW_VARIABLE
 from mirrorless.flow.settings import FlowSettings, Tables
 from mirrorless.protocol.replicate import Replicator
@@ -99,19 +94,7 @@ def stage(
     wire: Callable[[FlowSettings], Replicator],
 ) -> Iterator[LaneStage]:
     """A flow with a topic name of its own; the topic is not there yet."""
-    source, target = clusters
-    client, tables = dynamodb.client(), flow_settings.tables
-    yield LaneStage(
-        topic=f"orders-{uuid4().hex[:8]}",
-        settings=flow_settings,
-        source=source,
-        target=target,
-        chains=DynamoDbChains(client, tables.offset_map),
-        orders=DynamoDbLaneOrders(client, tables.lanes),
-        ledger=DynamoDbLossLedger(client, tables.loss_ledger),
-        checkpoints=DynamoDbDocuments(client, tables.checkpoints),
-        wire=wire,
-    )
+    yield LaneStage.of(flow_settings, clusters, dynamodb.client(), wire)
     for server in (*clusters, dynamodb):
         server.start()  # whatever a failed test has left dead
 

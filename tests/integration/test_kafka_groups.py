@@ -141,41 +141,21 @@ def test_a_static_member_that_was_closed_stays_for_its_session_time_out(
     assert groups.static([group], within(10)) == set()
 
 
-def test_a_group_that_only_ever_was_committed_for_is_listed_and_empty(
+def test_a_group_that_only_ever_was_committed_for_is_listed_and_empty_and_an_unknown_one_is_absent(
     groups: KafkaGroups, group: str, topic: str
 ) -> None:
-    groups.commit(group, {(topic, 0): OffsetAndMetadata(7)}, within(10))
-
-    assert group in groups.names(within(10))
-    assert groups.states([group], within(10)) == {group: "empty"}
-
-
-def test_an_unknown_group_is_absent_and_has_committed_nothing(groups: KafkaGroups, group: str) -> None:
     assert groups.states([group], within(10)) == {group: "absent"}
     assert groups.committed([group], within(10)) == {group: {}}
     assert group not in groups.names(within(10))
 
+    groups.commit(group, {(topic, 0): OffsetAndMetadata(7)}, within(10))
+    assert group in groups.names(within(10))
+    assert groups.states([group], within(10)) == {group: "empty"}
 
-def test_no_groups_need_no_request(groups: KafkaGroups) -> None:
-    assert groups.states([], within(10)) == {}
-    assert groups.committed([], within(10)) == {}
+    assert (groups.states([], within(10)), groups.committed([], within(10))) == ({}, {})
 
 
 # What was committed
-
-
-@both_kinds
-def test_offsets_come_with_their_metadata(
-    cluster: KafkaCluster, groups: KafkaGroups, group: str, topic: str, protocol: str
-) -> None:
-    with member(cluster, group, topic, protocol) as consumer:
-        offsets = [TopicPartition(topic, 0, 5, "größe"), TopicPartition(topic, 1, 0)]
-        consumer.commit(offsets=offsets, asynchronous=False)
-
-        # A place without an offset, here partition 2, is left out.
-        assert groups.committed([group], within(10)) == {
-            group: {(topic, 0): OffsetAndMetadata(5, "größe"), (topic, 1): OffsetAndMetadata(0, "")}
-        }
 
 
 def test_more_groups_than_one_chunk_are_in_one_answer(groups: KafkaGroups, group: str, topic: str) -> None:
@@ -212,22 +192,21 @@ def test_a_group_whose_offsets_are_in_an_open_transaction_has_no_answer_and_hide
 
 
 @both_kinds
-def test_a_sleeping_group_goes_on_where_it_was_committed_for(
+def test_offsets_come_with_their_metadata_and_a_sleeping_group_goes_on_where_it_was_committed_for(
     cluster: KafkaCluster, groups: KafkaGroups, group: str, topic: str, protocol: str
 ) -> None:
     with member(cluster, group, topic, protocol) as consumer:
-        consumer.commit(offsets=[TopicPartition(topic, 0, 1), TopicPartition(topic, 1, 1)], asynchronous=False)
+        offsets = [TopicPartition(topic, 0, 5, "größe"), TopicPartition(topic, 1, 0)]
+        consumer.commit(offsets=offsets, asynchronous=False)
 
-    groups.commit(
-        group, {(topic, 0): OffsetAndMetadata(9, "from us-east"), (topic, 2): OffsetAndMetadata(0)}, within(10)
-    )
+        # A place without an offset, here partition 2, is left out.
+        known = {(topic, 0): OffsetAndMetadata(5, "größe"), (topic, 1): OffsetAndMetadata(0, "")}
+        assert groups.committed([group], within(10)) == {group: known}
 
-    expected = {
-        (topic, 0): OffsetAndMetadata(9, "from us-east"),
-        (topic, 1): OffsetAndMetadata(1),
-        (topic, 2): OffsetAndMetadata(0),
-    }
-    assert groups.committed([group], within(10)) == {group: expected}
+    others = {(topic, 0): OffsetAndMetadata(9, "from us-east"), (topic, 2): OffsetAndMetadata(0)}
+    groups.commit(group, others, within(10))
+
+    assert groups.committed([group], within(10)) == {group: known | others}
     with member(cluster, group, topic, protocol) as consumer:
         assert [at.offset for at in consumer.committed([TopicPartition(topic, 0)], 10)] == [9]
 

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
+from uuid import uuid4
 
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -53,6 +54,29 @@ class LaneStage:
         """Open the producer of the source's records."""
         self._producer = Producer(
             {"bootstrap.servers": self.source.bootstrap, "message.max.bytes": 30_000_000, **ORDERED}
+        )
+
+    @classmethod
+    def of(
+        cls,
+        settings: FlowSettings,
+        clusters: Sequence[KafkaCluster],
+        dynamodb: Any,
+        wire: Callable[[FlowSettings], Replicator],
+    ) -> Self:
+        """A flow with a topic name of its own; the topic is not there yet. Args: dynamodb: a client."""
+        source, target = clusters
+        tables = settings.tables
+        return cls(
+            topic=f"orders-{uuid4().hex[:8]}",
+            settings=settings,
+            source=source,
+            target=target,
+            chains=DynamoDbChains(dynamodb, tables.offset_map),
+            orders=DynamoDbLaneOrders(dynamodb, tables.lanes),
+            ledger=DynamoDbLossLedger(dynamodb, tables.loss_ledger),
+            checkpoints=DynamoDbDocuments(dynamodb, tables.checkpoints),
+            wire=wire,
         )
 
     @property

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
@@ -20,10 +19,6 @@ from pyspark.sql import SparkSession
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.aws.job_files import open_job_files
-from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
-from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
-from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.clock import now_ms
 from mirrorless.failover.effects import ReconcileRun
 from mirrorless.failover.report import missing_of, summary
@@ -107,18 +102,7 @@ def build(  # noqa: PLR0917 -- fixtures
             target=ClusterSettings(alias=target.alias, bootstrap=target.bootstrap, region="us-east-1"),
             policy=policy,
         )
-        client, tables = dynamodb.client(), settings.tables
-        stage = LaneStage(
-            topic=f"orders-{uuid4().hex[:8]}",
-            settings=settings,
-            source=source,
-            target=target,
-            chains=DynamoDbChains(client, tables.offset_map),
-            orders=DynamoDbLaneOrders(client, tables.lanes),
-            ledger=DynamoDbLossLedger(client, tables.loss_ledger),
-            checkpoints=DynamoDbDocuments(client, tables.checkpoints),
-            wire=wire,
-        )
+        stage = LaneStage.of(settings, guarded, dynamodb.client(), wire)
         stage.create(source, stage.topic, PARTITIONS)
         flows = UNDER_ACLS.format(topic=stage.topic, policy=policy)
         made = FailoverScenario(

@@ -133,8 +133,10 @@ def test_a_group_whose_members_come_in_a_round_waits_when_they_go(world: TwoClus
         world.target.before_commit = refuse
     else:
         world.target.before_states = look
-    rounds(world, GRACE_MS)
+    report = world.act()
     assert not (refusals if late else looks)
+    assert (report.troubles, world.document("shop").readiness) == ([], "active_on_target")
+    rounds(world, GRACE_MS - ROUND_MS)
     assert offset(world.target, REMOTE) == 6
 
 
@@ -162,10 +164,17 @@ def test_a_group_that_stays_as_it_is_costs_no_write(world: TwoClusters) -> None:
 # An operator who moves a group
 
 
-def test_a_group_whose_members_are_stopped_for_good_is_moved_in_the_next_round(world: TwoClusters) -> None:
-    at_work_on_both_sides(world)
-    world.target.members.clear()
-    world.act()
+@pytest.mark.parametrize("made_by_the_flow", [True, False])
+def test_a_group_whose_members_are_stopped_for_good_is_moved_in_the_next_round(
+    world: TwoClusters, *, made_by_the_flow: bool
+) -> None:
+    if made_by_the_flow:
+        at_work_on_both_sides(world)
+        world.target.members.clear()
+        world.act()
+    else:
+        world.target.offsets["shop"] = {}
+        world.commit_and_act(10)
 
     stopped_for_good(world, "forward")
     world.act()
@@ -184,14 +193,6 @@ def test_an_operators_word_moves_no_group_that_has_members(world: TwoClusters) -
     world.target.members.clear()
     rounds(world, GRACE_MS)
     assert offset(world.target, REMOTE) == 6
-
-
-def test_a_group_that_this_flow_did_not_make_is_moved_once_its_members_are_stopped_for_good(world: TwoClusters) -> None:
-    world.target.offsets["shop"] = {}
-    world.commit_and_act(10)
-    stopped_for_good(world, "forward")
-    world.act()
-    assert offset(world.target, REMOTE) == 11
 
 
 # On the source

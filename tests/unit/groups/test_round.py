@@ -8,10 +8,13 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import settings as tried
+from hypothesis import strategies as st
 
+from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Stop, StopReason
 from mirrorless.errors import Retriable
-from mirrorless.flow.policy import DefaultPolicy
 from mirrorless.groups.checkpoints import GroupOffset, document_key
 from mirrorless.groups.ownership import claim_of, plan_move_back
 from mirrorless.groups.round import SLICES_PER_SECOND
@@ -22,6 +25,7 @@ from mirrorless.scheduled.runner import RoundReport
 from tests.support.chains import FLOW, reset, run
 from tests.support.documents import MemoryDocuments
 from tests.support.group_cluster import MARKER, ORDERS, REMOTE, MemoryGroups, TwoClusters, mirrored, settings
+from tests.support.tries import tries
 
 # Checkpoints
 
@@ -37,39 +41,6 @@ def test_a_checkpoint_holds_the_exact_offset_on_the_target() -> None:
     assert world.target_topics.created == {"us-east.checkpoints.internal": (1, 2, COMPACTED)}
     assert report.counts["checkpoints-emitted"] == 1
     assert world.document("shop").offsets == {"orders": {0: GroupOffset(5, 6, "exact", "some metadata")}}
-
-
-def test_remote_topics_are_named_by_the_policy_and_cycles_are_never_checkpointed() -> None:
-    """MM2's testDownstreamTopicRenaming; a topic that came from the target is not replicated, so it has none."""
-    topics = ("orders", "eu-west.orders", "ap-south.orders")
-    world = TwoClusters(settings(topics=topics))
-    world.round.scope.policy = DefaultPolicy()
-    for topic in topics:
-        world.produce(world.lane(topic=topic), -3)
-        world.replicate(world.lane(topic=topic))
-        world.source.put("shop", (topic, 0), 2)
-
-    world.act()
-
-    assert sorted(topic for _, topic, *_ in world.checkpoints()) == ["us-east.ap-south.orders", "us-east.orders"]
-
-
-def test_a_place_without_records_on_the_target_has_no_checkpoint_while_another_has() -> None:
-    """MM2's testNoCheckpointForTopicWithoutOffsetSyncs and testNoCheckpointsIfNoRecordsAreMirrored."""
-    world = mirrored(5)
-    payments = world.lane(topic="payments")
-    world.produce(payments, -5)
-    world.source.put("shop", ORDERS, 5)
-    world.source.put("shop", ("payments", 0), 4)
-
-    world.act()
-    assert [topic for _, topic, *_ in world.checkpoints()] == ["us-east.orders"]
-    assert world.document("shop").readiness == "ahead_of_replication"
-
-    world.replicate(payments)
-    world.act()
-    assert [topic for _, topic, *_ in world.checkpoints()] == ["us-east.orders", "us-east.payments"]
-    assert world.document("shop").readiness == "ready"
 
 
 def test_a_group_that_has_committed_nothing_has_no_checkpoint() -> None:
@@ -259,21 +230,6 @@ def test_a_group_with_members_is_active_whatever_is_due_and_not_written_until_th
         world.act()
         assert world.target.commits == commits
         assert world.document("shop").readiness == "ready"
-
-
-def test_a_group_that_gets_members_in_the_last_moment_is_no_error() -> None:
-    """The broker refuses the commit, so the group is active there."""
-    world = mirrored(5, sync=3)
-    world.commit_and_act(1)
-    world.source.put("shop", ORDERS, 3)
-    states = world.target.states
-    world.target.states = lambda groups, deadline: dict.fromkeys(states(groups, deadline), "empty")  # type: ignore[method-assign]  # a view that is out of date
-    world.target.members.add("shop")
-
-    report = world.act()
-
-    assert report.troubles == []
-    assert world.document("shop").readiness == "active_on_target"
 
 
 def test_a_group_that_read_on_in_between_is_not_moved_back() -> None:
@@ -784,14 +740,21 @@ def test_a_document_outlives_its_group_for_a_week() -> None:
 
 
 def test_a_round_with_nothing_new_reads_no_chain_and_writes_nothing() -> None:
+    """Independent groups too, and those whose consumers only passed a marker."""
     world = mirrored(5, 5, sync=3, reverse=True)
-    for number in range(10):
-        world.source.put(f"group-{number}", ORDERS, number)
+    for number in range(5):
+        for name in ("group", "other", "passed"):
+            world.source.put(f"{name}-{number}", ORDERS, number if name == "group" else 10)
+        world.target.put(f"other-{number}", REMOTE, number)
+    world.act()
+    for number in range(5):
+        world.read(world.target, f"passed-{number}", world.lane())
     for _ in range(3):
         world.act()
     writes, commits, reads = world.documents.writes, len(world.target.commits), world.chains.reads
 
-    world.act()
+    for _ in range(3):
+        world.act()
 
     assert world.chains.reads == reads
     assert (world.documents.writes, len(world.target.commits)) == (writes, commits)
@@ -895,6 +858,86 @@ def test_a_group_of_a_remote_topic_made_anew_is_not_carried_back() -> None:
 
     assert world.document("shop", "reverse").offsets["orders"][0] == GroupOffset(None, 4, "map_lost")
     assert world.source.commits == []
+
+
+# Any history of a lane: the oracle lists the records of both logs and counts
+
+
+histories = st.lists(
+    st.tuples(st.sampled_from(["produce", "gap", "event"]), st.integers(0, 5), st.integers(0, 3)), max_size=25
+)
+"""What happens to a lane, step by step: records on the source, gaps in its log, and events."""
+
+
+def live(world: TwoClusters, lane: Lane, steps: list[tuple[str, int, int]]) -> None:
+    for what, number, more in steps:
+        if what == "produce":
+            world.produce(lane, number, -more)
+        elif what == "gap":
+            world.source_log(lane).extend([MARKER] * number)
+        else:
+            world.replicate(lane, number or None, aborted=more)
+
+
+def records(log: list[int], first: int, end: int | None = None) -> list[int]:
+    """The identities at offsets [first, end)."""
+    return [record for record in log[first:end] if record != MARKER]
+
+
+@tried(max_examples=tries(100, many=300), deadline=None)
+@given(
+    lives=st.lists(histories, min_size=1, max_size=3), where=st.floats(0, 1), stands=st.floats(0, 1), back=st.booleans()
+)
+def test_a_group_that_moves_over_or_back_skips_nothing_and_rereads_as_counted(
+    lives: list[list[tuple[str, int, int]]], where: float, stands: float, *, back: bool
+) -> None:
+    world = TwoClusters(settings())
+    lane = world.lane()
+    for history in lives:  # a round goes on from what the one before has counted
+        live(world, lane, history)
+        source, target = world.source_log(lane), world.target_log(lane)
+        upstream, downstream = (
+            round((stands if back else where) * len(source)),
+            round((where if back else stands) * len(target)),
+        )
+        world.source.put("shop", ORDERS, upstream)
+        world.target.put("shop", REMOTE, downstream)
+
+        report = world.act()
+
+        (held_back if back else held_over)(world, source, target, upstream, downstream)
+        assert report.counts["reread-records-max"] == world.document("shop").reread
+
+
+def held_over(world: TwoClusters, source: list[int], target: list[int], upstream: int, downstream: int) -> None:
+    """A group that has read the source up to an offset, and stands on the target."""
+    document = world.document("shop")
+    offset, unread = document.offsets["orders"][0], records(source, upstream)
+    assert document.ahead == max(0, upstream - world.chains.heads([world.lane()])[world.lane()].position)
+    if not offset.usable or offset.downstream is None:
+        assert not records(target, 0)
+        return
+    assert records(target, offset.downstream) == [record for record in records(target, 0) if record in unread]
+    again = set(records(target, downstream)) - set(unread)
+    assert document.reread == len(again)
+    skipped = set(records(target, 0, downstream)) & set(unread)
+    assert document.skip == len(skipped)
+    if document.readiness == "ready":
+        assert not again
+        assert not skipped
+
+
+def held_back(world: TwoClusters, source: list[int], target: list[int], upstream: int, downstream: int) -> None:
+    """One that has read the target up to an offset, and stands on the source."""
+    document = world.document("shop", "reverse")
+    offset = document.offsets["orders"][0]
+    unread = set(records(source, 0)) - set(records(target, 0, downstream))
+    if not offset.usable or offset.upstream is None:
+        # Below the first record of the map, where the lane's own first run begins, nothing has been read.
+        assert not records(target, 0, downstream)
+        return
+    assert set(records(source, offset.upstream)) == unread
+    assert document.reread == len({record for record in records(source, upstream) if record not in unread})
 
 
 # There and back, three times

@@ -21,8 +21,9 @@ def identity() -> FlowSettings:
 
 def test_places_of_the_source_are_those_that_are_replicated() -> None:
     committed = {("orders", 3): AT, ("unrelated", 0): AT, ("us-east.orders", 0): AT, ("heartbeats", 0): AT}
+    circle = {("eu-west.orders", 0): AT}
 
-    assert FlowScope.of(settings()).on_source(committed) == {
+    assert FlowScope.of(settings(topics=("orders", "eu-west.orders"))).on_source(committed | circle) == {
         Lane(FLOW, "orders", 3): AT,
         Lane(FLOW, "heartbeats", 0): AT,
     }
