@@ -166,7 +166,7 @@ def test_more_groups_than_one_chunk_are_in_one_answer(groups: KafkaGroups, group
     found = groups.committed(many, within(30))
     states = groups.states(many, within(30))
 
-    assert list(found) == many
+    assert found.keys() == set(many), "in whatever order: one that a busy broker does not answer at first comes later"
     assert {name: each for name, each in found.items() if each} == {
         many[number]: {(topic, 0): OffsetAndMetadata(number)} for number in (0, 100, 229)
     }
