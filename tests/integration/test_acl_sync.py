@@ -22,10 +22,9 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.acls import KafkaAcls
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.chain.lane import FlowName
-from mirrorless.errors import MirrorlessError, Retriable
+from mirrorless.errors import Retriable
 from mirrorless.flow.naming import flow_prefix, transactional_id
 from mirrorless.flow.settings import ClusterSettings, FlowSettings, Tables
-from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.acl_sync import AclSync
@@ -36,12 +35,6 @@ from tests.support.guarded_cluster import AUTHORIZER, as_dummy
 from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.integration
-
-FAILOVER = pytest.mark.soak(
-    "tests/unit/topics/test_acl_sync.py::test_a_failover_needs_no_source_and_is_left_alone_by_the_schedule",
-    "tests/unit/topics/test_acl_sync.py::test_a_revocation_deletes_once_what_a_failover_created_and_nothing_that_was_there_before",
-    "tests/integration/test_acl_sync.py::test_producers_write_to_the_remote_topic_from_a_failover_until_its_revocation_and_fence_nobody",
-)
 
 
 def within() -> float:
@@ -148,18 +141,6 @@ def _figures(stage: Stage) -> dict[Count, int]:
         return {}
 
 
-def test_a_grant_arrives_on_the_renamed_topic(stage: Stage) -> None:
-    """MM2's testSyncTopicACLsUseProvidedForwardingAdmin: ALLOW DESCRIBE of User:dummy."""
-    stage.grant(topic_acl(stage.topic, "DESCRIBE"))
-
-    report = stage.round()
-
-    assert stage.on_target({topic_acl(f"us-east.{stage.topic}", "DESCRIBE")}) == {
-        topic_acl(f"us-east.{stage.topic}", "DESCRIBE")
-    }
-    assert (report.counts["acls-created"], report.troubles) == (1, [])
-
-
 def test_every_operation_and_host_survives_the_way(stage: Stage) -> None:
     named = [
         Acl("TOPIC", "LITERAL", stage.topic, f"User:CN={operation},O=Ex ample", "10.0.0.1", permission, operation)
@@ -206,17 +187,6 @@ def test_a_literal_is_deleted_without_the_prefix_that_covers_it(stage: Stage) ->
 
     assert stage.on_target({topic_acl(f"us-east.{stage.topic}", "READ", pattern="PREFIXED")}) == {
         topic_acl(f"us-east.{stage.topic}", "READ", pattern="PREFIXED")
-    }
-
-
-@pytest.mark.soak("tests/unit/topics/test_acls.py::test_the_wildcard_becomes_the_prefix_of_the_flows_remote_topics")
-def test_the_wildcard_arrives_as_the_flows_prefix(stage: Stage) -> None:
-    stage.grant(topic_acl("*", "READ"))
-
-    stage.round()
-
-    assert stage.on_target({topic_acl("us-east.", "READ", pattern="PREFIXED")}) == {
-        topic_acl("us-east.", "READ", pattern="PREFIXED")
     }
 
 
@@ -408,72 +378,10 @@ def test_apply_waits_for_a_schedule_that_is_at_work(stage: Stage, bench_at: Call
     assert bench.run("apply", str(FLOW), "--execute")[0] == 0
 
 
-@FAILOVER
-def test_a_failover_goes_by_the_stored_plan_when_the_source_is_gone(
+def test_producers_write_to_the_remote_topic_from_a_failover_until_its_revocation_and_fence_nobody(
     stage: Stage, bench_at: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group = Acl("GROUP", "LITERAL", "shop", "User:dummy", "*", "ALLOW", "READ")
-    moved = {topic_acl(f"us-east.{stage.topic}", "WRITE"), group}
-    stage.grant(topic_acl(stage.topic, "WRITE"), group)
-    with pytest.raises(MirrorlessError, match="nothing is staged"):
-        bench_at("127.0.0.1:1").run("apply", str(FLOW), "--failover")
-    assert bench_at(stage.source.bootstrap).run("apply", str(FLOW), "--execute")[0] == 0
-    bench = bench_at("127.0.0.1:1")
-
-    monkeypatch.setattr(acl_command, "LOOK_SECONDS", 2.0)
-    code, said = bench.answer("plan", str(FLOW))
-    monkeypatch.undo()
-    assert code == 1
-    assert "did not list its ACLs" in said["trouble"]
-    assert [acl["name"] for acl in said["staged"]] == ["shop", f"us-east.{stage.topic}"]
-
-    assert "Nothing was changed" in bench.run("apply", str(FLOW), "--failover")[1]
-    assert stage.on_target(frozenset()) == frozenset()
-    code, said = bench.answer("apply", str(FLOW), "--failover", "--execute")
-    assert (code, len(said["create"]), len(said["granted"])) == (0, 2, 2)
-    assert stage.on_target(moved) == moved
-
-    # The source comes back without its grants: the schedule's order does not undo the operator's.
-    stage.revoke(topic_acl(stage.topic, "WRITE"), group)
-    assert bench_at(stage.source.bootstrap).run("apply", str(FLOW), "--execute")[0] == 0
-    assert stage.on_target(moved) == moved
-
-
-@FAILOVER
-def test_a_revocation_shows_its_plan_first_and_leaves_on_the_target_what_was_there_before(
-    stage: Stage, bench_at: Callable[[str], Bench]
-) -> None:
-    bench = bench_at(stage.source.bootstrap)
-    group = Acl("GROUP", "LITERAL", "shop", "User:dummy", "*", "ALLOW", "READ")
-    assert stage.acls(stage.target).create([group], within) == {}
-    stage.grant(topic_acl(stage.topic, "ALL"), topic_acl(stage.topic, "WRITE", permission="DENY"), group)
-    bench.run("apply", str(FLOW), "--execute")
-    before = {
-        group,
-        topic_acl(f"us-east.{stage.topic}", "READ"),
-        topic_acl(f"us-east.{stage.topic}", "WRITE", permission="DENY"),
-    }
-    assert stage.on_target(before) == before
-    granted = topic_acl(f"us-east.{stage.topic}", "ALL")
-    bench.run("apply", str(FLOW), "--failover", "--execute")
-    assert stage.on_target({*before, granted}) == {*before, granted}
-    assert "acl revoke 'us-east->eu-west' --failover" in bench.run("plan", str(FLOW))[1]
-
-    assert "Nothing was changed" in bench.run("revoke", str(FLOW), "--failover")[1]
-    assert stage.on_target({*before, granted}) == {*before, granted}
-    code, said = bench.answer("revoke", str(FLOW), "--failover", "--execute")
-
-    assert (code, said["granted"], said["failed"]) == (0, [], [])
-    assert [(acl["name"], acl["operation"]) for acl in said["delete"]] == [(f"us-east.{stage.topic}", "ALL")]
-    assert stage.on_target(before) == before
-    assert bench.answer("revoke", str(FLOW), "--failover", "--execute")[1]["delete"] == []
-    assert stage.on_target(before) == before
-
-
-def test_producers_write_to_the_remote_topic_from_a_failover_until_its_revocation_and_fence_nobody(
-    stage: Stage, bench_at: Callable[[str], Bench]
-) -> None:
-    """The runbook of a lost region: `us-east.orders` is what a reconcile brings back."""
+    """The runbook of a lost region: a reconcile brings `us-east.orders` back. Each order shows its plan first."""
     bench, remote = bench_at(stage.source.bootstrap), f"us-east.{stage.topic}"
     create_topic(stage.target.bootstrap, remote)
     own = Acl("TRANSACTIONAL_ID", "PREFIXED", flow_prefix(FLOW), "User:mirrorless", "*", "ALLOW", "ALL")
@@ -485,40 +393,28 @@ def test_producers_write_to_the_remote_topic_from_a_failover_until_its_revocatio
     assert stage.on_target(before) == before
     assert write_as_dummy(stage.target, remote) == "TOPIC_AUTHORIZATION_FAILED"
 
-    bench_at("127.0.0.1:1").run("apply", str(FLOW), "--failover", "--execute")
-    assert stage.on_target({*before, topic_acl(remote, "WRITE")}) == {*before, topic_acl(remote, "WRITE")}
+    lost, granted = bench_at("127.0.0.1:1"), {*before, topic_acl(remote, "WRITE")}
+    with monkeypatch.context() as patched:
+        patched.setattr(acl_command, "LOOK_SECONDS", 2.0)
+        code, said = lost.answer("plan", str(FLOW))
+    assert (code, [acl["name"] for acl in said["staged"]]) == (1, [remote])
+    assert "did not list its ACLs" in said["trouble"]
+    assert "Nothing was changed" in lost.run("apply", str(FLOW), "--failover")[1]
+    assert stage.on_target(before) == before
+    code, said = lost.answer("apply", str(FLOW), "--failover", "--execute")
+    assert (code, len(said["create"]), len(said["granted"])) == (0, 1, 1)
+    assert stage.on_target(granted) == granted
     assert write_as_dummy(stage.target, remote) == ""
     assert fence_as_dummy(stage.target, transactional_id(FLOW, "0")) == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 
-    bench_at(stage.source.bootstrap).run("revoke", str(FLOW), "--failover", "--execute")
+    bench = bench_at(stage.source.bootstrap)
+    assert "acl revoke 'us-east->eu-west' --failover" in bench.run("plan", str(FLOW))[1]
+    assert "Nothing was changed" in bench.run("revoke", str(FLOW), "--failover")[1]
+    assert stage.on_target(granted) == granted
+    code, said = bench.answer("revoke", str(FLOW), "--failover", "--execute")
+    assert (code, said["granted"], [acl["name"] for acl in said["delete"]]) == (0, [], [remote])
     assert stage.on_target(before) == before
     assert write_as_dummy(stage.target, remote) == "TOPIC_AUTHORIZATION_FAILED"
-
-
-@pytest.mark.soak(
-    "tests/unit/topics/test_acls.py::test_a_grant_that_would_open_our_own_groups_or_ids_is_withheld_and_reported",
-    "tests/unit/topics/test_acl_sync.py::test_a_failover_grants_the_groups_that_the_flow_follows_where_all_groups_were_granted",
-)
-def test_a_failover_opens_no_group_and_no_transactional_id_of_ours_and_reports_what_it_withholds(
-    stage: Stage, bench_at: Callable[[str], Bench]
-) -> None:
-    everything = {
-        Acl("TRANSACTIONAL_ID", "LITERAL", "*", "User:dummy", "*", "ALLOW", "ALL"),
-        Acl("GROUP", "LITERAL", "*", "User:dummy", "*", "ALLOW", "READ"),
-    }
-    shop = GroupCheckpoints(group="shop", direction="forward", at=1, readiness="ready", offsets={})
-    bench = bench_at(stage.source.bootstrap)
-    bench.checkpoints.write(FLOW, {shop.key: msgspec.json.encode(shop)})
-    stage.grant(*everything)
-    bench.run("apply", str(FLOW), "--execute")
-
-    code, said = bench_at("127.0.0.1:1").answer("apply", str(FLOW), "--failover", "--execute")
-
-    assert code == 0
-    assert {(acl["resource"], acl["name"]) for acl in said["left"]} == {("TRANSACTIONAL_ID", "*"), ("GROUP", "*")}
-    assert "grant User:dummy the names or prefixes that it uses" in said["left"][1]["reason"]
-    opened = {Acl("GROUP", "LITERAL", "shop", "User:dummy", "*", "ALLOW", "READ")}
-    assert stage.on_target(opened) == opened
 
 
 def test_a_cluster_without_an_authorizer_is_said(

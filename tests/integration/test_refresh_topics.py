@@ -16,20 +16,19 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from random import Random
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 from types import SimpleNamespace
 from typing import Any, Literal, cast
 from uuid import uuid4
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewPartitions,
     NewTopic,
     ResourceType,
 )
@@ -58,8 +57,6 @@ from mirrorless.ports.topics import ConfigEntry as SourceConfig
 from mirrorless.ports.topics import SourceTopics
 from mirrorless.protocol.refusal_causes import REMEDIES
 from mirrorless.scheduled.runner import RoundReport, Task
-from mirrorless.topics.mapping_plan import mapping_request
-from mirrorless.topics.pause import order_pause, order_resume, read_pause
 from mirrorless.topics.refresh import RemoteTopicSync
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
 from tests.support.chains import run
@@ -69,13 +66,6 @@ from tests.support.tries import tries
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
-
-REMOVED = pytest.mark.soak(
-    "tests/unit/topics/test_mapping_removal.py::test_every_mapping_that_was_found_is_deleted_and_seen_to_be_gone",
-    "tests/unit/topics/test_mapping_removal.py::test_mappings_of_the_template_of_other_flows_and_of_strangers_stay",
-    "tests/unit/topics/test_mapping_removal.py::test_without_its_table_the_mappings_are_deleted_once_no_refresh_can_be_at_work",
-    "tests/integration/test_template.py::test_mappings_of_found_topics_go_with_the_stack_and_those_of_named_ones_stay_the_templates",
-)
 
 OF_ONE_CALL = 30
 TOPICS = tries(36, many=1_000)
@@ -307,49 +297,6 @@ def test_a_topic_found_late_gets_its_remote_topic_and_a_mapping_from_its_first_r
     )
 
 
-@pytest.mark.soak("tests/unit/topics/test_mapping_plan.py::test_a_mapping_as_it_should_be_is_left_alone")
-def test_a_round_in_which_nothing_is_new_changes_nothing(stage: RefreshStage) -> None:
-    stage.create("orders", 2)
-    stage.refresh()
-    eventually(lambda: stage.mapped()["orders"]["State"] == "Enabled")
-    before = stage.mapped()
-
-    report = stage.refresh()
-
-    assert report.troubles == []
-    assert {name: report.counts[name] for name in report.counts if name.startswith(("mappings", "topics-c"))} == {
-        "topics-created": 0,
-        "mappings-created": 0,
-        "mappings-updated": 0,
-        "mappings-deleted": 0,
-        "mappings-pending": 0,
-        "mappings-refused": 0,
-        "mappings-not-polling": 0,
-    }
-    assert stage.mapped() == before
-
-
-@pytest.mark.soak(
-    "tests/unit/topics/test_discovery.py::test_a_remote_topic_is_created_with_the_sources_count_grown_to_it_and_never_shrunk",
-    "tests/integration/test_lane_hazards.py::test_a_partition_that_the_target_lacks_is_added_before_a_record_needs_it",
-)
-def test_a_remote_topic_grows_with_its_source_topic_and_never_shrinks(stage: RefreshStage) -> None:
-    stage.create("orders", 2)
-    stage.create("wide", 2)
-    stage.refresh()
-    wide = stage.remote("wide")
-    stage.target.create_partitions([NewPartitions(wide, 5)])[wide].result(20)
-    topic = stage.topic("orders")
-    stage.source.create_partitions([NewPartitions(topic, 4)])[topic].result(20)
-    eventually(lambda: len(stage.source.list_topics(timeout=5).topics[topic].partitions) == 4)
-
-    report = stage.refresh()
-
-    assert report.counts["topics-grown"] == 1
-    eventually(lambda: stage.partitions("orders") == 4)
-    assert stage.partitions("wide") == 5
-
-
 def test_no_mapping_is_made_for_a_topic_whose_remote_topic_is_refused(stage: RefreshStage) -> None:
     stage.create("orders")
 
@@ -359,25 +306,6 @@ def test_no_mapping_is_made_for_a_topic_whose_remote_topic_is_refused(stage: Ref
     assert "not created" in report.troubles[0]
     assert stage.refresh().troubles == []
     assert sorted(stage.mapped()) == ["orders"]
-
-
-@pytest.mark.soak(
-    "tests/unit/topics/test_mapping_plan.py::test_missing_mappings_are_created_and_superfluous_ones_deleted",
-    "tests/unit/topics/test_topic_state.py::test_a_topic_is_gone_since_it_was_first_missed",
-)
-def test_the_mapping_of_a_topic_that_is_gone_is_deleted_and_its_remote_topic_stays(stage: RefreshStage) -> None:
-    stage.pause_mappings()
-    stage.create("orders")
-    stage.create("payments")
-    stage.refresh()
-    eventually(lambda: {each["State"] for each in stage.mapped().values()} == {"Disabled"})
-    stage.delete("orders")
-
-    missed, gone = stage.refresh(), stage.refresh()
-
-    assert (missed.counts["mappings-deleted"], gone.counts["mappings-deleted"]) == (0, 1)
-    eventually(lambda: sorted(stage.mapped()) == ["payments"])
-    assert stage.partitions("orders") == 1
 
 
 def test_records_lost_with_a_deleted_topic_are_reported_until_the_operator_settles_it(stage: RefreshStage) -> None:
@@ -433,106 +361,6 @@ def test_a_flow_that_begins_at_a_moment_begins_at_the_first_record_of_that_momen
 # Triggers
 
 
-@pytest.mark.soak(
-    "tests/unit/topics/test_mapping_sync.py::test_the_group_of_a_returning_topic_is_set_to_the_positions_over_whatever_it_has",
-    "tests/unit/topics/test_scheduled_topics.py::test_a_topic_that_changes_back_is_read_until_its_mapping_is_enabled",
-)
-def test_a_trigger_changes_to_a_schedule_and_back_without_losing_its_place(stage: RefreshStage) -> None:
-    """The group's own offset, which the mapping left, is worth nothing then."""
-    stage.create("logs", 3)
-    stage.write("logs", 10)
-    stage.write("logs", 6, partition=1)
-    stage.refresh()
-    eventually(lambda: stage.committed("logs") == {0: 10, 1: 6})
-    to_schedule: dict[str, Any] = {"trigger_overrides": {stage.topic("logs"): "schedule"}}
-    back: dict[str, Any] = {"trigger_overrides": {stage.topic("logs"): "mapping"}}
-
-    report = stage.refresh(**to_schedule)
-    assert (report.counts["mappings-deleted"], stage.scheduled()) == (1, {"logs": 3})
-    eventually(lambda: stage.mapped() == {})
-    # What `pull` does: a chain that ends below what the group has committed, and one above.
-    stage.write("logs", 20, partition=1)
-    for partition, end in ((0, 4), (1, 26)):
-        made = run(0, end, (0, 0, end), lane=stage.lane("logs", partition))
-        stage.chains.prepare([made])
-        stage.chains.confirm([made])
-    topic = stage.topic("logs")
-    stage.source.delete_records([TopicPartition(topic, 0, 5)])[TopicPartition(topic, 0, 5)].result(20)
-    stage.pause_mappings()
-
-    report = stage.refresh(**back)
-
-    assert (report.troubles, report.counts["mappings-created"]) == ([], 1)
-    assert stage.committed("logs") == {0: 5, 1: 26}, "the first where the source's log begins now"
-    assert stage.scheduled() == {"logs": 3}, "until the mapping is enabled"
-    eventually(lambda: stage.mapped()["logs"]["State"] == "Disabled")
-    stage.refresh(**back)
-    assert stage.scheduled() == {"logs": 3}
-    stage.mappings.update(stage.mapped()["logs"]["UUID"], Enabled=True)
-    eventually(lambda: stage.mapped()["logs"]["State"] == "Enabled")
-    stage.refresh(**back)
-    assert stage.scheduled() == {}
-
-
-@pytest.mark.soak(
-    "tests/unit/topics/test_pause.py::test_a_pause_stops_every_mapping_of_the_flow_and_its_end_starts_those_and_no_others",
-    "tests/unit/topics/test_pause.py::test_a_mapping_that_a_deployment_enables_or_makes_meanwhile_is_disabled_again",
-)
-def test_a_paused_flow_keeps_its_mappings_disabled_until_it_is_resumed(stage: RefreshStage) -> None:
-    """That of the template too; a topic that is found meanwhile is mapped afterwards."""
-    flow = stage.settings.name
-
-    def states() -> dict[str, str]:
-        stage.refresh()
-        return {name: each["State"] for name, each in stage.mapped().items()}
-
-    stage.create("a")
-    template = {**mapping_request(stage.settings, stage.topic("b")), "Tags": {"mirrorless:owner": "deployment"}}
-    stage.create("b")
-    stage.mappings.create(**template, FunctionName=stage.settings.function_name)
-    eventually(lambda: states() == {"a": "Enabled", "b": "Enabled"})
-    order_pause(stage.documents, flow, reason="maintenance", now=1)
-    try:
-        eventually(lambda: states() == {"a": "Disabled", "b": "Disabled"})
-        stage.create("c")
-        for _ in range(2):
-            assert states() == {"a": "Disabled", "b": "Disabled"}
-        assert stage.partitions("c") == 1, "remote topics are made all the same"
-        assert read_pause(stage.documents, flow).quiet_at
-    finally:
-        order_resume(stage.documents, flow, now=2)
-
-    eventually(lambda: states() == {"a": "Enabled", "b": "Enabled", "c": "Enabled"})
-
-
-@pytest.mark.soak(
-    "tests/unit/topics/test_mapping_sync.py::test_a_topic_whose_group_has_members_is_not_mapped_and_reported",
-    "tests/integration/test_kafka_groups.py::test_nothing_is_committed_for_an_active_group",
-)
-def test_a_group_with_members_is_waited_for(stage: RefreshStage) -> None:
-    """Pollers that have not left yet would commit their own offsets last."""
-    stage.pause_mappings()  # the pollers of the new one would commit theirs, too
-    stage.create("logs")
-    stage.write("logs", 3)
-    stage.refresh(trigger="schedule")
-    group = stage.settings.consumer_group(stage.topic("logs"))
-    made = run(0, 2, (0, 0, 2), lane=stage.lane("logs"))
-    stage.chains.prepare([made])
-    stage.chains.confirm([made])
-    quiet = {"enable.auto.commit": False, "log_level": 0}  # it commits nothing when it leaves
-    member = Consumer({"bootstrap.servers": stage.bootstrap, "group.id": group} | quiet)
-    member.subscribe([stage.topic("logs")])
-    eventually(lambda: member.poll(0.1) is None and bool(member.assignment()))
-
-    report = stage.refresh()
-    assert (stage.mapped(), stage.scheduled()) == ({}, {"logs": 1})
-    assert "only its members may commit" in report.troubles[0]
-    member.close()
-
-    assert stage.refresh().troubles == []
-    assert (stage.committed("logs"), sorted(stage.mapped())) == ({0: 2}, ["logs"])
-
-
 # Configs
 
 
@@ -553,61 +381,6 @@ class Forwarder:
             except MirrorlessError as exc:
                 return Invocation(status="function_error", payload=str(exc).encode(), request_id="r", duration_ms=1)
         return Invocation(status="success", payload=json.dumps(answer).encode(), request_id="r", duration_ms=1)
-
-
-@pytest.mark.soak(
-    "tests/unit/topics/test_mapping_sync.py::test_one_mapping_gets_the_other_addresses_first_and_the_others_once_it_polls",
-    "tests/integration/test_lab_mappings.py::test_an_update_stops_polling_and_goes_on_from_what_is_committed",
-)
-def test_no_record_is_lost_doubled_or_reordered_while_the_source_gets_other_addresses(
-    stage: RefreshStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`localhost` instead of 127.0.0.1, and back, under load."""
-    partitions, written, ending = 3, [0], Event()
-    stage.functions["forward"] = Forwarder(stage.settings, monkeypatch)
-    for name in ("a", "b"):
-        stage.create(name, partitions)
-
-    def produce() -> None:
-        producer = Producer({"bootstrap.servers": stage.bootstrap, **ORDERED})
-        while not ending.wait(0.005):
-            for name in ("a", "b"):
-                for partition in range(partitions):
-                    producer.produce(stage.topic(name), b"%d" % written[0], b"k", partition)
-            written[0] += 1
-        assert producer.flush(20) == 0
-
-    def seen(name: str) -> list[list[int]]:
-        found = read_topic(stage.settings.target.bootstrap, stage.remote(name))
-        return [[int(each.content.value or b"") for each in found[partition]] for partition in range(partitions)]
-
-    def polled_at(address: str) -> bool:
-        stage.refresh()
-        mapped = [each for each in stage.mapped().values() if each["State"] == "Enabled"]
-        return len(mapped) == 2 and all(address in str(each["SelfManagedEventSource"]) for each in mapped)
-
-    port = stage.bootstrap.rpartition(":")[2]
-    writer = Thread(target=produce)
-    writer.start()
-    try:
-        eventually(lambda: polled_at("127.0.0.1"))
-        eventually(lambda: min(map(len, (*seen("a"), *seen("b")))) > 0)
-        for address in (f"localhost:{port}", f"127.0.0.1:{port}"):
-            stage.settings = replace(
-                stage.settings,
-                mapping_template=stage.settings.mapping_template
-                | {"SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": [address]}}},
-            )
-            before = written[0]
-            eventually(lambda address=address: polled_at(address))  # type: ignore[misc]
-            eventually(lambda before=before: min(each[-1] for each in (*seen("a"), *seen("b"))) > before)  # type: ignore[misc]
-    finally:
-        ending.set()
-        writer.join()
-
-    everything = list(range(written[0]))
-    eventually(lambda: seen("a") == seen("b") == [everything] * partitions)
-    assert written[0] > 100
 
 
 @pytest.mark.parametrize("oversize", ["pass", "stand"])
@@ -674,61 +447,6 @@ def test_configs_follow_the_source_and_a_manual_override_is_reverted(stage: Refr
     assert report.counts["configs-altered"] == 2
     stage.await_overrides("orders", {"retention.bytes": "1000", "min.insync.replicas": "1"})
     assert stage.sync_configs().counts["configs-altered"] == 0
-
-
-@pytest.mark.soak(
-    "tests/unit/topics/test_configs.py::test_what_a_remote_topic_rewrites_is_found_wherever_it_is_set",
-    "tests/unit/topics/test_configs.py::test_a_remote_topic_that_rewrites_records_is_a_trouble_of_each_round_and_stays_as_it_is",
-)
-def test_a_remote_topic_that_stamps_its_own_time_is_said_and_no_list_of_ones_own_makes_one(
-    stage: RefreshStage,
-) -> None:
-    """One that was there before the flow; the source's own stamps do not come over."""
-    own_list: dict[str, Any] = {"config_properties_exclude": ("min.*",)}
-    stage.create("orders", message_timestamp_type="LogAppendTime")
-    stage.create("older")
-    new = NewTopic(stage.remote("older"), 1, 1, config={"message.timestamp.type": "LogAppendTime"})
-    stage.target.create_topics([new])[new.topic].result(20)
-    eventually(lambda: stage.partitions("older") == 1)
-    stage.refresh(**own_list)
-
-    report = stage.sync_configs(**own_list)
-
-    assert report.counts["topics-rewriting"] == 1
-    assert [each.split(": ")[0] for each in report.troubles] == [f"us-east->eu-west {stage.remote('older')}"]
-    stage.await_overrides("orders", {})
-
-
-@pytest.mark.soak(
-    "tests/unit/topics/test_refused_lanes.py::test_a_lane_goes_on_when_the_sync_has_made_its_record_fit",
-    "tests/unit/topics/test_refused_lanes.py::test_a_lane_goes_on_when_the_operator_has_mended_its_topic_and_the_sync_leaves_that_alone",
-)
-def test_a_refused_lane_tries_again_when_the_sync_or_an_operator_has_changed_its_remote_topic(
-    stage: RefreshStage,
-) -> None:
-    """And the sync leaves the operator's limit where it is."""
-    stage.create("orders", 2)
-    stage.refresh()
-    stage.sync_configs()
-
-    def stop(partition: int) -> None:
-        reason = Stop(reason="refused", upstream_offset=1, detail="too large", at=now_ms())
-        stage.orders.stop(stage.lane("orders", partition), reason)
-
-    stage.configure(stage.source, stage.topic("orders"), max_message_bytes="2000000")
-    stop(0)
-    assert "lanes-tried-again" not in stage.refresh().counts
-    stage.sync_configs()
-    stage.await_overrides("orders", {"max.message.bytes": "2000000"})
-    assert stage.refresh().counts["lanes-tried-again"] == 1
-    assert stage.stop_of("orders", 0) == ""
-
-    stop(1)
-    stage.configure(stage.target, stage.remote("orders"), max_message_bytes="3000000")
-    report = stage.sync_configs()
-    assert (report.counts["lanes-tried-again"], report.counts["configs-altered"]) == (1, 0)
-    assert stage.stop_of("orders", 1) == ""
-    assert stage.overrides("orders") == {"max.message.bytes": "3000000"}
 
 
 def test_the_advice_for_records_without_keys_holds_beside_the_sync(stage: RefreshStage) -> None:
@@ -888,27 +606,6 @@ def test_a_remote_topic_that_was_created_again_stops_its_lanes_until_each_is_res
     assert stage.stop_of("orders", 0) == ""
 
 
-@pytest.mark.soak("tests/unit/topics/test_change_detection.py::test_where_no_epoch_is_known_the_end_is_the_place")
-def test_a_topic_that_ends_below_what_was_replicated_stops_the_lane(stage: RefreshStage) -> None:
-    """Kafka has no call that truncates the end; the ends that an earlier round saw stand for one that was lost."""
-    stage.create("orders")
-    stage.write("orders", 5)
-    stage.refresh()
-    lane = stage.lane("orders")
-    stage.chains.prepare([run(0, 9, (0, 0, 9), lane=lane)])
-    stage.chains.confirm([run(0, 9, (0, 0, 9), lane=lane)])
-    seen = stage.documents.read(stage.settings.name, "topic-ends/")
-    stage.documents.write(stage.settings.name, {key: text.replace(b"[5]", b"[9]") for key, text in seen.items()})
-
-    report = stage.refresh()
-
-    stop = stage.orders.read([lane])[lane].stop
-    assert stop is not None
-    assert (stop.reason, stop.upstream_offset) == ("truncated", 5)
-    assert "--to 5" in report.troubles[0]
-    assert stage.refresh().counts.get("lanes-stopped", 0) == 0
-
-
 # The end
 
 
@@ -962,33 +659,6 @@ def stack(stage: RefreshStage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stac
     function.dynamodb.cache_clear()
 
 
-@REMOVED
-def test_what_was_found_goes_with_its_stack_and_what_a_template_named_stays(stage: RefreshStage, stack: Stack) -> None:
-    """With more mappings than the API lets pass in a second, and while some of them are still being made."""
-    stage.pause_mappings()
-    names = [f"orders-{number:02}" for number in range(25)]
-    created = stage.source.create_topics([NewTopic(stage.topic(name), 1, 1) for name in names])
-    for future in created.values():
-        future.result(20)
-    known = {stage.topic(name) for name in names}
-    eventually(lambda: known <= stage.source.list_topics(timeout=5).topics.keys())
-    stage.refresh()
-    eventually(lambda: {each["State"] for each in stage.mapped().values()} == {"Disabled"})
-    group = {"ConsumerGroupId": stage.settings.consumer_group("literal")}
-    stage.mappings.create(
-        **stage.settings.mapping_template | {"SelfManagedKafkaEventSourceConfig": group},
-        FunctionName="forward:live",
-        Topics=["literal"],
-        StartingPosition="TRIM_HORIZON",
-        Tags={"mirrorless": "replication"},
-    )
-
-    first, again = stack.delete(), stack.delete()
-
-    assert (first["Status"], again["Status"]) == ("SUCCESS", "SUCCESS"), (first["Reason"], again["Reason"])
-    assert [each["Topics"] for each in stage.mappings.list()] == [["literal"]]
-
-
 def test_a_refresh_that_was_started_before_the_end_maps_nothing_any_more(stage: RefreshStage, stack: Stack) -> None:
     stage.pause_mappings()
     stage.create("orders")
@@ -1001,21 +671,6 @@ def test_a_refresh_that_was_started_before_the_end_maps_nothing_any_more(stage: 
     reports = function.handler(event, Context())
 
     assert (reports, stage.mapped()) == ({}, {})
-
-
-@REMOVED
-def test_without_its_tables_what_was_found_goes_all_the_same(
-    stage: RefreshStage, stack: Stack, dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage.pause_mappings()
-    stage.create("orders")
-    stage.refresh()
-    eventually(lambda: {each["State"] for each in stage.mapped().values()} == {"Disabled"})
-    dynamodb.client().delete_table(TableName=stage.settings.tables.control)
-    monkeypatch.setattr("mirrorless.topics.mapping_removal.LONGEST_WAIT_MS", 1_000)
-
-    assert stack.delete()["Status"] == "SUCCESS"
-    assert stage.mapped() == {}
 
 
 # The door, and what a round costs

@@ -34,6 +34,7 @@ from tests.support.certificates import Authority
 from tests.support.lane_stage import LaneStage
 from tests.support.secured_cluster import PASSWORD, USER, SecuredCluster
 from tests.support.token_server import CLIENT, TokenServer
+from tests.support.topics import create_topic
 from tests.support.tries import some_of
 from tests.support.waiting import eventually
 
@@ -111,6 +112,25 @@ def by_tokens(secrets: Any, authority: Authority, tokens: TokenServer, root: str
     return Authentication(type="oauthbearer", secret=secret, ca=root, scope=SCOPE, logical_cluster="lkc-1")
 
 
+Ways = dict[str, tuple[str, Authentication]]
+"""An address and its authentication, by type."""
+
+
+@pytest.fixture
+def ways(secured: SecuredCluster, secrets: Any, authority: Authority, root: str, by_tokens: Authentication) -> Ways:
+    """Every way to authenticate."""
+    client = authority.issue("mirrorless")
+    by_certificate = keep(secrets, certificate=client.certificate, privateKey=client.key)
+    by_password = keep(secrets, username=USER, password=PASSWORD)
+    return {
+        "mtls": (secured.by_certificate, Authentication(type="mtls", secret=by_certificate, ca=root)),
+        "tls": (secured.by_tls, Authentication(type="tls", ca=root)),
+        "scram": (secured.by_sasl, Authentication(type="scram", secret=by_password, ca=root)),
+        "plain": (secured.by_sasl, Authentication(type="plain", secret=by_password, ca=root)),
+        "oauthbearer": (secured.by_sasl, by_tokens),
+    }
+
+
 def credentials(authority: Authority, tokens: TokenServer, **changes: str) -> dict[str, str]:
     """The members of an OAuth secret, by AWS's names."""
     return {
@@ -147,59 +167,62 @@ def replicate(
     stage.assert_mirrored()
 
 
+def pass_through(cluster: ClusterSettings, topic: str) -> list[Any]:
+    """A batch written and read by whole batches, with this authentication; the values that came back."""
+    end = time.monotonic() + 15
+    writer = RawWriter(
+        cluster, flow="a->b", transactional_id=topic, timeout_ms=10_000, deadline=lambda: end - time.monotonic()
+    )
+    some = [Record(i, 1_763_700_000_000, [], None, bytes(20_000)) for i in range(20)]
+    writer.write({(topic, 0): [*packed(some, "none", max_bytes=10**6)]}, lambda: end - time.monotonic())
+    writer.commit(lambda: end - time.monotonic())
+    writer.close()
+    log = KafkaRawLog(cluster, flow="a->b")
+    log.follow({(topic, 0): 0})
+    while not (found := log.arrivals(1.0, records=10**6, size=10**6)).records:
+        assert time.monotonic() < end
+    log.close()
+    return [record.value for batch in found.records[topic, 0] for record in records(batch)]
+
+
 # Certificates and passwords
 
 
-def test_a_flow_writes_to_a_cluster_that_requires_certificates(
-    stage: LaneStage, secured: SecuredCluster, secrets: Any, authority: Authority, root: str
+@pytest.mark.parametrize("kind", ["mtls", "tls", "scram", "plain", "oauthbearer"])
+def test_records_and_whole_batches_pass_by_every_way_to_authenticate(
+    stage: LaneStage, secured: SecuredCluster, ways: Ways, tokens: TokenServer, kind: str
 ) -> None:
-    client = authority.issue("mirrorless")
-    secret = keep(secrets, certificate=client.certificate, privateKey=client.key)
-    replicate(stage, secured, secured.by_certificate, Authentication(type="mtls", secret=secret, ca=root))
+    bootstrap, authentication = ways[kind]
 
+    replicate(stage, secured, bootstrap, authentication)
 
-def test_a_flow_writes_to_a_cluster_that_requires_passwords(
-    stage: LaneStage, secured: SecuredCluster, secrets: Any, root: str
-) -> None:
-    secret = keep(secrets, username=USER, password=PASSWORD)
-    replicate(stage, secured, secured.by_sasl, Authentication(type="scram", secret=secret, ca=root))
-
-
-def test_a_flow_writes_to_a_cluster_that_requires_plain_passwords(
-    stage: LaneStage, secured: SecuredCluster, secrets: Any, root: str
-) -> None:
-    secret = keep(secrets, username=USER, password=PASSWORD)
-    replicate(stage, secured, secured.by_sasl, Authentication(type="plain", secret=secret, ca=root))
-
-
-def test_a_flow_writes_to_a_cluster_that_only_encrypts(stage: LaneStage, secured: SecuredCluster, root: str) -> None:
-    replicate(stage, secured, secured.by_tls, Authentication(type="tls", ca=root))
+    assert kind != "oauthbearer" or tokens.requests[-1] == {"grant_type": "client_credentials", "scope": SCOPE}
+    batches = create_topic(secured.bootstrap, f"{stage.topic}-batches")
+    assert pass_through(stage.settings.target, batches) == [bytes(20_000)] * 20
 
 
 @pytest.mark.parametrize("kind", some_of(("scram", "plain"), "scram", others=SECRETS))
 def test_a_wrong_password_is_an_error_and_nothing_arrives(
     stage: LaneStage, secured: SecuredCluster, secrets: Any, root: str, kind: Any
 ) -> None:
+    """By the client, and by our own connections."""
     secret = keep(secrets, username=USER, password="guessed")  # noqa: S106 -- wrong on purpose
-    with pytest.raises(MirrorlessError, match=r"eu-west at .* turned us away: .*[Aa]uthentication failed"):
+    refused = r"eu-west at .* turned us away: .*[Aa]uthentication failed"
+    with pytest.raises(MirrorlessError, match=refused):
         replicate(stage, secured, secured.by_sasl, Authentication(type=kind, secret=secret, ca=root))
+    with pytest.raises(Retriable, match=refused):
+        pass_through(stage.settings.target, stage.topic)
 
 
 def test_a_broker_of_another_authority_is_not_trusted(stage: LaneStage, secured: SecuredCluster, secrets: Any) -> None:
     root = keep(secrets, certificate=Authority.new().certificate)
     with pytest.raises(MirrorlessError, match=r"turned us away: .*certificate"):
         replicate(stage, secured, secured.by_tls, Authentication(type="tls", ca=root))
+    with pytest.raises(Retriable, match=r"turned us away: .*certificate"):
+        pass_through(stage.settings.target, stage.topic)
 
 
 # Tokens
-
-
-def test_a_flow_writes_to_a_cluster_that_requires_tokens(
-    stage: LaneStage, secured: SecuredCluster, tokens: TokenServer, by_tokens: Authentication
-) -> None:
-    replicate(stage, secured, secured.by_sasl, by_tokens)
-
-    assert tokens.requests[-1] == {"grant_type": "client_credentials", "scope": SCOPE}
 
 
 @pytest.mark.parametrize(
@@ -366,72 +389,3 @@ def test_a_labs_mapping_reads_by_a_secret_and_again_once_that_is_mended(
 
     secrets.put_secret_value(SecretId=secret, SecretString=right)
     eventually(lambda: mapped.function.offsets == [0, 1])
-
-
-# Whole batches, by our own connections
-
-
-def pass_through(cluster: ClusterSettings, topic: str) -> list[Any]:
-    """A batch written and read by whole batches, with this authentication; the values that came back."""
-    end = time.monotonic() + 15
-    writer = RawWriter(
-        cluster, flow="a->b", transactional_id=topic, timeout_ms=10_000, deadline=lambda: end - time.monotonic()
-    )
-    some = [Record(i, 1_763_700_000_000, [], None, bytes(20_000)) for i in range(20)]
-    writer.write({(topic, 0): [*packed(some, "none", max_bytes=10**6)]}, lambda: end - time.monotonic())
-    writer.commit(lambda: end - time.monotonic())
-    writer.close()
-    log = KafkaRawLog(cluster, flow="a->b")
-    log.follow({(topic, 0): 0})
-    while not (found := log.arrivals(1.0, records=10**6, size=10**6)).records:
-        assert time.monotonic() < end
-    log.close()
-    return [record.value for batch in found.records[topic, 0] for record in records(batch)]
-
-
-@pytest.mark.parametrize("kind", ["mtls", "tls", "scram", "plain", "oauthbearer"])
-def test_whole_batches_pass_by_every_way_to_authenticate(
-    *,
-    stage: LaneStage,
-    secured: SecuredCluster,
-    secrets: Any,
-    authority: Authority,
-    root: str,
-    by_tokens: Authentication,
-    kind: str,
-) -> None:
-    client = authority.issue("mirrorless")
-    by_certificate = keep(secrets, certificate=client.certificate, privateKey=client.key)
-    by_password = keep(secrets, username=USER, password=PASSWORD)
-    ways = {
-        "mtls": (secured.by_certificate, Authentication(type="mtls", secret=by_certificate, ca=root)),
-        "tls": (secured.by_tls, Authentication(type="tls", ca=root)),
-        "scram": (secured.by_sasl, Authentication(type="scram", secret=by_password, ca=root)),
-        "plain": (secured.by_sasl, Authentication(type="plain", secret=by_password, ca=root)),
-        "oauthbearer": (secured.by_sasl, by_tokens),
-    }
-    bootstrap, authentication = ways[kind]
-    stage.create(secured, stage.topic)
-    cluster = ClusterSettings(alias="eu-west", bootstrap=bootstrap, region="us-east-1", authentication=authentication)
-
-    assert pass_through(cluster, stage.topic) == [bytes(20_000)] * 20
-
-
-@pytest.mark.parametrize("kind", some_of(("scram", "plain"), "scram", others=SECRETS))
-def test_whole_batches_do_not_pass_by_a_wrong_password(
-    stage: LaneStage, secured: SecuredCluster, secrets: Any, root: str, kind: Any
-) -> None:
-    secret = keep(secrets, username=USER, password="guessed")  # noqa: S106 -- wrong on purpose
-    wrong = Authentication(type=kind, secret=secret, ca=root)
-
-    with pytest.raises(Retriable, match=r"eu-west at .* turned us away: .*[Aa]uthentication failed"):
-        pass_through(ClusterSettings(alias="eu-west", bootstrap=secured.by_sasl, authentication=wrong), stage.topic)
-
-
-def test_whole_batches_do_not_pass_where_the_authority_is_another(
-    stage: LaneStage, secured: SecuredCluster, secrets: Any
-) -> None:
-    strange = Authentication(type="tls", ca=keep(secrets, certificate=Authority.new().certificate))
-
-    with pytest.raises(Retriable, match=r"turned us away: .*certificate"):
-        pass_through(ClusterSettings(alias="eu-west", bootstrap=secured.by_tls, authentication=strange), stage.topic)
