@@ -157,7 +157,7 @@ def _paragraph(flow: Flow, expected: Forecast | None) -> str:
     lines += [f"    topics that match {pattern}, as they are found" for pattern in flow.topic_patterns]
     if flow.has_pull:
         lines += _scheduled_topics(flow)
-    shared = flow.functions_settings()
+    shared = flow.all_settings()
     intervals = ((name, every(key)(shared)) for key, name in _ON_SCHEDULE.items())
     on_schedule = ", ".join(f"{name} every {seconds} s" for name, seconds in intervals if seconds)
     lines.append(f"  on schedule: {on_schedule or 'nothing'}")

@@ -120,7 +120,7 @@ class DeployedFlows:
 
     def settings(self, name: FlowName) -> FlowSettings:
         """The settings of the flow's functions, but for what makes mappings."""
-        return self.flow(name).functions_settings()
+        return self.flow(name).all_settings()
 
     @property
     def is_lab(self) -> bool:

@@ -25,7 +25,6 @@ from mirrorless.cost.options import Goal, Option
 from mirrorless.cost.plan import FlowPlan, TriggersNow, configured, plan_flow, planned_keys
 from mirrorless.cost.rates import read_rates, sample_rates
 from mirrorless.errors import ConfigurationError, MirrorlessError
-from mirrorless.flow.filters import should_replicate
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.flow.triggers import SCHEDULE
@@ -113,22 +112,12 @@ def _from_file(path: Path, settings: FlowSettings) -> KnownRates:
         raise BadInput(f"the file of rates cannot be read: {exc}", where=str(path)) from exc
 
     def refused(topic: str) -> str | None:
-        return None if _replicates(settings, topic) else f"{settings.name} does not replicate it"
+        return None if settings.replicates(topic) else f"{settings.name} does not replicate it"
 
     rates = read_rates(text, origin=str(path), refused=refused)
     missing = sorted(set(settings.topic_filter.literals) - {rate.topic for rate in rates})
     notes = [f"without a row, and not in the plan: {', '.join(missing)}"] if missing else []
     return KnownRates(rates=rates, seconds=None, notes=notes)
-
-
-def _replicates(settings: FlowSettings, topic: str) -> bool:
-    return should_replicate(
-        topic,
-        flow=settings.name,
-        topics=settings.topic_filter,
-        policy=settings.policy,
-        heartbeats=settings.heartbeats_replication_enabled,
-    )
 
 
 def _sampled(settings: FlowSettings, arguments: argparse.Namespace) -> KnownRates:
@@ -224,7 +213,7 @@ def _now(flow: Flow, settings: FlowSettings, plan: FlowPlan) -> TriggersNow:
         default=flow.settings.trigger,
         entries=bool(flow.settings.trigger_overrides),
         touched={topic.rate.topic for topic in plan.topics if not flow.triggers.maps_in_template(topic.rate.topic)},
-        heartbeats=_replicates(settings, HEARTBEATS_TOPIC),
+        heartbeats=settings.replicates(HEARTBEATS_TOPIC),
         checkpoint_seconds=flow.settings.emit_checkpoints_interval_seconds,
     )
 

@@ -286,7 +286,7 @@ class Lab:
         name = control_name(flow, scheduled.name)
         if name not in self.functions:
             self.functions[name] = scheduled_function(flow, scheduled, self._endpoints, self.folder)
-        settings = msgspec.to_builtins(flow.functions_settings()) | {"topics": list(topics)}
+        settings = msgspec.to_builtins(flow.all_settings()) | {"topics": list(topics)}
         if self.control:
             settings = json.loads(self.scheduled.timers[name].event)
         outcome = self.functions[name].invoke(json.dumps(settings | changes).encode())

@@ -73,7 +73,7 @@ class Flow:
         """Whether anything runs for this flow."""
         return self.settings.enabled
 
-    def functions_settings(self) -> FlowSettings:
+    def all_settings(self) -> FlowSettings:
         """The settings of its functions and jobs, but for what makes mappings."""
         return FlowSettings(
             flow=str(self.name),
@@ -93,12 +93,12 @@ class Flow:
     @property
     def topics(self) -> NameFilter:
         """The topics of the source that are replicated."""
-        return self.functions_settings().topic_filter
+        return self.all_settings().topic_filter
 
     @property
     def groups(self) -> NameFilter:
         """The consumer groups of the source that are followed."""
-        return self.functions_settings().group_filter
+        return self.all_settings().group_filter
 
     @property
     def literal_topics(self) -> tuple[str, ...]:
@@ -108,12 +108,12 @@ class Flow:
     @property
     def template_topics(self) -> tuple[str, ...]:
         """See `FlowSettings.template_topics`."""
-        return self.functions_settings().template_topics
+        return self.all_settings().template_topics
 
     @property
     def triggers(self) -> TriggerRules:
         """The triggers of the topics."""
-        return self.functions_settings().triggers
+        return self.all_settings().triggers
 
     @property
     def has_pull(self) -> bool:
@@ -123,12 +123,12 @@ class Flow:
     @property
     def has_mappings(self) -> bool:
         """See `FlowSettings.has_mappings`."""
-        return self.functions_settings().has_mappings
+        return self.all_settings().has_mappings
 
     @property
     def stops_at_oversize(self) -> bool:
         """See `FlowSettings.stops_at_oversize`."""
-        return self.functions_settings().stops_at_oversize
+        return self.all_settings().stops_at_oversize
 
     @property
     def counterpart_map(self) -> str | None:
@@ -147,7 +147,7 @@ class Flow:
     @property
     def policy(self) -> ReplicationPolicy:
         """The naming of remote topics."""
-        return self.functions_settings().policy
+        return self.all_settings().policy
 
     @property
     def home(self) -> Cluster:
@@ -231,7 +231,7 @@ class Flow:
 
     def remote_topic(self, topic: str) -> str:
         """Return the name of a source topic on the target."""
-        return self.functions_settings().remote_topic(topic)
+        return self.all_settings().remote_topic(topic)
 
     def consumer_group(self, topic: str) -> str:
         """Return the consumer group of a topic's mapping. A mapping that is created again resumes from its offsets.
@@ -250,7 +250,7 @@ class Flow:
 
     def group_name(self, topic: str) -> str:
         """Return the consumer group of a topic's mapping, however long it is."""
-        return self.functions_settings().consumer_group(topic)
+        return self.all_settings().consumer_group(topic)
 
     def mapping_request(self, topic: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the options of CreateEventSourceMapping for a topic, all but the function's name.
@@ -270,7 +270,7 @@ class Flow:
 
     def function_settings(self) -> FlowSettings:
         """What is used to replicate, for MIRRORLESS_FLOW, which has at most 3 KB, and for jobs."""
-        settings = self.functions_settings()
+        settings = self.all_settings()
         return FlowSettings(**{name: getattr(settings, name) for name in _REPLICATING})
 
     def function_settings_json(self) -> str:
@@ -283,7 +283,7 @@ class Flow:
         `function_name` is the forwarder's, for the mappings of found topics; `secret_arn` as in `mapping_request`.
         """
         return replace(
-            self.functions_settings(),
+            self.all_settings(),
             function_name=function_name,
             function_region=self.function_region,
             mapping_template=self.mapping_template(secret_arn=secret_arn),
@@ -293,7 +293,7 @@ class Flow:
         """Return the input of the schedule that starts `control` in the target's region, beside the tables."""
         # Records that no event can carry are at the source.
         return replace(
-            self.functions_settings(),
+            self.all_settings(),
             tables_role=None,
             oversize="ledger",
             function_region=self.function_region,
@@ -303,7 +303,7 @@ class Flow:
     def pull_settings(self, shard: int) -> PullSettings:
         """Return the input of the schedule of one shard."""
         return PullSettings(
-            flow=replace(self.functions_settings(), tables_role=self.pull_tables_role),
+            flow=replace(self.all_settings(), tables_role=self.pull_tables_role),
             shard=shard,
             **{key: getattr(self.settings.schedule, key) for key in _SCHEDULE_KEYS},
         )

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path as File
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,7 +38,7 @@ from mirrorless.config.rules import (
 )
 from mirrorless.config.schema import DeploymentSection, Document
 from mirrorless.errors import ConfigurationError
-from mirrorless.flow.filters import NameFilter, is_literal, should_replicate
+from mirrorless.flow.filters import NameFilter, is_literal
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
 from mirrorless.flow.settings import Tables
 
@@ -445,7 +444,7 @@ def _overrides(flow: Flow) -> dict[str, tuple[str, str] | None]:
     for entry in flow.settings.trigger_overrides:
         found[entry] = None
         if is_literal(entry):
-            if not _takes(flow, entry):
+            if not flow.all_settings().replicates(entry):
                 found[entry] = f"the flow does not replicate {entry!r}", "remove it, or add the topic to `topics`"
             elif covering := next((each for each in earlier if _matches(each, entry)), None):
                 hint = f"write it above {covering!r}: the first entry that matches holds"
@@ -456,22 +455,12 @@ def _overrides(flow: Flow) -> dict[str, tuple[str, str] | None]:
     return found
 
 
-def _takes(flow: Flow, topic: str) -> bool:
-    return should_replicate(
-        topic,
-        flow=flow.name,
-        topics=flow.topics,
-        policy=flow.policy,
-        heartbeats=flow.settings.heartbeats_replication_enabled,
-    )
-
-
 def _named(flow: Flow) -> Iterator[str]:
     """The topics that a flow without patterns may take: those that it names, and heartbeats."""
     yield from flow.literal_topics
     separator = flow.settings.replication_policy_separator
     yield from filter(
-        partial(_takes, flow),
+        flow.all_settings().replicates,
         (HEARTBEATS_TOPIC, *(f"{alias}{separator}{HEARTBEATS_TOPIC}" for alias in sorted(flow.aliases))),
     )
 

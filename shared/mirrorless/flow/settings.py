@@ -16,7 +16,13 @@ import msgspec
 
 from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError
-from mirrorless.flow.filters import CONFIG_PROPERTIES_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE, NameFilter
+from mirrorless.flow.filters import (
+    CONFIG_PROPERTIES_EXCLUDE,
+    GROUPS_EXCLUDE,
+    TOPICS_EXCLUDE,
+    NameFilter,
+    should_replicate,
+)
 from mirrorless.flow.naming import FLOW_VARIABLE, mapping_group, shared_name
 from mirrorless.flow.policy import HEARTBEATS_TOPIC, ReplicationPolicy, replication_policy
 from mirrorless.flow.triggers import MAPPING, WINDOW_SECONDS, Trigger, TriggerRules, trigger_rules
@@ -221,6 +227,16 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     def remote_topic(self, topic: str) -> str:
         """The topic's name on the target."""
         return self.policy.remote_topic(self.source.alias, topic)
+
+    def replicates(self, topic: str) -> bool:
+        """Whether the flow takes this topic of its source."""
+        return should_replicate(
+            topic,
+            flow=self.name,
+            topics=self.topic_filter,
+            policy=self.policy,
+            heartbeats=self.heartbeats_replication_enabled,
+        )
 
     def origin_rule(self, topic: str) -> OriginRule | None:
         """The rule of a source topic whose records may return; None for others, and where the flow marks none."""
