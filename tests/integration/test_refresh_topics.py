@@ -515,23 +515,6 @@ def test_a_config_that_the_target_refuses_is_left_out_and_reported_and_stops_no_
     assert "remote.storage.enable" in refused
 
 
-def test_defaults_of_the_source_are_set_on_the_target_where_the_flow_says_so(stage: RefreshStage) -> None:
-    stage.create("created", delete_retention_ms="1000")
-    excluded = ("delete.retention.ms", "min.*", "unclean.*")
-    changes: dict[str, Any] = {"use_defaults_from": "source", "config_properties_exclude": excluded}
-    stage.create("synced")
-    stage.refresh(**changes)
-    stage.configure(stage.target, stage.remote("synced"), retention_bytes="2000", delete_retention_ms="2000")
-
-    report = stage.sync_configs(**changes)
-
-    assert report.troubles == []
-    overrides = stage.overrides("synced")
-    assert (overrides["retention.bytes"], overrides["delete.retention.ms"]) == ("-1", "2000")
-    assert stage.overrides("created")["retention.bytes"] == "-1"
-    assert "delete.retention.ms" not in stage.overrides("created")
-
-
 def test_a_default_set_while_the_brokers_run_is_not_turned_into_an_override(stage: RefreshStage) -> None:
     """MM2 takes such a default for the topic's own config."""
 

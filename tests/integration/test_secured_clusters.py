@@ -32,8 +32,7 @@ from mirrorless.records.batch_records import packed, records
 from mirrorless.records.record import Record
 from tests.support.certificates import Authority
 from tests.support.lane_stage import LaneStage
-from tests.support.secured_cluster import PASSWORD, USER, SecuredCluster
-from tests.support.token_server import CLIENT, TokenServer
+from tests.support.secured_cluster import CLIENT, PASSWORD, USER, SecuredCluster, TokenServer
 from tests.support.topics import create_topic
 from tests.support.tries import some_of
 from tests.support.waiting import eventually

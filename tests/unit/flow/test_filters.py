@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from mirrorless.chain.lane import FlowName
@@ -22,64 +24,52 @@ FLOW = FlowName("us-east", "eu-west")
 POLICY = DefaultPolicy(aliases=frozenset({"us-east", "eu-west"}))
 
 
-def test_a_pattern_matches_the_whole_name_or_not_at_all() -> None:
-    topics = NameFilter(include=["orders-.*"])
+@pytest.mark.parametrize(
+    ("include", "exclude", "taken", "left"),
+    [
+        pytest.param(["orders-.*"], [], ["orders-eu"], ["old-orders-eu", "orders"], id="a pattern is of whole names"),
+        pytest.param(["orders.v1"], [], ["orders.v1"], ["orders-v1"], id="a literal dot is a dot, unlike MM2's"),
+        pytest.param([".*", "orders"], ["orders", "tmp-.*"], ["payments"], ["orders", "tmp-1"], id="exclusions win"),
+        pytest.param(["tmp.*"], ["tmp.1"], ["tmp-1"], ["tmp.1"], id="a literal excludes itself alone"),
+        pytest.param(
+            ["orders"], [], ["orders"], ["Orders", "orders\n", "order"], id="a name is compared whole, with its case"
+        ),
+        pytest.param([], [], [], ["orders", ""], id="an empty list takes nothing"),
+        pytest.param(
+            ["(?i)orders.*", r"(a)\1", r"(b)\1"],
+            [],
+            ["ORDERS-1", "aa", "bb"],
+            ["BB"],
+            id="flags and groups of an entry",
+        ),
+        pytest.param(
+            [r"\w+", r"(?i)k-\d"], [], ["a", "K-3"], ["Ä", "k-٣", "\u212a-3"], id="kinds of ASCII, as in Java"
+        ),
+        pytest.param(
+            [".*"],
+            TOPICS_EXCLUDE,
+            ["orders"],
+            ["mm2-offsets.us-east.internal", "orders.replica", "__consumer_offsets"],
+            id="MM2's default exclusion",
+        ),
+        pytest.param([".*"], GROUPS_EXCLUDE, ["billing"], ["console-consumer-4711"], id="tools' groups"),
+    ],
+)
+def test_a_name_is_taken_that_is_included_and_not_excluded(
+    include: Sequence[str], exclude: Sequence[str], taken: Sequence[str], left: Sequence[str]
+) -> None:
+    names = NameFilter(include=include, exclude=exclude)
 
-    assert topics.accepts("orders-eu")
-    assert not topics.accepts("old-orders-eu")
-    assert not topics.accepts("orders")
-
-
-def test_a_literal_dot_is_a_dot() -> None:
-    """MM2 would take `orders-v1` here, which the list does not name."""
-    topics = NameFilter(include=["orders.v1"])
-
-    assert topics.accepts("orders.v1")
-    assert not topics.accepts("orders-v1")
-
-
-def test_the_exclusion_wins() -> None:
-    topics = NameFilter(include=[".*", "orders"], exclude=["orders", "tmp-.*"])
-
-    assert topics.accepts("payments")
-    assert not topics.accepts("orders")
-    assert not topics.accepts("tmp-1")
-    assert topics.literals == ()
-
-
-def test_a_name_is_compared_whole_and_by_its_case() -> None:
-    topics = NameFilter(include=["orders", "Orders.v2"])
-
-    assert [
-        name for name in ("orders", "Orders.v2", "Orders", "orders\n", "order", "orders.v2") if topics.accepts(name)
-    ] == [
-        "orders",
-        "Orders.v2",
-    ]
-    assert not NameFilter(include=["tmp.*"], exclude=["tmp.1"]).accepts("tmp.1")
-    assert NameFilter(include=["tmp.*"], exclude=["tmp.1"]).accepts("tmp-1")
-
-
-def test_an_empty_list_takes_nothing() -> None:
-    assert not NameFilter(include=[]).accepts("orders")
-    assert not NameFilter(include=[]).accepts("")
+    assert [name for name in (*taken, *left) if names.accepts(name)] == [*taken]
 
 
 def test_literals_and_patterns_are_distinguished() -> None:
+    assert NameFilter(include=[".*", "orders"], exclude=["orders"]).literals == ()
     topics = NameFilter(include=["orders", "audit-log", "pay.*", "a.b_c"])
 
     assert topics.literals == ("orders", "audit-log", "a.b_c")
     assert topics.patterns == ("pay.*",)
     assert not is_literal("a b")
-
-
-def test_inline_flags_and_groups_hold_for_their_own_entry() -> None:
-    topics = NameFilter(include=["(?i)orders.*", r"(a)\1", r"(b)\1"])
-
-    assert topics.accepts("ORDERS-1")
-    assert topics.accepts("aa")
-    assert topics.accepts("bb")
-    assert not topics.accepts("BB")
 
 
 def test_a_broken_pattern_is_named_with_its_place() -> None:
@@ -97,12 +87,6 @@ def test_an_operator_that_only_java_has_is_refused() -> None:
     assert "ambiguous" in (check_pattern("orders-[a-z--b]") or "")
 
 
-def test_signs_of_kinds_of_characters_are_of_ascii_as_in_java() -> None:
-    topics = NameFilter(include=[r"\w+", r"(?i)k-\d"])
-
-    assert [name for name in ("Ä", "a", "k-٣", "\u212a-3", "K-3") if topics.accepts(name)] == ["a", "K-3"]
-
-
 @pytest.mark.parametrize(
     ("text", "entries"),
     [
@@ -114,18 +98,6 @@ def test_signs_of_kinds_of_characters_are_of_ascii_as_in_java() -> None:
 )
 def test_a_comma_list_is_read_as_mm2_reads_it(text: str, entries: tuple[str, ...]) -> None:
     assert split_list(text) == entries
-
-
-@pytest.mark.parametrize("topic", ["mm2-offsets.us-east.internal", "orders.replica", "__consumer_offsets"])
-def test_the_default_exclusion_is_mm2s(topic: str) -> None:
-    assert not NameFilter(include=[".*"], exclude=TOPICS_EXCLUDE).accepts(topic)
-
-
-def test_tools_groups_are_not_followed() -> None:
-    groups = NameFilter(include=[".*"], exclude=GROUPS_EXCLUDE)
-
-    assert groups.accepts("billing")
-    assert not groups.accepts("console-consumer-4711")
 
 
 @pytest.mark.parametrize(
@@ -146,12 +118,8 @@ def test_a_topic_is_replicated_when_wanted_and_neither_internal_nor_a_cycle(topi
     topics = NameFilter(include=["orders.*", "eu-west.*", ".*internal", "__.*"])
 
     assert should_replicate(topic, flow=FLOW, topics=topics, policy=POLICY) is replicated
-
-
-def test_heartbeats_are_left_alone_when_switched_off() -> None:
-    topics = NameFilter(include=["orders"])
-
-    assert not should_replicate("heartbeats", flow=FLOW, topics=topics, policy=POLICY, heartbeats=False)
+    without = should_replicate(topic, flow=FLOW, topics=topics, policy=POLICY, heartbeats=False)
+    assert without is (replicated and "heartbeats" not in topic)
 
 
 # What java.util.regex matches of each pattern; JDK 17.

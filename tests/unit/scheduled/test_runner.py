@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -94,34 +94,74 @@ def minute() -> Minute:
     return Minute()
 
 
-def test_each_task_is_done_at_its_own_interval(minute: Minute) -> None:
-    minute.run(minute.task("heartbeats", 1), minute.task("checkpoints", 5), window=12)
-    assert minute.times("heartbeats") == list(range(12))
-    assert minute.times("checkpoints") == [0, 5, 10]
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A task, whose rounds find and do this. Times are seconds since the first run began."""
+
+    every: float
+    idle: float = 0
+    moved: Collection[int] = ()
+    """When a round finds something new."""
+    missing: Collection[int] = ()
+    """When one misses what is just being made."""
+    rests: float = 0
+    lasts: float = 0
+
+    def task(self, name: str, minute: Minute) -> Task:
+        """The task of a run."""
+
+        def act(report: RoundReport, _deadline: Deadline) -> None:
+            at = (minute.now - 1_000_000) // 1000
+            report.moved, report.comes_soon, report.rest_seconds = at in self.moved, at in self.missing, self.rests
+            minute.sleep(self.lasts)
+
+        return minute.task(name, self.every, act, idle=self.idle)
 
 
-def test_a_run_whose_tasks_are_due_in_later_runs_ends_after_one_round(minute: Minute) -> None:
+ALWAYS = range(10_000)
+EVERY_20 = range(0, 300, 20)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "runs", "times"),
+    [
+        pytest.param([Work(1), Work(5)], 1, [range(58), range(0, 58, 5)], id="each task at its own interval"),
+        pytest.param([Work(600)], 11, [[0, 600]], id="what is not due yet waits for a later run"),
+        pytest.param([Work(20, idle=60)], 8, [[*EVERY_20, 360, 420]], id="each minute where nothing moved for five"),
+        pytest.param(
+            [Work(20, idle=60, moved=[420])],
+            9,
+            [[*EVERY_20, 360, 420, 440, 460, 480, 500, 520]],
+            id="something new brings back the short interval",
+        ),
+        pytest.param([Work(2, rests=7)], 1, [range(0, 58, 7)], id="a round that has read much rests for longer"),
+        pytest.param([Work(2, rests=50)], 2, [[0, 50, 100]], id="a rest is kept by the next run"),
+        pytest.param(
+            [Work(60, missing=range(5)), Work(60, missing=ALWAYS)],
+            3,
+            [[0, 3, 6, 60, 120], [*range(0, 58, 3), 120]],
+            id="what a first round missed is looked for at once, though not for ever",
+        ),
+        pytest.param([Work(60, missing=ALWAYS[101:])], 4, [[0, 60, 120, 180]], id="later than that it is not"),
+        pytest.param(
+            [Work(60, lasts=7), Work(60)], 3, [[0, 60, 120], [7, 67, 127]], id="a long task puts off no other"
+        ),
+    ],
+)
+def test_a_task_is_done_when_it_is_due(
+    tasks: Sequence[Work], runs: int, times: Sequence[Sequence[int]], minute: Minute
+) -> None:
+    """Runs begin a minute apart."""
+    minute.runs(runs, *(each.task(str(place), minute) for place, each in enumerate(tasks)))
+
+    assert [minute.times(str(place)) for place in range(len(tasks))] == [[*each] for each in times]
+
+
+def test_a_run_ends_when_no_more_is_due_in_it_and_before_lambda_does(minute: Minute) -> None:
     minute.run(minute.task("configs", 600))
-    assert minute.times("configs") == [0]
     assert minute.now == 1_000_000
-
-
-def test_a_task_that_is_not_due_yet_waits_for_a_later_run(minute: Minute) -> None:
-    minute.runs(11, minute.task("configs", 600))
-    assert minute.times("configs") == [0, 600]
-
-
-def test_rounds_in_which_nothing_has_moved_for_five_minutes_come_once_a_minute(minute: Minute) -> None:
-    minute.runs(8, minute.task("checkpoints", 20, idle=60))
-    assert minute.times("checkpoints") == [*range(0, 300, 20), 360, 420]
-
-
-def test_a_round_that_finds_something_new_brings_back_the_short_interval(minute: Minute) -> None:
-    def look(report: RoundReport, _deadline: Deadline) -> None:
-        report.moved = minute.now == 1_420_000
-
-    minute.runs(9, minute.task("checkpoints", 20, look, idle=60))
-    assert minute.times("checkpoints")[-8:] == [280, 360, 420, 440, 460, 480, 500, 520]
+    minute.run(minute.task("heartbeats", 1), window=58, seconds=10)
+    assert minute.times("heartbeats") == list(range(8))
 
 
 def test_an_idle_run_ends_at_once_although_it_began_later_than_the_one_before(minute: Minute) -> None:
@@ -131,36 +171,6 @@ def test_an_idle_run_ends_at_once_although_it_began_later_than_the_one_before(mi
     minute.run(minute.task("lanes", 60))
     assert minute.times("lanes") == [0, 56]
     assert minute.now == 1_056_000
-
-
-def test_a_round_that_has_read_much_rests_for_longer_than_its_interval(minute: Minute) -> None:
-    def read(report: RoundReport, _deadline: Deadline) -> None:
-        report.rest_seconds = 7
-
-    minute.run(minute.task("checkpoints", 2, read), window=20)
-    assert minute.times("checkpoints") == [0, 7, 14]
-
-
-def test_what_a_first_round_missed_is_looked_for_again_at_once(minute: Minute) -> None:
-    """Not for ever: whoever is to make it may have no right to."""
-
-    def missing_until(at: int) -> Act:
-        def look(report: RoundReport, _deadline: Deadline) -> None:
-            report.comes_soon = minute.now < 1_000_000 + at
-
-        return look
-
-    minute.runs(3, minute.task("topics", 60, missing_until(5_000)), minute.task("acls", 60, missing_until(10**9)))
-    assert minute.times("topics") == [0, 3, 6, 60, 120]
-    assert minute.times("acls") == [*range(0, 58, 3), 120]
-
-
-def test_a_flow_that_runs_does_not_look_again_at_once(minute: Minute) -> None:
-    def missing(report: RoundReport, _deadline: Deadline) -> None:
-        report.comes_soon = minute.now > 1_100_000
-
-    minute.runs(4, minute.task("topics", 60, missing))
-    assert minute.times("topics") == [0, 60, 120, 180]
 
 
 def test_a_tasks_deadline_is_not_later_than_the_end_of_the_lease(minute: Minute) -> None:
@@ -183,22 +193,6 @@ def test_every_round_has_nearly_the_whole_lease(minute: Minute) -> None:
     left: list[float] = []
     minute.run(minute.task("checkpoints", 3, lambda _report, deadline: left.append(deadline())), window=30, seconds=120)
     assert left == [45.0, 42.0] * 5
-
-
-def test_what_comes_once_a_minute_is_not_put_off_by_a_task_before_it_that_takes_long(minute: Minute) -> None:
-    def work(_report: RoundReport, _deadline: Deadline) -> None:
-        minute.sleep(7)
-
-    minute.runs(3, minute.task("checkpoints", 60, work), minute.task("lanes", 60))
-    assert minute.times("lanes") == [7, 67, 127]
-
-
-def test_a_rest_is_kept_by_the_next_run(minute: Minute) -> None:
-    def read(report: RoundReport, _deadline: Deadline) -> None:
-        report.rest_seconds = 50
-
-    minute.runs(2, minute.task("checkpoints", 2, read))
-    assert minute.times("checkpoints") == [0, 50, 100]
 
 
 def test_a_task_that_fails_does_not_stop_the_others_and_runs_again(minute: Minute) -> None:
@@ -366,16 +360,6 @@ def test_a_run_that_outlived_its_lease_and_was_not_replaced_goes_on(minute: Minu
     assert stored.error == reports["topics"].error
 
 
-def test_a_living_run_renews_its_lease_in_time(minute: Minute) -> None:
-    minute.run(minute.task("heartbeats", 1), window=50)
-    assert minute.times("heartbeats") == list(range(50))
-
-
 def test_an_unchanged_report_is_written_every_few_seconds_only(minute: Minute) -> None:
     minute.run(minute.task("heartbeats", 1), window=20)
     assert minute.documents.writes <= 20 // 5 + 1
-
-
-def test_the_run_ends_before_lambda_does(minute: Minute) -> None:
-    minute.run(minute.task("heartbeats", 1), window=58, seconds=10)
-    assert minute.times("heartbeats") == list(range(8))

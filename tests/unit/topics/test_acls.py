@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 from hypothesis import given
@@ -35,8 +35,9 @@ def staged(*source: Acl, policy: ReplicationPolicy = PREFIXED) -> frozenset[Acl]
     return wanted_acls(source, taken=TAKEN, flow=FLOW, policy=policy).staged
 
 
-def left(*source: Acl, policy: ReplicationPolicy = PREFIXED) -> dict[Acl, str]:
-    return dict(wanted_acls(source, taken=TAKEN, flow=FLOW, policy=policy).left)
+def left(*source: Acl, policy: ReplicationPolicy = PREFIXED, taken: Sequence[str] = TAKEN) -> dict[Acl, str]:
+    """What is left out, with the reason."""
+    return dict(wanted_acls(source, taken=taken, flow=FLOW, policy=policy).left)
 
 
 # due now: MM2's rule
@@ -63,13 +64,6 @@ def test_an_acl_arrives_on_the_remote_topic_without_the_right_to_write(
     assert downgraded(acl) == arrives
 
 
-def test_a_topic_that_the_flow_does_not_take_is_left_with_the_reason() -> None:
-    other = allow("READ", "secrets")
-
-    assert due(other) == frozenset()
-    assert left(other) == {other: "the flow does not replicate this topic"}
-
-
 def test_heartbeats_are_renamed_under_the_identity_policy_too() -> None:
     wanted = wanted_acls([allow("READ", "heartbeats")], taken=["heartbeats"], flow=FLOW, policy=IDENTITY)
 
@@ -77,13 +71,6 @@ def test_heartbeats_are_renamed_under_the_identity_policy_too() -> None:
 
 
 # prefixes and the wildcard
-
-
-def test_a_prefix_of_no_replicated_topic_is_left() -> None:
-    other = allow("READ", "sec", "PREFIXED")
-
-    assert due(other) == frozenset()
-    assert left(other) == {other: "the flow replicates no topic with this prefix"}
 
 
 def test_the_wildcard_becomes_the_prefix_of_the_flows_remote_topics() -> None:
@@ -106,33 +93,75 @@ def test_under_the_identity_policy_a_grant_opens_the_flows_topics_only(granted: 
     assert due(granted, policy=IDENTITY) == {allow("READ", topic) for topic in opened}
 
 
-def test_a_wildcard_without_any_topic_is_left() -> None:
-    wanted = wanted_acls([allow("READ", "*")], taken=(), flow=FLOW, policy=PREFIXED)
-
-    assert not wanted.due
-    assert set(wanted.left.values()) == {"the flow replicates no topic"}
-
-
 def test_an_exception_from_a_prefix_is_kept_even_where_its_topic_is_not_replicated() -> None:
     """The grant has grown to a prefix of remote topics: one from earlier days must not be opened by it."""
     assert deny("READ", "us-east.orders-old") in due(allow("READ", "orders", "PREFIXED"), deny("READ", "orders-old"))
     assert deny("READ", "us-east.secrets") in due(allow("READ", "*"), deny("READ", "secrets"))
 
 
-def test_an_exception_from_nothing_is_left() -> None:
-    secret = deny("READ", "secrets")
-
-    assert secret in left(allow("READ", "orders", "PREFIXED"), secret)
-    assert secret in left(allow("READ", "*"), secret, policy=IDENTITY)
+@pytest.mark.parametrize(
+    ("acl", "beside", "taken", "policy", "reason"),
+    [
+        (allow("READ", "secrets"), [], TAKEN, PREFIXED, "the flow does not replicate this topic"),
+        (allow("READ", "sec", "PREFIXED"), [], TAKEN, PREFIXED, "the flow replicates no topic with this prefix"),
+        (allow("READ", "*"), [], [], PREFIXED, "the flow replicates no topic"),
+        # An exception from nothing.
+        (deny("READ", "secrets"), [allow("READ", "orders", "PREFIXED")], TAKEN, PREFIXED, "not replicate this topic"),
+        (deny("READ", "secrets"), [allow("READ", "*")], TAKEN, IDENTITY, "not replicate this topic"),
+        (allow("IDEMPOTENT_WRITE", "kafka-cluster", resource="CLUSTER"), [], TAKEN, PREFIXED, "never copied"),
+        (allow("UNKNOWN"), [], TAKEN, PREFIXED, "this version of the Kafka client has no name for it"),
+        (allow("READ", resource="UNKNOWN"), [], TAKEN, PREFIXED, "this version of the Kafka client has no name for it"),
+    ],
+    ids=str,
+)
+def test_what_has_no_place_on_the_target_is_left_with_the_reason(
+    acl: Acl, beside: Sequence[Acl], taken: Sequence[str], policy: ReplicationPolicy, reason: str
+) -> None:
+    assert reason in left(acl, *beside, policy=policy, taken=taken)[acl]
+    alone = wanted_acls([acl], taken=taken, flow=FLOW, policy=policy)
+    assert (alone.due, alone.staged) == (frozenset(), frozenset())
 
 
 # staged for a failover
 
 
-def test_rights_to_write_are_staged_on_the_remote_topic_from_where_a_reconcile_takes_the_records_back() -> None:
-    """With prefixed names `orders` of the target is another topic."""
-    for operation, expected in [("WRITE", ["WRITE"]), ("ALL", ["ALL"]), ("READ", []), ("DESCRIBE", [])]:
-        assert staged(allow(operation)) == {allow(each, "us-east.orders") for each in expected}
+GROUPS_AND_IDS = [
+    allow("READ", "shop", resource="GROUP"),
+    allow("READ", "mirror", resource="GROUP"),
+    deny("READ", "sh", "PREFIXED", resource="GROUP"),
+    allow("WRITE", "shop-tx", resource="TRANSACTIONAL_ID"),
+    allow("WRITE", "mirrors", "PREFIXED", resource="TRANSACTIONAL_ID"),
+]
+REMOTE = tuple(f"us-east.{topic}" for topic in TAKEN)
+APPLICATION = allow("ALL", "ord", "PREFIXED")
+
+
+@pytest.mark.parametrize(
+    ("source", "policy", "expected"),
+    [
+        # Prefixed: `orders` of the target is another topic, and a reconcile takes records back from the remote one.
+        pytest.param([allow("WRITE")], PREFIXED, [allow("WRITE", REMOTE[0])], id="the right to write"),
+        pytest.param([allow("ALL")], PREFIXED, [allow("ALL", REMOTE[0])], id="every right"),
+        pytest.param([allow("READ"), allow("DESCRIBE")], PREFIXED, [], id="no right that is due now"),
+        pytest.param(
+            [allow("READ"), allow("WRITE"), deny("WRITE")], IDENTITY, [allow("WRITE")], id="only what was downgraded"
+        ),
+        pytest.param([allow("ALL")], IDENTITY, [allow("ALL")], id="every right, under its name"),
+        pytest.param(GROUPS_AND_IDS, PREFIXED, GROUPS_AND_IDS, id="groups and transactional ids as they are"),
+        # A streams application makes its internal topics on the target under its prefix.
+        pytest.param(
+            [APPLICATION], PREFIXED, [APPLICATION, allow("ALL", REMOTE[0]), allow("ALL", REMOTE[1])], id="a prefix"
+        ),
+        pytest.param([APPLICATION], IDENTITY, [APPLICATION], id="a prefix, under its name"),
+        pytest.param([allow("WRITE", "*")], PREFIXED, [allow("WRITE", each) for each in REMOTE], id="a wildcard"),
+        pytest.param([allow("WRITE", "*")], IDENTITY, [allow("WRITE", each) for each in TAKEN], id="and under names"),
+    ],
+)
+def test_what_a_failover_needs_is_staged_and_not_due_before(
+    source: Sequence[Acl], policy: ReplicationPolicy, expected: Sequence[Acl]
+) -> None:
+    assert staged(*source, policy=policy) == {*expected}
+    assert not due(*source, policy=policy) & {*expected}
 
 
 def test_nobody_else_writes_heartbeats_or_checkpoints_after_a_failover() -> None:
@@ -143,24 +172,6 @@ def test_nobody_else_writes_heartbeats_or_checkpoints_after_a_failover() -> None
         remote = {policy.remote_topic("us-east", topic) for topic in ("us", "us-orders")}
         assert wanted.staged == {allow("WRITE", topic) for topic in remote}
         assert wanted.left == {allow("WRITE", "heart", "PREFIXED"): "only the replication writes heartbeats"}
-
-
-def test_under_the_identity_policy_only_what_was_downgraded_is_staged() -> None:
-    assert staged(allow("READ"), allow("WRITE"), deny("WRITE"), policy=IDENTITY) == {allow("WRITE")}
-    assert staged(allow("ALL"), policy=IDENTITY) == {allow("ALL")}
-
-
-def test_groups_and_transactional_ids_are_staged_as_they_are() -> None:
-    moving = [
-        allow("READ", "shop", resource="GROUP"),
-        allow("READ", "mirror", resource="GROUP"),
-        deny("READ", "sh", "PREFIXED", resource="GROUP"),
-        allow("WRITE", "shop-tx", resource="TRANSACTIONAL_ID"),
-        allow("WRITE", "mirrors", "PREFIXED", resource="TRANSACTIONAL_ID"),
-    ]
-
-    assert staged(*moving) == set(moving)
-    assert due(*moving) == frozenset()
 
 
 @pytest.mark.parametrize("resource", ["GROUP", "TRANSACTIONAL_ID"])
@@ -215,41 +226,10 @@ def test_what_is_denied_on_all_groups_or_ids_stays_denied_where_a_grant_opens_th
     assert on_groups([closed], ["mail"]) == {closed.on("LITERAL", "mail")}
 
 
-def test_an_applications_prefix_is_staged_as_a_prefix() -> None:
-    """A streams application makes its internal topics on the target under its prefix."""
-    on_remote = {allow("ALL", "us-east.orders"), allow("ALL", "us-east.orders-late")}
-
-    assert staged(allow("ALL", "ord", "PREFIXED")) == {allow("ALL", "ord", "PREFIXED"), *on_remote}
-    assert staged(allow("ALL", "ord", "PREFIXED"), policy=IDENTITY) == {allow("ALL", "ord", "PREFIXED")}
-
-
-def test_a_staged_wildcard_opens_the_flows_topics_only() -> None:
-    assert staged(allow("WRITE", "*")) == {allow("WRITE", f"us-east.{topic}") for topic in TAKEN}
-    assert staged(allow("WRITE", "*"), policy=IDENTITY) == {allow("WRITE", topic) for topic in TAKEN}
-
-
 def test_a_staged_prefix_keeps_its_exceptions() -> None:
     assert deny("WRITE", "orders-old") in staged(allow("WRITE", "orders", "PREFIXED"), deny("WRITE", "orders-old"))
     closed = staged(allow("WRITE", "orders", "PREFIXED"), deny("WRITE", "*"), policy=IDENTITY)
     assert deny("WRITE", "orders", "PREFIXED") in closed
-
-
-# left
-
-
-def test_acls_on_the_cluster_are_never_copied() -> None:
-    cluster = allow("IDEMPOTENT_WRITE", "kafka-cluster", resource="CLUSTER")
-
-    wanted = wanted_acls([cluster], taken=TAKEN, flow=FLOW, policy=PREFIXED)
-
-    assert not wanted.due
-    assert not wanted.staged
-    assert "never copied" in wanted.left[cluster]
-
-
-@pytest.mark.parametrize("unknown", [allow("UNKNOWN"), allow("READ", resource="UNKNOWN")])
-def test_what_the_client_cannot_name_is_left_with_the_reason(unknown: Acl) -> None:
-    assert left(unknown) == {unknown: "this version of the Kafka client has no name for it"}
 
 
 ANY_ACL = st.builds(

@@ -135,13 +135,6 @@ def test_a_topic_that_cannot_be_mapped_can_be_scheduled(topic: str) -> None:
     assert found.troubles() == []
 
 
-def test_literal_topics_are_not_ours_to_map() -> None:
-    found = discover({"orders": 1, "payments": 1, "heartbeats": 1}, settings(topics=("orders", "pay.*")))
-
-    assert found.taken == ("heartbeats", "orders", "payments")
-    assert found.mapped == {"heartbeats", "payments"}
-
-
 def test_a_remote_topic_is_created_with_the_sources_count_grown_to_it_and_never_shrunk() -> None:
     on_target = {"source.grown": 2, "source.same": 3, "source.wide": 5, "new": 7}
 
