@@ -5,8 +5,12 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -334,3 +338,33 @@ def test_the_kafka_clients_own_lines_are_as_many_as_the_environment_says(monkeyp
 def test_what_is_under_way_is_waited_for_until_the_margin_and_a_moment_at_least() -> None:
     assert wait_left(lambda: 10.0) == 10.0 - MARGIN_SECONDS
     assert wait_left(lambda: MARGIN_SECONDS) == wait_left(lambda: -5.0) == 0.001
+
+
+# Requests to coordinators of groups that their caller does not wait for: the process lives on
+
+ROOT = Path(__file__).parent.parent.parent.parent
+
+
+def asked(way: str, *, rounds: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.support.asked_coordinators", way, str(rounds)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_a_request_that_times_out_by_itself_ends_the_process() -> None:
+    """The client's fault. Once a new client passes here, `coordinators.REQUEST_SECONDS` has had its time."""
+    died = asked("old", rounds=4)
+
+    assert died.returncode in (-signal.SIGABRT, -signal.SIGSEGV), died.stdout + died.stderr
+
+
+@pytest.mark.parametrize("way", ["commits", "offsets"])
+def test_a_request_that_is_given_up_does_not(way: str) -> None:
+    lived = asked(way, rounds=5)
+
+    assert (lived.returncode, lived.stdout) == (0, "lived\n"), lived.stderr
