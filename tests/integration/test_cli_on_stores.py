@@ -258,52 +258,16 @@ def test_the_newest_heartbeats_of_both_kinds_are_found(bench: Bench, capsys: pyt
 # groups
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncedGroup:
-    """A group whose offsets are synchronised by the scheduled function, in the first partition of a flow."""
-
-    bench: Bench
-    name: str
-    wiring: ControlWiring
-
-    @property
-    def remote(self) -> str:
-        """The topic's name on the target."""
-        return f"us-east.{self.bench.topic}"
-
-    def stand(self, offset: int) -> None:
-        """Commit on the source, as a consumer does that then leaves."""
-        consumer = Consumer({"bootstrap.servers": self.bench.source.bootstrap, "group.id": self.name})
-        consumer.commit(offsets=[TopicPartition(self.bench.topic, 0, offset)], asynchronous=False)
-        consumer.close()
-
-    def on_target(self) -> int:
-        """Its committed offset on the target."""
-        found = self.wiring.target.groups.committed([self.name], lambda: 20.0)
-        return found[self.name][self.remote, 0].offset
-
-    def act(self) -> None:
-        """One checkpoint round of a new run."""
-        (task,) = [task for task in self.wiring.tasks() if task.name == "checkpoints"]
-        report = RoundReport()
-        task.act(report, lambda: 20.0)
-        assert report.troubles == []
-
-    def run(self, *words: str) -> int:
-        """The command's exit code."""
-        return self.bench.run("groups", str(FLOW), *words)
-
-
-@pytest.fixture
-def synced(bench: Bench, flow_settings: FlowSettings, monkeypatch: pytest.MonkeyPatch) -> SyncedGroup:
+def test_a_group_rewound_on_the_source_is_shown_and_moved_back_by_order(
+    bench: Bench, flow_settings: FlowSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """90 records are replicated; the downstream offsets are greater by one."""
-    endpoint = json.loads(bench.state.read_text())["dynamodb"]["endpoint"]
-    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", json.loads(bench.state.read_text())["dynamodb"]["endpoint"])
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lab")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
-    create(bench.target, f"us-east.{bench.topic}", 2)
+    name, remote = f"shop-{bench.topic}", f"us-east.{bench.topic}"
+    create(bench.target, remote, 2)
     bench.replicate(0, 90, Span(0, 1, 90))
-    name = f"shop-{bench.topic}"
     settings = msgspec.structs.replace(
         flow_settings,
         aliases=(FLOW.source, FLOW.target),
@@ -313,40 +277,54 @@ def synced(bench: Bench, flow_settings: FlowSettings, monkeypatch: pytest.Monkey
         sync_group_offsets_interval_seconds=0.001,
         checkpoints_topic_replication_factor=1,
     )
-    return SyncedGroup(bench=bench, name=name, wiring=ControlWiring(settings))
+    wiring = ControlWiring(settings)
 
+    def moved(offset: int) -> None:
+        """A consumer commits on the source and leaves; then comes a round."""
+        consumer = Consumer({"bootstrap.servers": bench.source.bootstrap, "group.id": name})
+        consumer.commit(offsets=[TopicPartition(bench.topic, 0, offset)], asynchronous=False)
+        consumer.close()
+        checkpoint()
 
-def test_a_group_rewound_on_the_source_is_shown_and_moved_back_by_order(
-    synced: SyncedGroup, capsys: pytest.CaptureFixture[str]
-) -> None:
-    synced.stand(90)
-    synced.act()
-    assert synced.on_target() == 91
-    synced.stand(10)
-    synced.act()
-    assert synced.run("--group", synced.name, "--json") == 1
-    (shown,) = answer(capsys)["groups"]
-    assert (shown["readiness"], shown["skip"], shown["reread"]) == ("ahead_on_target", 80, 0)
+    def checkpoint() -> None:
+        (task,) = [task for task in wiring.tasks() if task.name == "checkpoints"]
+        report = RoundReport()
+        task.act(report, lambda: 20.0)
+        assert report.troubles == []
 
-    assert synced.run("--move-back", synced.name) == 0
+    def on_target() -> int:
+        return wiring.target.groups.committed([name], lambda: 20.0)[name][remote, 0].offset
+
+    def readiness() -> tuple[int, dict[str, Any]]:
+        code = bench.run("groups", str(FLOW), "--group", name, "--json")
+        (shown,) = answer(capsys)["groups"]
+        return code, shown
+
+    move_back = ("groups", str(FLOW), "--move-back", name)
+    moved(90)
+    assert on_target() == 91
+    moved(10)
+    code, shown = readiness()
+    assert (code, shown["readiness"], shown["skip"], shown["reread"]) == (1, "ahead_on_target", 80, 0)
+
+    assert bench.run(*move_back) == 0
     plan = capsys.readouterr().out
-    assert f"eu-west {synced.remote}-0: from 91 back to 11, over 80 records" in plan
+    assert f"eu-west {remote}-0: from 91 back to 11, over 80 records" in plan
     assert "Nothing was changed" in plan
-    assert synced.on_target() == 91
+    assert on_target() == 91
 
-    assert synced.run("--move-back", synced.name, "--execute", "--json") == 0
+    assert bench.run(*move_back, "--execute", "--json") == 0
     done = answer(capsys)
-    moves = [{"topic": synced.bench.topic, "partition": 0, "from": 91, "to": 11, "records": 80}]
+    moves = [{"topic": bench.topic, "partition": 0, "from": 91, "to": 11, "records": 80}]
     assert (done["executed"], done["moves"]) == (True, moves)
-    assert synced.on_target() == 11
+    assert on_target() == 11
 
-    synced.act()
-    assert synced.run("--group", synced.name, "--json") == 0
-    assert answer(capsys)["groups"][0]["readiness"] == "ready"
-    synced.stand(30)
-    synced.act()
-    assert synced.on_target() == 31
-    assert synced.run("--move-back", synced.name, "--execute") == 0
+    checkpoint()
+    code, shown = readiness()
+    assert (code, shown["readiness"]) == (0, "ready")
+    moved(30)
+    assert on_target() == 31
+    assert bench.run(*move_back, "--execute") == 0
     assert "nothing to move" in capsys.readouterr().out
 
 

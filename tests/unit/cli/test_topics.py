@@ -1,4 +1,4 @@
-"""`acl revoke`: what it deletes where flows share a target, on the small flow of the golden files."""
+"""Topics on both sides, with their triggers and troubles; and `acl revoke` where flows share a target."""
 
 from __future__ import annotations
 
