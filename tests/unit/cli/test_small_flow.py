@@ -152,7 +152,7 @@ def test_groups_are_listed_with_those_that_the_filter_refuses(
     groups = ["shop", "console-[red]", "mirrorless.us-east.eu-west.orders"]
     monkeypatch.setattr(KafkaGroups, "names", lambda *_: groups)
     config = Path("replication.yaml")
-    config.write_text(config.read_text().replace("[console]", '["console.*"]'))
+    config.write_text(config.read_text().replace("[console]", '["console.*", "mirrorless.*"]'))
 
     forward, back = (in_lab("groups", str(FLOW), *way, "--json") for way in ((), ("--reverse",)))
 
@@ -170,11 +170,11 @@ def test_groups_are_listed_with_those_that_the_filter_refuses(
 def test_one_group_is_shown_by_partition_with_what_it_has_committed_there(
     stores: Stores, in_lab: InLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The target's own topic of the name is none of this flow's."""
+    """The target's own topic of the name is none of this flow's, nor is what another flow brings there."""
     for way in ("forward", "reverse"):
         keep(stores, "shop", "ready", way=way, by="group")
     commits = {
-        "eu-west": {("us-east.orders", 0): 106, ("orders", 0): 3},
+        "eu-west": {("us-east.orders", 0): 106, ("orders", 0): 3, ("silent.orders", 0): 4},
         "us-east": {("orders", 0): 9},
     }
 
