@@ -14,10 +14,11 @@ import msgspec
 from cli.args import BadInput
 from cli.clusters import deadline
 from cli.deployment import DeployedFlows
+from cli.groups_view import checkpoints_of
 from cli.orders import Order, obey
 from cli.output import picked
-from mirrorless.chain.lane import FlowName, Lane
-from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, document_key
+from mirrorless.chain.lane import Lane
+from mirrorless.groups.checkpoints import Direction
 from mirrorless.groups.ownership import Move, claim_of, plan_move_back
 from mirrorless.groups.readiness import Rereads
 from mirrorless.ports.kafka import TopicPartition
@@ -57,7 +58,7 @@ def run_move_back(arguments: argparse.Namespace) -> int:
     flow = deployment.flow_name(arguments.flow)
     direction: Direction = "reverse" if arguments.reverse else "forward"
     stores, name = deployment.stores(flow), arguments.move_back
-    document = _document(stores.checkpoints.read(flow, document_key(direction, name)), flow, direction, name)
+    document = checkpoints_of(deployment, stores.checkpoints, flow, direction, name)
 
     settings = deployment.settings(flow)
     cluster = settings.target if direction == "forward" else settings.source
@@ -96,15 +97,6 @@ def run_move_back(arguments: argparse.Namespace) -> int:
         },
     )
     return obey(arguments, [order])
-
-
-def _document(stored: Mapping[str, bytes], flow: FlowName, direction: Direction, name: str) -> GroupCheckpoints:
-    """Raises BadInput where there is none."""
-    text = stored.get(document_key(direction, name))
-    if text is None:
-        hint = f"`mirrorless groups '{flow}'` lists those with a checkpoint; with --reverse, on the target"
-        raise BadInput(f"no checkpoint of group {name} is kept", where=f"{flow} {direction}", hint=hint)
-    return msgspec.json.decode(text, type=GroupCheckpoints)
 
 
 def _place(deployment: DeployedFlows, lane: Lane, direction: Direction) -> TopicPartition:

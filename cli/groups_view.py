@@ -13,7 +13,7 @@ from cli.clusters import ClusterReads, deadline, offsets_of
 from cli.deployment import DeployedFlows
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.flow.naming import OWN_GROUPS
-from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset
+from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset, document_key
 from mirrorless.ports.stores import StateStore
 from mirrorless.reports.format import numbered
 
@@ -75,17 +75,32 @@ def read_groups(deployment: DeployedFlows, flow: FlowName, direction: Direction,
         BadInput: no checkpoint of the one group is kept.
         Retriable: the store does not answer.
     """
-    groups = groups_of(deployment.stores(flow).checkpoints, flow, direction)
+    stored = deployment.stores(flow).checkpoints
     if group is None:
+        groups = groups_of(stored, flow, direction)
         return _with_excluded(deployment, GroupsView(flow=flow, direction=direction, groups=groups))
-    found = [each for each in groups if each.group == group]
-    if not found:
+    found = checkpoints_of(deployment, stored, flow, direction, group)
+    return _with_partitions(deployment, GroupsView(flow=flow, direction=direction, groups=[found]))
+
+
+def checkpoints_of(
+    deployment: DeployedFlows, stored: StateStore, flow: FlowName, direction: Direction, group: str
+) -> GroupCheckpoints:
+    """One group with a checkpoint.
+
+    Raises:
+        BadInput: no checkpoint of it is kept.
+        Retriable: the store does not answer.
+    """
+    key = document_key(direction, group)
+    text = stored.read(flow, key).get(key)
+    if text is None:
         raise BadInput(
             f"no checkpoint of group {group} is kept: {_why_not(deployment, flow, group)}",
             where=f"{flow} {direction}",
             hint=f"`mirrorless groups '{flow}'` lists those with a checkpoint; with --reverse, on the target",
         )
-    return _with_partitions(deployment, GroupsView(flow=flow, direction=direction, groups=found))
+    return msgspec.json.decode(text, type=GroupCheckpoints)
 
 
 def groups_of(checkpoints: StateStore, flow: FlowName, direction: Direction) -> list[GroupCheckpoints]:
