@@ -65,9 +65,8 @@ LARGE_RATE = "paid-large,1,1,5000000,5000000,5000000"
 DRIVER = """
 import sys
 from pathlib import Path
-folder = Path(sys.argv[1])
-(folder / "report.json").write_text('{"clean": true, "report": {"verdict": "all is proved"}}')
-(folder / "progress.json").write_bytes((folder.parent / "progress.json").read_bytes())
+for name in ("report.json", "progress.json"):
+    (Path(sys.argv[1]) / name).write_bytes(Path(__file__).with_name(name).read_bytes())
 """
 """A job that ends at once."""
 
@@ -107,7 +106,7 @@ def small_flow(folder: Path) -> Iterator[None]:
         lanes = [Lane(FLOW, "orders", 0)]
         patch.setattr(mirrorless.adapters.dynamodb.chains, "lanes_in", lambda *_: lanes)
         _answer(patch)
-        _end_jobs_at_once(patch, folder)
+        end_jobs_at_once(patch, folder)
         try:
             yield
         finally:
@@ -210,8 +209,8 @@ def _configs(topic: str) -> list[ConfigEntry]:
     return [ConfigEntry(name="retention.ms", value=value, is_override=True)]
 
 
-def _end_jobs_at_once(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Put a driver that has nothing to do in the place of each job's own."""
+def end_jobs_at_once(patch: pytest.MonkeyPatch, folder: Path, *, clean: bool = True) -> None:
+    """Put a driver that has nothing to do in the place of each job's own. Args: clean: what it reports."""
     patch.setattr(cli.jobs.local, "SCRIPTS", folder)
     for kind in ("backfill", "verify", "reconcile"):
         (folder / f"{kind}.py").write_text(DRIVER)
@@ -219,5 +218,6 @@ def _end_jobs_at_once(patch: pytest.MonkeyPatch, folder: Path) -> None:
     progress = add_up(
         [lane], run_id="verify-1", kind="verify", flow=str(FLOW), state="succeeded", phase="", started_at=0, at=1
     )
-    (folder / "jobs").mkdir()
-    (folder / "jobs" / "progress.json").write_bytes(msgspec.json.encode(progress))
+    (folder / "progress.json").write_bytes(msgspec.json.encode(progress))
+    report = {"clean": clean, "report": {"verdict": "all is proved"}}
+    (folder / "report.json").write_bytes(msgspec.json.encode(report))

@@ -25,29 +25,13 @@ from cli.jobs.runs import RunView, sentence
 from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.request import Bound, JobRequest, ReconcileOptions, VerifyOptions, decode_request
-from tests.frozen.small_flow import STATE
+from tests.frozen.small_flow import STATE, end_jobs_at_once
 from tests.support.commands import Answer, Command, replication_yaml
 from tests.support.flows import make_flow
 from tests.support.started_jobs import end_started
 
 CONFIGURATION = replication_yaml('us-east->eu-west: {topics: [orders, "paid-.*"], topics.exclude: [paid-by-hand]}')
 FLOW = "us-east->eu-west"
-
-SCRIPT = """
-import sys
-from pathlib import Path
-import msgspec
-from mirrorless.adapters.aws.job_files import LocalJobFiles
-from mirrorless.jobs.progress import add_up
-folder = Path(sys.argv[1])
-files = LocalJobFiles(folder)
-progress = add_up([], run_id=folder.name, kind="verify", flow="us-east->eu-west", state="succeeded", phase="",
-                  started_at=0, at=1)
-files.write("report.json", b'{"clean": CLEAN, "report": {"verdict": "all is proved"}}')
-files.write("progress.json", msgspec.json.encode(progress))
-import time; time.sleep(30)
-"""
-"""A driver that succeeds at once."""
 
 
 class Topics:
@@ -65,17 +49,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A configuration, a folder for runs, and jobs that end at once."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "replication.yaml").write_text(CONFIGURATION)
-    scripts(tmp_path, monkeypatch, clean=True)
+    end_jobs_at_once(monkeypatch, tmp_path)
     monkeypatch.setattr(ClusterView, "source", lambda *_: Topics())
     yield tmp_path
     end_started()
-
-
-def scripts(folder: Path, monkeypatch: pytest.MonkeyPatch, *, clean: bool) -> None:
-    """Put drivers in place of the jobs' own."""
-    for kind in ("backfill", "verify", "reconcile"):
-        (folder / f"{kind}.py").write_text(SCRIPT.replace("CLEAN", str(clean).lower()))
-    monkeypatch.setattr("cli.jobs.local.SCRIPTS", folder)
 
 
 @pytest.fixture
@@ -277,7 +254,7 @@ def test_in_a_lab_a_job_has_the_labs_clusters_and_tables(place: Path, command: C
 def test_a_run_that_found_something_ends_the_command_with_three(
     place: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[..., Answer]
 ) -> None:
-    scripts(place, monkeypatch, clean=False)
+    end_jobs_at_once(monkeypatch, place, clean=False)
 
     answer = start("verify")
 

@@ -182,11 +182,6 @@ def test_a_task_is_overdue_after_three_intervals_and_two_minutes() -> None:
     assert not TaskStatus(task="checkpoints", every_seconds=3, last=None).overdue(NOW)
 
 
-def test_a_task_that_comes_once_a_minute_while_nothing_moves_is_overdue_no_sooner() -> None:
-    assert not task(ok_at=NOW - 299_000, name="checkpoints").overdue(NOW)
-    assert task(ok_at=NOW - 301_000, name="checkpoints").overdue(NOW)
-
-
 def test_tasks_that_are_switched_off_are_not_expected() -> None:
     settings = make_flow()
 
