@@ -12,11 +12,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from threading import Lock, Thread
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any, Literal, cast
 from uuid import uuid4
@@ -592,65 +591,23 @@ def test_a_remote_topic_that_was_created_again_stops_its_lanes_until_each_is_res
 # The end
 
 
-@dataclass(slots=True)
-class Stack:
-    """CloudFormation, as the function sees it: a request, and an address that waits for the answer."""
-
-    url: str
-    answers: list[dict[str, Any]] = field(default_factory=list)
-
-    def delete(self) -> dict[str, Any]:
-        """Ask for the end of what was found, and take the answer."""
-        request = {
-            "RequestType": "Delete",
-            "ResponseURL": self.url,
-            "StackId": "stack",
-            "RequestId": "request",
-            "LogicalResourceId": "Found",
-            "PhysicalResourceId": "found-mappings-us-east.eu-west",
-        }
-        importlib.import_module("remove_mappings").handler(request, Context(seconds=120))
-        return self.answers[-1]
-
-
-@pytest.fixture
-def stack(stage: RefreshStage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
-    """The stack of the stage's flow."""
-    monkeypatch.setenv(FLOW_VARIABLE, msgspec.json.encode(stage.settings).decode())
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    function = importlib.import_module("remove_mappings")
+def test_a_refresh_that_was_started_before_the_end_maps_nothing_any_more(
+    stage: RefreshStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mirrorless.topics.mapping_removal.LOOK_EVERY_SECONDS", 0.2)
-    answers: list[dict[str, Any]] = []
-
-    class Door(BaseHTTPRequestHandler):
-        def do_PUT(self) -> None:
-            answers.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Door) as server:
-        Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield Stack(f"http://127.0.0.1:{server.server_port}/", answers)
-        server.shutdown()
-    for client in (function.aws_lambda(), function.dynamodb(stage.settings.target.region, None)):
-        client.close()
-    function.aws_lambda.cache_clear()
-    function.dynamodb.cache_clear()
-
-
-def test_a_refresh_that_was_started_before_the_end_maps_nothing_any_more(stage: RefreshStage, stack: Stack) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     stage.pause_mappings()
     stage.create("orders")
-    function = importlib.import_module("refresh_topics")
+    function, end = importlib.import_module("refresh_topics"), importlib.import_module("remove_mappings")
     event = msgspec.to_builtins(replace(stage.settings, window_seconds=1))
     function.handler(event, Context())
     eventually(lambda: {each["State"] for each in stage.mapped().values()} == {"Disabled"})
 
-    assert stack.delete()["Status"] == "SUCCESS"
+    try:
+        assert end.remove(stage.settings, lambda: SECONDS).deleted == 1
+    finally:
+        end.aws_lambda.cache_clear()
+        end.dynamodb.cache_clear()
     reports = function.handler(event, Context())
 
     assert (reports, stage.mapped()) == ({}, {})

@@ -191,56 +191,52 @@ def test_an_msk_cluster_is_mapped_by_its_arn_in_its_own_region() -> None:
     assert there["SelfManagedEventSource"] == {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["a1:9096"]}}
 
 
-def test_a_self_managed_cluster_brings_its_authority_and_its_network() -> None:
-    source = (
-        "bootstrap.servers: a1:9093, authentication: {type: mtls, secret: client, ca: root}, "
-        "vpc: {subnets: [subnet-1, subnet-2], security.groups: [sg-1]}"
-    )
-    flow = configuration("topics: [orders], function: {run.in: source}", source=source).flow("a->b")
-
-    answer = flow.mapping_request("orders", secret_arn=lambda name: f"arn:{name}")
-
-    assert answer["SourceAccessConfigurations"] == [
-        {"Type": "CLIENT_CERTIFICATE_TLS_AUTH", "URI": "arn:client"},
-        {"Type": "SERVER_ROOT_CA_CERTIFICATE", "URI": "arn:root"},
-        {"Type": "VPC_SUBNET", "URI": "subnet:subnet-1"},
-        {"Type": "VPC_SUBNET", "URI": "subnet:subnet-2"},
-        {"Type": "VPC_SECURITY_GROUP", "URI": "security_group:sg-1"},
-    ]
+BY = "bootstrap.servers: a1:9093, authentication: "
+NETWORK = [("VPC_SUBNET", "subnet:subnet-1"), ("VPC_SECURITY_GROUP", "security_group:sg-1")]
+AUTHORITY = ("SERVER_ROOT_CA_CERTIFICATE", "arn:root")
+IN_VPC = "bootstrap.servers: b1:9092, vpc: {subnets: [subnet-1], security.groups: [sg-1]}"
+IAM = "region: us-east-1, authentication: {type: iam}"
 
 
 @pytest.mark.parametrize(
-    ("authentication", "access"),
+    ("source", "access"),
     [
-        ("{type: plain, secret: user}", {"BASIC_AUTH": "arn:user"}),
-        ("{type: plain, secret: user, ca: root}", {"BASIC_AUTH": "arn:user", "SERVER_ROOT_CA_CERTIFICATE": "arn:root"}),
-        ("{type: tls, ca: root}", {"SERVER_ROOT_CA_CERTIFICATE": "arn:root"}),
-        ("{type: oauthbearer, secret: client}", {"OAUTHBEARER_AUTH": "arn:client"}),
+        (f"{BY}{{type: plain, secret: user}}", [("BASIC_AUTH", "arn:user")]),
+        (f"{BY}{{type: plain, secret: user, ca: root}}", [("BASIC_AUTH", "arn:user"), AUTHORITY]),
+        (f"{BY}{{type: tls, ca: root}}", [AUTHORITY]),
+        (f"{BY}{{type: mtls, secret: own, ca: root}}", [("CLIENT_CERTIFICATE_TLS_AUTH", "arn:own"), AUTHORITY]),
+        (f"{BY}{{type: oauthbearer, secret: client}}", [("OAUTHBEARER_AUTH", "arn:client")]),
         (
-            "{type: oauthbearer, secret: client, scope: api://kafka all, logical.cluster: lkc-1, identity.pool: pl-2}",
-            {
-                "OAUTHBEARER_AUTH": "arn:client",
-                "OAUTHBEARER_SCOPE": "api://kafka all",
-                "OAUTHBEARER_LOGICAL_CLUSTER": "lkc-1",
-                "OAUTHBEARER_IDENTITY_POOL": "pl-2",
-            },
+            f"{BY}{{type: oauthbearer, secret: client, scope: all, logical.cluster: lkc-1, identity.pool: pl}}",
+            [
+                ("OAUTHBEARER_AUTH", "arn:client"),
+                ("OAUTHBEARER_SCOPE", "all"),
+                ("OAUTHBEARER_LOGICAL_CLUSTER", "lkc-1"),
+                ("OAUTHBEARER_IDENTITY_POOL", "pl"),
+            ],
         ),
+        # IAM is named only where Lambda does not find it itself.
+        (f"bootstrap.servers: a1:9098, {IAM}", [("IAM_AUTH", None)]),
     ],
 )
-def test_pollers_authenticate_as_clients_do(authentication: str, access: dict[str, str]) -> None:
-    source = f"bootstrap.servers: a1:9093, authentication: {authentication}, "
-    source += "vpc: {subnets: [subnet-1], security.groups: [sg-1]}"
-    flow = configuration("topics: [orders], function: {run.in: source}", source=source).flow("a->b")
+def test_pollers_authenticate_as_clients_do_from_the_network_where_they_are(
+    source: str, access: list[tuple[str, str | None]]
+) -> None:
+    source += ", vpc: {subnets: [subnet-a], security.groups: [sg-a]}"
+    there = [(kind, uri.replace("-1", "-a")) for kind, uri in NETWORK]
+    for run_in, network in (("target", NETWORK), ("source", there)):
+        keys = f"topics: [orders], function: {{run.in: {run_in}}}"
+        flow = configuration(keys, source=source, target=IN_VPC).flow("a->b")
 
-    answer = flow.mapping_request("orders", secret_arn=lambda name: f"arn:{name}")["SourceAccessConfigurations"]
+        answer = flow.mapping_request("orders", secret_arn=lambda name: f"arn:{name}")["SourceAccessConfigurations"]
 
-    network = {"VPC_SUBNET": "subnet:subnet-1", "VPC_SECURITY_GROUP": "security_group:sg-1"}
-    assert {each["Type"]: each["URI"] for each in answer} == access | network
-    assert len(answer) == len(access | network)
+        assert [(each["Type"], each.get("URI")) for each in answer] == [*access, *network]
 
 
-def test_an_msk_cluster_with_tls_alone_is_mapped_without_a_secret() -> None:
-    source = f"bootstrap.servers: a1:9094, msk.cluster.arn: '{ARN}', authentication: {{type: tls}}"
+@pytest.mark.parametrize("authentication", ["{type: tls}", "{type: iam}"])
+def test_an_msk_cluster_without_a_secret_is_mapped_by_its_arn_alone(authentication: str) -> None:
+    port = 9094 if "tls" in authentication else 9098
+    source = f"bootstrap.servers: a1:{port}, msk.cluster.arn: '{ARN}', authentication: {authentication}"
 
     answer = request("topics: [orders]", source=source)
 
@@ -255,15 +251,6 @@ def test_functions_learn_what_their_clients_need_of_a_token_and_no_more() -> Non
 
     assert '"authentication":{"type":"oauthbearer","secret":"client","logical.cluster":"lkc-1"}' in text
     assert decode_settings(text).source.authentication.logical_cluster == "lkc-1"
-
-
-def test_pollers_that_read_from_afar_use_the_network_where_they_are() -> None:
-    source = "bootstrap.servers: a1:9092, vpc: {subnets: [subnet-a], security.groups: [sg-a]}"
-    target = "bootstrap.servers: b1:9092, vpc: {subnets: [subnet-b], security.groups: [sg-b]}"
-
-    access = configuration("topics: [orders]", source=source, target=target).flow("a->b").mapping_request("orders")
-
-    assert [each["URI"] for each in access["SourceAccessConfigurations"]] == ["subnet:subnet-b", "security_group:sg-b"]
 
 
 def test_a_flow_runs_where_its_msk_source_is_and_otherwise_beside_its_target() -> None:
@@ -298,16 +285,6 @@ def test_a_laboratory_has_one_account_whatever_is_written() -> None:
 
     assert written.flow("a->b").tables_role
     assert written.with_clusters_at({"a": "127.0.0.1:1", "b": "127.0.0.1:2"}).flow("a->b").tables_role is None
-
-
-def test_iam_is_named_only_where_lambda_does_not_find_it_itself() -> None:
-    iam = "region: us-east-1, authentication: {type: iam}"
-
-    by_brokers = request("topics: [orders]", source=f"bootstrap.servers: a1:9098, {iam}")
-    by_arn = request("topics: [orders]", source=f"{MSK.replace('9092', '9098')}, {iam}")
-
-    assert by_brokers["SourceAccessConfigurations"] == [{"Type": "IAM_AUTH"}]
-    assert "SourceAccessConfigurations" not in by_arn
 
 
 def test_the_forwarder_gets_the_settings_that_it_needs_and_no_more() -> None:
