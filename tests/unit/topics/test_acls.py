@@ -311,6 +311,8 @@ def test_a_deny_for_everyone_is_copied_for_those_whom_other_acls_let_in() -> Non
         deny("ALL", "us-east.", "PREFIXED", principal="User:bank"),
     }
     assert everyone in wanted.left
+    reading = wanted_beside_us(deny("READ", principal=EVERYONE), *others)
+    assert {acl for acl in reading.due if acl.permission == "DENY"} == {deny("READ", "us-east.orders")}
 
 
 def test_a_grant_to_everyone_that_a_deny_for_everyone_limits_is_kept_back_too() -> None:
