@@ -14,7 +14,7 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from lab.servers.dynamodb import DynamoDbLocal
-from mirrorless.adapters.dynamodb import journals, retries, state_store
+from mirrorless.adapters.dynamodb import calls, state_store
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.direct import direct_client
 from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
@@ -257,7 +257,7 @@ def test_entries_that_are_left_unprocessed_are_read_again_and_at_last_an_error(
     throttled = DynamoDbJournals(ThrottledClient(client, times=3), tables.offset_map)
     assert sorted(throttled.read(slice_, range(9))) == [*range(9)]
 
-    monkeypatch.setattr(journals, "tries", lambda deadline: retries.tries(deadline, seconds=0.5))
+    monkeypatch.setattr(calls, "tries", partial(calls.tries, seconds=0.5))
     with pytest.raises(Retriable, match="throttled"):
         DynamoDbJournals(ThrottledClient(client, times=FOR_EVER), tables.offset_map).read(slice_, range(9))
 
@@ -288,7 +288,7 @@ def test_documents_that_are_left_unwritten_are_written_again(
 def test_documents_that_stay_unwritten_under_a_lease_are_an_error(
     client: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_store, "tries", lambda deadline: retries.tries(deadline, seconds=0.5))
+    monkeypatch.setattr(state_store, "tries", lambda deadline: calls.tries(deadline, seconds=0.5))
     with pytest.raises(Retriable, match="throttled"):
         DynamoDbDocuments(ThrottledClient(client, times=FOR_EVER), tables.control).write(
             FLOW, {"task/a": b"{}", "task/b": b"{}"}, epoch=7

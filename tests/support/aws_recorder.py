@@ -111,6 +111,9 @@ def _watch(cls: type, name: str, note: Callable[[Call], None]) -> None:
 
 
 _ADAPTERS = "shared/mirrorless/adapters/"
+_CARRIER = f"{_ADAPTERS}dynamodb/calls.py"
+"""It makes the calls that stores name: they count as theirs."""
+
 _OF_JOBS = "spark/"
 
 
@@ -129,7 +132,7 @@ def _modules() -> list[str]:
 def _ours(file: str) -> str:
     if file == __file__ or not file.startswith(f"{ROOT}/") or "/site-packages/" in file:
         return ""
-    return file.removeprefix(f"{ROOT}/")
+    return "" if (own := file.removeprefix(f"{ROOT}/")) == _CARRIER else own
 
 
 def _part(modules: list[str]) -> str:

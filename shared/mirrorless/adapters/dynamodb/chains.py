@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from mirrorless.adapters.dynamodb.client import translated
+from mirrorless.adapters.dynamodb.calls import pages
 from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
 from mirrorless.chain.chains import JournalChains
 from mirrorless.chain.lane import FlowName, Lane
@@ -41,12 +42,6 @@ def lanes_in(client: Any, table: str, flow: FlowName) -> list[Lane]:
     Raises:
         Retriable: DynamoDB does not answer.
     """
-    names: set[str] = set()
-    request: dict[str, Any] = {"TableName": table, "ProjectionExpression": "lane", "ConsistentRead": True}
-    while True:
-        with translated(f"list the lanes of {table}", str(flow)):
-            answer = client.scan(**request)
-        names.update(item["lane"]["S"] for item in answer["Items"])
-        if "LastEvaluatedKey" not in answer:
-            return sorted(lane for lane in map(parse_lane, names) if lane.flow == flow)
-        request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+    page = partial(client.scan, TableName=table, ProjectionExpression="lane", ConsistentRead=True)
+    names = {item["lane"]["S"] for item in pages(f"list the lanes of {table}", str(flow), page)}
+    return sorted(lane for lane in map(parse_lane, names) if lane.flow == flow)

@@ -15,12 +15,12 @@ from typing import Any, Final, TypeVar
 
 from botocore.exceptions import ClientError
 
+from mirrorless.adapters.dynamodb.calls import batches, code_of, tries, unless_unmet
 from mirrorless.adapters.dynamodb.client import translated
 from mirrorless.adapters.dynamodb.direct import COLLISION
-from mirrorless.adapters.dynamodb.retries import tries
 from mirrorless.chain.entry import Entry, EntryState, Slice, pack_heads, pack_links, unpack_heads, unpack_links
 from mirrorless.clock import Deadline
-from mirrorless.errors import LostRace, Retriable
+from mirrorless.errors import LostRace
 from mirrorless.flow.rate_limit import in_parallel
 from mirrorless.flow.tables import EXPIRY
 
@@ -81,18 +81,10 @@ class DynamoDbJournals:
         found: dict[int, Entry] = {}
         for start in range(0, len(wanted), KEYS):
             keys: list[Item] = [_key(slice_, number) for number in wanted[start : start + KEYS]]
-            for _ in tries(None):
-                with translated("read the offset map", str(slice_)):
-                    answer = self._client.batch_get_item(
-                        RequestItems={self._table: {"Keys": keys, "ConsistentRead": True}}
-                    )
+            call = self._client.batch_get_item
+            for answer in batches("read the offset map", str(slice_), self._table, keys, call):
                 entries = [_entry(slice_, item) for item in answer["Responses"].get(self._table, [])]
                 found |= {entry.number: entry for entry in entries}
-                keys = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
-                if not keys:
-                    break
-            else:
-                raise Retriable("DynamoDB keeps leaving keys unread: it is throttled", where=str(slice_))
         return found
 
     def insert(self, entry: Entry, deadline: Deadline | None = None) -> Entry | None:
@@ -108,7 +100,7 @@ class DynamoDbJournals:
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 )
             except ClientError as exc:
-                if _code(exc) != COLLISION:
+                if code_of(exc) != COLLISION:
                     raise
                 standing: Item = exc.response["Item"]
                 if standing["attempt"] != item["attempt"]:
@@ -211,15 +203,8 @@ class DynamoDbJournals:
 
     def _update(self, slice_: Slice, number: int, values: Item, **request: Any) -> bool:
         """Update an entry where a condition holds; whether it did."""
-        try:
-            self._client.update_item(
-                TableName=self._table, Key=_key(slice_, number), ExpressionAttributeValues=values, **request
-            )
-        except ClientError as exc:
-            if _code(exc) != COLLISION:
-                raise
-            return False
-        return True
+        request |= {"TableName": self._table, "Key": _key(slice_, number), "ExpressionAttributeValues": values}
+        return unless_unmet(self._client.update_item, **request) is not None
 
     def _write(self, call: Callable[[], _T], what: str, slice_: Slice, attempts: Iterator[None]) -> _T:
         """Make a call, once per attempt while it fails for a reason that passes."""
@@ -229,7 +214,7 @@ class DynamoDbJournals:
                 try:
                     return call()
                 except ClientError as exc:
-                    if _code(exc) not in _TRANSIENT and not any(each["Code"] in _CANCELLED for each in _reasons(exc)):
+                    if code_of(exc) not in _TRANSIENT and not any(each["Code"] in _CANCELLED for each in _reasons(exc)):
                         raise
                     failure = exc
             raise failure or ValueError("no attempt at all")
@@ -288,8 +273,4 @@ def _entry(slice_: Slice, item: Item) -> Entry:
 def _reasons(exc: ClientError) -> Sequence[Mapping[str, Any]]:
     """Of a transaction that was cancelled, one for each item: with the one that stands in its place, if one does."""
     response: Any = exc.response
-    return response.get("CancellationReasons", ()) if _code(exc) == "TransactionCanceledException" else ()
-
-
-def _code(exc: ClientError) -> str:
-    return str(exc.response.get("Error", {}).get("Code", ""))
+    return response.get("CancellationReasons", ()) if code_of(exc) == "TransactionCanceledException" else ()

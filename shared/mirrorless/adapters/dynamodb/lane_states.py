@@ -11,18 +11,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
-from botocore.exceptions import ClientError
-
+from mirrorless.adapters.dynamodb.calls import batches, pages, unless_unmet
 from mirrorless.adapters.dynamodb.chains import parse_lane
 from mirrorless.adapters.dynamodb.client import translated
-from mirrorless.adapters.dynamodb.direct import COLLISION
-from mirrorless.adapters.dynamodb.retries import tries
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import RUNNING, LaneState, Lease, LeftOut, Stop
 from mirrorless.clock import Deadline
-from mirrorless.errors import LeaseHeld, Retriable
+from mirrorless.errors import LeaseHeld
 
 KEYS = 100
 """Keys that one BatchGetItem takes."""
@@ -65,18 +63,12 @@ class DynamoDbLaneStates:
     def _items(self, names: Sequence[str], deadline: Deadline | None) -> dict[str, dict[str, Any]]:
         """Those of some items that are there, by key."""
         found: dict[str, dict[str, Any]] = {}
-        keys: list[dict[str, Any]] = [_key(name) for name in names]
-        # DynamoDB may leave some keys for the next call.
-        for _ in tries(deadline):
-            with translated("read lane states", names[-1]):
-                answer = self._client.batch_get_item(RequestItems={self._table: {"Keys": keys, "ConsistentRead": True}})
+        keys, call = [_key(name) for name in names], self._client.batch_get_item
+        for answer in batches("read lane states", names[-1], self._table, keys, call, deadline=deadline):
             if date := answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"):
                 self._answered = int(parsedate_to_datetime(date).timestamp() * 1000), time.monotonic()
             found |= {item["lane"]["S"]: item for item in answer["Responses"].get(self._table, [])}
-            keys = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
-            if not keys:
-                return found
-        raise Retriable("DynamoDB keeps leaving keys unread: it is throttled", where=names[-1])
+        return found
 
     def stop(self, lane: Lane, stop: Stop) -> None:
         """See `LaneStates.stop`."""
@@ -178,15 +170,9 @@ class DynamoDbLaneStates:
         return self._noted(flow, consistent=True)
 
     def _noted(self, flow: FlowName, *, consistent: bool) -> dict[Lane, LaneState]:
-        states: dict[Lane, LaneState] = {}
-        request: dict[str, Any] = {"TableName": self._table, "ConsistentRead": consistent}
-        while True:
-            with translated("read lane states", str(flow)):
-                answer = self._client.scan(**request)
-            states.update(_state(item) for item in answer["Items"] if not _is_flow(item))
-            if "LastEvaluatedKey" not in answer:
-                return {lane: state for lane, state in states.items() if lane.flow == flow}
-            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+        page = partial(self._client.scan, TableName=self._table, ConsistentRead=consistent)
+        states = dict(_state(item) for item in pages("read lane states", str(flow), page) if not _is_flow(item))
+        return {lane: state for lane, state in states.items() if lane.flow == flow}
 
     def _keep(self, lane: Lane, lease: Lease) -> LaneState | None:
         values = {":lease": _stored(lease), ":me": {"S": lease.holder}}
@@ -213,12 +199,8 @@ class DynamoDbLaneStates:
         if names:
             request["ExpressionAttributeNames"] = names
         with translated("update a lane's lease", str(lane)):
-            try:
-                return _state(self._client.update_item(**request)["Attributes"])[1]
-            except ClientError as exc:
-                if exc.response.get("Error", {}).get("Code") != COLLISION:
-                    raise
-                return None
+            answer = unless_unmet(self._client.update_item, **request)
+        return None if answer is None else _state(answer["Attributes"])[1]
 
     def _update(self, key: Lane | str, expression: str, values: dict[str, Any]) -> None:
         request = {"TableName": self._table, "Key": _key(key), "UpdateExpression": expression}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, cast
 
-from botocore.exceptions import ClientError
-
+from mirrorless.adapters.dynamodb.calls import pages, unless_unmet
 from mirrorless.adapters.dynamodb.client import translated
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.losses import GapSummary, Harmless, Loss, LossCause
@@ -86,30 +86,22 @@ class DynamoDbLossLedger:
                 "ExpressionAttributeValues": {":known": {"N": str(known.until)}},
             }
         with translated("note what explains gaps", summary.lane.at(summary.until)):
-            try:
-                self._client.put_item(
-                    TableName=self._table, Item=item, ExpressionAttributeNames={"#until": "until"}, **as_known
-                )
-            except ClientError as exc:
-                if exc.response.get("Error", {}).get("Code") != "ConditionalCheckFailedException":
-                    raise
-                raise LostRace("another run explained these gaps", where=summary.lane.at(known.until)) from exc
+            names = {"#until": "until"}
+            noted = unless_unmet(
+                self._client.put_item, TableName=self._table, Item=item, ExpressionAttributeNames=names, **as_known
+            )
+        if noted is None:
+            raise LostRace("another run explained these gaps", where=summary.lane.at(known.until))
 
-    def _items(self, lane: Lane) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = []
-        request: dict[str, Any] = {
-            "TableName": self._table,
-            "KeyConditionExpression": "lane = :lane",
-            "ExpressionAttributeValues": {":lane": {"S": str(lane)}},
-            "ConsistentRead": True,
-        }
-        while True:
-            with translated("read the loss ledger", str(lane)):
-                answer = self._client.query(**request)
-            items += answer["Items"]
-            if "LastEvaluatedKey" not in answer:
-                return items
-            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+    def _items(self, lane: Lane) -> Iterator[dict[str, Any]]:
+        page = partial(
+            self._client.query,
+            TableName=self._table,
+            KeyConditionExpression="lane = :lane",
+            ExpressionAttributeValues={":lane": {"S": str(lane)}},
+            ConsistentRead=True,
+        )
+        return pages("read the loss ledger", str(lane), page)
 
 
 def _key(lane: Lane, generation: int, first: str) -> dict[str, Any]:

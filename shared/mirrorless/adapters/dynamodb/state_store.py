@@ -25,14 +25,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from botocore.exceptions import ClientError
-
+from mirrorless.adapters.dynamodb.calls import pages, tries, unless_unmet
 from mirrorless.adapters.dynamodb.client import translated
-from mirrorless.adapters.dynamodb.direct import COLLISION
-from mirrorless.adapters.dynamodb.retries import tries
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseLost, Retriable
@@ -171,20 +169,15 @@ class DynamoDbDocuments:
         }
 
     def _query(self, flow: FlowName, prefix: str) -> Iterator[dict[str, Any]]:
-        request: dict[str, Any] = {
-            "TableName": self._table,
-            "KeyConditionExpression": "flow = :flow AND begins_with(#key, :prefix)",
-            "ExpressionAttributeNames": {"#key": "key"},
-            "ExpressionAttributeValues": {":flow": {"S": str(flow)}, ":prefix": {"S": prefix}},
-            "ConsistentRead": True,
-        }
-        while True:
-            with translated(f"read {prefix} of {self._table}", str(flow)):
-                answer = self._client.query(**request)
-            yield from answer["Items"]
-            if "LastEvaluatedKey" not in answer:
-                return
-            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+        page = partial(
+            self._client.query,
+            TableName=self._table,
+            KeyConditionExpression="flow = :flow AND begins_with(#key, :prefix)",
+            ExpressionAttributeNames={"#key": "key"},
+            ExpressionAttributeValues={":flow": {"S": str(flow)}, ":prefix": {"S": prefix}},
+            ConsistentRead=True,
+        )
+        return pages(f"read {prefix} of {self._table}", str(flow), page)
 
     def _note(
         self, flow: FlowName, prefix: str, heads: Mapping[str, list[str]], items: Mapping[str, dict[str, Any]]
@@ -300,13 +293,7 @@ class DynamoDbDocuments:
     def _conditionally(self, what: str, flow: FlowName, call: Any, **request: Any) -> dict[str, Any] | None:
         """The answer; None where the call's condition does not hold."""
         with translated(f"{what} of {self._table}", str(flow)):
-            try:
-                answer: dict[str, Any] = call(TableName=self._table, **request)
-            except ClientError as exc:
-                if exc.response.get("Error", {}).get("Code") != COLLISION:
-                    raise
-                return None
-        return answer
+            return unless_unmet(call, TableName=self._table, **request)
 
 
 def _parts_of(head: Mapping[str, Any]) -> list[str]:
