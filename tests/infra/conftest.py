@@ -24,18 +24,6 @@ def assembled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Assem
     return of
 
 
-@pytest.fixture
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        monkeypatch.setenv(name, "testing")
-
-
-@pytest.fixture(scope="session")
-def assembled_here(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The assembly of `cross-account` for this machine."""
-    return _assembled("cross-account", tmp_path_factory.mktemp("here"), **{"mirrorless:local": True})
-
-
 def _assembled(example: str, parent: Path, **context: Any) -> Assembly:
     # Here, because whatever else is collected with these tests would start Node for nothing.
     from tests.support.assembly import EXAMPLES, assemble  # noqa: PLC0415 -- see above

@@ -1,39 +1,122 @@
-"""`make deploy`: what is deployed is read first, and what the guard refuses of the change is not deployed."""
+"""`make deploy`: what AWS has is read, what the guard refuses is not deployed, and what has left is removed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
+from aws_cdk import App
 from botocore.exceptions import BotoCoreError
+from botocore.stub import Stubber
 from moto import mock_aws
 
 from infra import deploy
-from infra.deployed import Lookups
-from infra.deployment import Location
+from infra.app import build
+from infra.deployed import DEPLOY, DeployedStack, LeftStacks, Lookups, left_stacks
+from infra.deployment import PLACES_TAG, Deployment, Location, plan
 from infra.guard.verdict import ApplicationState, ChangeFinding
+from infra.packaging.assets import HOLLOW
+from infra.stacks import PlacedStack
+from infra.synth import stacks_in
+from mirrorless.config import load
 from mirrorless.errors import Retriable
-from tests.support.assembly import EXAMPLES, Assembly
-from tests.support.deployed_account import CDK_CODE, Account, deployer, templates_of
+from tests.support.assembly import CONTEXT, EXAMPLES, Assembly, assemble
+from tests.support.changed_examples import written
 
-PLACE = Location(account="123456789012", region="eu-west-1")
-TEMPLATE = {"Resources": {"T": {"Type": "AWS::SNS::Topic"}}}
+Change = tuple[str, str]
 
-Deploying = Callable[..., int]
+CDK_CODE = 77
+"""The exit code of the CDK's command line, where it is called."""
+
+PLACE = Location("123456789012", "eu-central-1")
+"""Of the account that moto has."""
+EAST, WEST = (Location("111122223333", region) for region in ("us-east-1", "eu-west-1"))
+OFF = ("  eu-west->us-east:\n", "  eu-west->us-east:\n    enabled: false\n")
+BOTH_OFF = (OFF, ("  us-east->eu-west:\n", "  us-east->eu-west:\n    enabled: false\n"))
+PULLING = ("  us-east->eu-west:\n    topics:\n", "  us-east->eu-west:\n    trigger: schedule\n    topics:\n")
 
 
-@pytest.mark.usefixtures("credentials")
-def test_a_deployed_template_is_read_where_its_stack_is() -> None:
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For moto, which has everything but an account."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "testing")
+
+
+# What AWS has
+
+
+@dataclass
+class Account:
+    """Stacks and their templates, the state of every application, and the places that let nobody look."""
+
+    there: Sequence[DeployedStack] = ()
+    templates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    state: str | None = None
+    closed: frozenset[Location] = frozenset()
+    destroyed: list[str] = field(default_factory=list)
+
+    def stacks(self, place: Location) -> list[DeployedStack]:
+        """See `infra.deployed.Deployed`."""
+        if place in self.closed:
+            raise Retriable("denied", where=str(place))
+        return [each for each in self.there if each.place == place]
+
+    def template(self, stack: str, _: Location) -> Mapping[str, Any] | None:
+        """See `infra.deployed.Deployed`."""
+        return self.templates.get(stack)
+
+    def application(self, name: str, place: Location) -> ApplicationState | None:
+        """See `infra.deployed.Deployed`."""
+        return ApplicationState(id=f"00f-{name}", state=self.state, region=place.region) if self.state else None
+
+    def destroy(self, stack: DeployedStack) -> None:
+        """See `infra.deployed.Deployed`."""
+        self.destroyed.append(stack.name)
+
+
+def templates_of(assembly: Assembly) -> dict[str, dict[str, Any]]:
+    """The templates of an assembly, by the names that its stacks have in their places."""
+    stacks = stacks_in(assembly.folder, assembly.deployment)
+    return {each.name: json.loads(Path(each.template).read_text()) for each in stacks}
+
+
+def test_what_is_deployed_is_read_where_it_is() -> None:
+    name, template = f"mirrorless-state-{PLACE.region}", {"Resources": {"T": {"Type": "AWS::SNS::Topic"}}}
     with mock_aws():
         boto3.client("cloudformation", region_name=PLACE.region).create_stack(
-            StackName="mirrorless-state-eu-west-1", TemplateBody=json.dumps(TEMPLATE)
+            StackName=name,
+            TemplateBody=json.dumps({"Description": "Mirrorless: x", **template}),
+            Tags=[{"Key": PLACES_TAG, "Value": f"{EAST} {WEST}"}],
         )
+        jobs = boto3.client("emr-serverless", region_name=PLACE.region)
+        _, ours = [
+            jobs.create_application(name=each, releaseLabel="emr-7.1.0", type="SPARK")["applicationId"]
+            for each in ("mirrorless-other", "mirrorless-b")
+        ]
+        jobs.start_application(applicationId=ours)
+        lookups = Lookups()
 
-        assert Lookups().template("mirrorless-state-eu-west-1", PLACE) == TEMPLATE
-        assert Lookups().template("mirrorless-spark-eu-west-1", PLACE) is None
+        assert (lookups.template(name, PLACE) or {})["Resources"] == template["Resources"]
+        assert lookups.template("mirrorless-spark-eu-central-1", PLACE) is None
+        state = ApplicationState(id=ours, state="STARTED", region=PLACE.region)
+        assert lookups.application("mirrorless-b", PLACE) == state
+        assert lookups.application("mirrorless-c", PLACE) is None
+        (stack,) = lookups.stacks(PLACE)
+        assert (stack.kind("mirrorless"), stack.places) == ("state", frozenset({EAST, WEST}))
+        lookups.destroy(stack)
+        assert lookups.stacks(PLACE) == []
+        assert lookups.client("ec2", PLACE) is lookups.client("ec2", PLACE), "each client is made once"
 
 
 def test_a_template_that_cannot_be_read_is_an_error_and_not_a_first_deployment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,8 +125,60 @@ def test_a_template_that_cannot_be_read_is_an_error_and_not_a_first_deployment(m
 
     monkeypatch.setattr("infra.deployed.boto3.client", nowhere)
 
-    with pytest.raises(Retriable, match="mirrorless-state-eu-west-1 in 123456789012/eu-west-1"):
+    with pytest.raises(Retriable, match="mirrorless-state-eu-west-1 in 123456789012/eu-central-1"):
         Lookups().template("mirrorless-state-eu-west-1", PLACE)
+
+
+@pytest.mark.parametrize("status", ["DELETE_COMPLETE", "DELETE_FAILED"])
+def test_a_protected_stack_loses_its_protection_and_one_that_stays_is_an_error(
+    status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The requests, held to botocore's models: moto has no termination protection."""
+    client = boto3.client("cloudformation", region_name=PLACE.region)
+    stack = DeployedStack(name="mirrorless-state-eu-west-1", place=PLACE, protected=True)
+    listed = {"StackName": stack.name, "CreationTime": datetime.now(UTC), "StackStatus": status}
+    role = "arn:aws:iam::123456789012:role/cdk-hnb659fds-cfn-exec-role-123456789012-eu-central-1"
+    lookups = Lookups()
+    monkeypatch.setattr(Lookups, "client", lambda *_, role: {DEPLOY: client}[role])
+    with Stubber(client) as calls:
+        calls.add_response(
+            "update_termination_protection", {}, {"StackName": stack.name, "EnableTerminationProtection": False}
+        )
+        calls.add_response("delete_stack", {}, {"StackName": stack.name, "RoleARN": role})
+        calls.add_response("describe_stacks", {"Stacks": [listed]}, {"StackName": stack.name})
+        if status == "DELETE_COMPLETE":
+            lookups.destroy(stack)
+        else:
+            with pytest.raises(Retriable, match="was not deleted"):
+                lookups.destroy(stack)
+        calls.assert_no_pending_responses()
+
+
+Deploying = Callable[..., int]
+
+
+@pytest.fixture
+def deploying(monkeypatch: pytest.MonkeyPatch) -> Deploying:
+    """`make deploy` of a configuration where an account has something, without the CDK's command line."""
+
+    def run(argv: list[str], **_: object) -> SimpleNamespace:
+        assert "--import-existing-resources" in argv
+        return SimpleNamespace(returncode=CDK_CODE)
+
+    def of(account: Account, config: Path, out: Path, *arguments: str, synthesized: Assembly | None = None) -> int:
+        if synthesized:
+            monkeypatch.setattr(deploy, "synth", lambda *_: synthesized.deployment)
+        monkeypatch.setattr(deploy, "Lookups", lambda: account)
+        monkeypatch.setattr(sys, "argv", ["deploy", str(config), "--out", str(out), *arguments])
+        return deploy.main()
+
+    monkeypatch.setattr("infra.deploy.cdk.install", lambda: None)
+    monkeypatch.setattr(deploy, "network_findings", lambda *_: iter(()))
+    monkeypatch.setattr("infra.deploy.subprocess.run", run)
+    return of
+
+
+# What changes
 
 
 @pytest.fixture
@@ -53,41 +188,41 @@ def there(assembled: Callable[[str], Assembly]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture
-def deploying(assembled: Callable[[str], Assembly], monkeypatch: pytest.MonkeyPatch) -> Deploying:
+def changing(assembled: Callable[[str], Assembly], deploying: Deploying) -> Deploying:
     """`make deploy` of that example, with these templates deployed, and applications in this state."""
-    built, of = assembled("cross-account"), deployer(monkeypatch)
+    built = assembled("cross-account")
 
     def run(templates: Mapping[str, Mapping[str, Any]], state: str, *arguments: str) -> int:
         account = Account(templates=templates, state=state)
-        return of(account, EXAMPLES["cross-account"], built.folder, *arguments, synthesized=built)
+        return deploying(account, EXAMPLES["cross-account"], built.folder, *arguments, synthesized=built)
 
     return run
 
 
 def test_what_is_deployed_for_the_first_time_is_compared_with_nothing(
-    deploying: Deploying, capsys: pytest.CaptureFixture[str]
+    changing: Deploying, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert deploying({}, "STOPPED") == CDK_CODE
+    assert changing({}, "STOPPED") == CDK_CODE
     assert "nothing is deployed yet" in capsys.readouterr().out
 
 
 def test_what_the_guard_refuses_is_not_deployed(
-    deploying: Deploying, there: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+    changing: Deploying, there: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert deploying(there, "STARTED") == CDK_CODE, "an application that runs and that nothing changes is left alone"
+    assert changing(there, "STARTED") == CDK_CODE, "an application that runs and that nothing changes is left alone"
 
     resources = there["mirrorless-state-us-west-2"]["Resources"]
     (lanes,) = [id_ for id_, each in resources.items() if each["Properties"].get("TableName", "").count("-lanes-")]
     resources[lanes]["Properties"]["TableName"] = "mirrorless-other"
-    assert deploying(there, "STOPPED") == 1
+    assert changing(there, "STOPPED") == 1
     assert "the guard refuses" in capsys.readouterr().err
 
-    assert deploying(there, "STOPPED", "--accept", lanes) == CDK_CODE
+    assert changing(there, "STOPPED", "--accept", lanes) == CDK_CODE
 
 
 @pytest.mark.parametrize("state", ["STARTED", "STARTING", "STOPPING", "CREATING", "CREATED", "STOPPED"])
 def test_an_application_is_changed_only_while_it_stands_still_and_the_command_that_stops_it_is_said(
-    state: str, deploying: Deploying, there: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+    state: str, changing: Deploying, there: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (application,) = [
         each["Properties"]
@@ -97,37 +232,234 @@ def test_an_application_is_changed_only_while_it_stands_still_and_the_command_th
     application["MaximumCapacity"]["Cpu"] = "8vCPU"
     stands = state in {"CREATED", "STOPPED"}
 
-    assert deploying(there, state) == (CDK_CODE if stands else 1)
+    assert changing(there, state) == (CDK_CODE if stands else 1)
     shown = " ".join(capsys.readouterr().out.split())
     assert "MaximumCapacity" in shown
     stop = f"stop-application --region us-west-2 --application-id 00f-{application['Name']}`"
     assert (f"`aws emr-serverless {stop}" in shown) is not stands
 
 
-@pytest.mark.usefixtures("credentials")
-def test_an_applications_state_is_read_by_its_name() -> None:
-    with mock_aws():
-        client = boto3.client("emr-serverless", region_name=PLACE.region)
-        made = [
-            client.create_application(name=name, releaseLabel="emr-7.1.0", type="SPARK")["applicationId"]
-            for name in ("mirrorless-other", "mirrorless-b")
-        ]
-        client.start_application(applicationId=made[1])
-
-        assert Lookups().application("mirrorless-b", PLACE) == ApplicationState(
-            id=made[1], state="STARTED", region="eu-west-1"
-        )
-        assert Lookups().application("mirrorless-c", PLACE) is None
-
-
 def test_a_network_that_is_closed_is_refused_until_it_is_accepted(
-    deploying: Deploying, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    changing: Deploying, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     closed = ChangeFinding(refused=True, stack="network", id="sg-1", subject="pollers", what="no rule allows TCP 9096")
 
-    assert deploying({}, "STOPPED") == CDK_CODE
+    assert changing({}, "STOPPED") == CDK_CODE
     monkeypatch.setattr(deploy, "network_findings", lambda *_: iter([closed]))
-    assert deploying({}, "STOPPED") == 1
+    assert changing({}, "STOPPED") == 1
     assert "no rule allows TCP 9096" in capsys.readouterr().out
 
-    assert deploying({}, "STOPPED", "--accept", "sg-1") == CDK_CODE
+    assert changing({}, "STOPPED", "--accept", "sg-1") == CDK_CODE
+
+
+# What has left
+
+
+def deployed(deployment: Deployment) -> list[DeployedStack]:
+    """Every stack of a deployment, as CloudFormation lists it when all went well; made with nothing of a flow in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Deployment, "flows_at", lambda *_: ())
+        app = build(App(context={**CONTEXT, HOLLOW: True}), deployment)
+    return [
+        DeployedStack(
+            name=each.stack_name,
+            place=each.place,
+            description=str(each.template_options.description),
+            tags=tuple(each.tags.tag_values().items()),
+            protected=bool(each.termination_protection),
+        )
+        for each in app.node.children
+        if isinstance(each, PlacedStack)
+    ]
+
+
+@cache
+def variant(changes: tuple[Change, ...] = ()) -> tuple[Deployment, list[DeployedStack]]:
+    """The shipped example with changes: its plan and its stacks."""
+    with TemporaryDirectory() as folder:
+        deployment = plan(load(written(Path(folder), "active-active", *changes)))
+    return deployment, deployed(deployment)
+
+
+def look(
+    before: tuple[Change, ...] = (), after: tuple[Change, ...] = (), *, others: tuple[DeployedStack, ...] = ()
+) -> LeftStacks:
+    now, present = variant(after)
+    return left_stacks(now, [(each.name, each.place) for each in present], Account([*variant(before)[1], *others]))
+
+
+def names(found: LeftStacks) -> list[str]:
+    return [each.name for each in found.stacks]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "left"),
+    [
+        pytest.param(
+            (),
+            (OFF,),
+            [
+                "mirrorless-control-eu-west-1",
+                "mirrorless-standby-us-east-1",
+                "mirrorless-monitoring-eu-west-1",
+                "mirrorless-replication-eu-west-1",
+                "mirrorless-spark-us-east-1",
+                "mirrorless-state-us-east-1",
+            ],
+            id="the last flow at a home",
+        ),
+        pytest.param((PULLING,), (), ["mirrorless-pull-eu-west-1"], id="the last scheduled topic"),
+        pytest.param(
+            (),
+            (("    memory.mb: 1024\n", "    memory.mb: 1024\n    standby.enabled: false\n"),),
+            ["mirrorless-standby-eu-west-1", "mirrorless-standby-us-east-1"],
+            id="standbys",
+        ),
+        pytest.param(
+            (),
+            (("flows:\n", "deployment: {spark: {enabled: false}}\nflows:\n"),),
+            ["mirrorless-spark-eu-west-1", "mirrorless-spark-us-east-1"],
+            id="Spark",
+        ),
+        pytest.param(
+            (("flows:\n", "deployment: {mapping.stacks: 2}\nflows:\n"),),
+            (),
+            ["mirrorless-mappings-1-eu-west-1", "mirrorless-mappings-1-us-east-1"],
+            id="mapping.stacks",
+        ),
+    ],
+)
+def test_each_stack_that_has_left_is_found_and_no_other(
+    before: tuple[Change, ...], after: tuple[Change, ...], left: list[str]
+) -> None:
+    assert names(look(before, after)) == left
+
+
+def test_a_place_that_only_tags_name_is_looked_at() -> None:
+    """The target moved to another region: nothing in the file names the old one."""
+    moved = (
+        ("    region: eu-west-1\n", "    region: eu-central-1\n"),
+        ("arn:aws:kafka:eu-west-1:", "arn:aws:kafka:eu-central-1:"),
+        ("arn:aws:kms:eu-west-1:", "arn:aws:kms:eu-central-1:"),
+    )
+
+    found = look(after=(*moved, OFF))
+
+    assert "mirrorless-state-eu-west-1" in names(found)
+    assert "mirrorless-control-eu-west-1" in names(found)
+    assert found.unread == ()
+
+
+def test_tags_name_all_places_however_many_there_are() -> None:
+    deployment, _ = variant()
+    (flow, *_) = deployment.flows
+    targets = [replace(flow.flow.target, region=f"ap-northeast-{number}") for number in range(30)]
+    flows = tuple(replace(flow, flow=replace(flow.flow, target=target)) for target in targets)
+    many = replace(deployment, flows=flows)
+
+    tags = many.place_tags
+
+    assert len(tags) > 1
+    assert all(len(value) <= 256 for value in tags.values())
+    assert DeployedStack(name="s", place=EAST, tags=tuple(tags.items())).places == set(many.places)
+
+
+def test_stacks_of_others_are_left_alone() -> None:
+    ours = DeployedStack(name="mirrorless-pull-eu-west-1", place=WEST, description="Mirrorless: reads")
+    assert look(others=(ours,)).stacks == (ours,)
+
+    others = (
+        replace(ours, name="staging-pull-eu-west-1"),
+        replace(ours, name="mirrorless-network-eu-west-1"),
+        replace(ours, name="mirrorless-pull-us-east-1"),  # in another region than its name
+        DeployedStack(name="mirrorless-pull-eu-west-1", place=WEST, description="a stack of somebody's"),
+    )
+
+    assert look(others=others).stacks == ()
+
+
+def test_a_place_that_cannot_be_looked_at_is_refused_by_its_name() -> None:
+    """A place of the deployment is an error; one of a disabled flow may never have been prepared."""
+    nothing, _ = variant(BOTH_OFF)
+
+    found = left_stacks(nothing, [], Account([], closed=frozenset({WEST})))
+
+    (finding,) = found.findings()
+    assert (finding.refused, finding.id) == (True, "111122223333/eu-west-1")
+    with pytest.raises(Retriable, match="denied"):
+        left_stacks(variant()[0], [], Account([], closed=frozenset({WEST})))
+
+
+Leaving = Callable[..., tuple[int, Account]]
+
+
+@pytest.fixture(scope="module")
+def halved(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The shipped example with one of its two flows."""
+    folder = tmp_path_factory.mktemp("halved")
+    return assemble(written(folder, "active-active", OFF), folder / "out", **{HOLLOW: True})
+
+
+@pytest.fixture
+def leaving(assembled: Callable[[str], Assembly], halved: Assembly, tmp_path: Path, deploying: Deploying) -> Leaving:
+    """`make deploy` of the shipped example with changes, where it is deployed as it was; 77 is the CDK's own code."""
+    was = assembled("active-active")
+
+    def of(*changes: Change, arguments: tuple[str, ...] = ()) -> tuple[int, Account]:
+        config, out = written(tmp_path, "active-active", *changes), tmp_path / "out"
+        account, now = Account(variant()[1], templates_of(was)), halved if changes else was
+        if len(changes) < len(BOTH_OFF):  # the CDK's command line refuses an app without stacks
+            return deploying(account, config, now.folder, *arguments, synthesized=now), account
+        return deploying(account, config, out, *arguments), account
+
+    return of
+
+
+def test_a_flow_that_is_disabled_ends_where_it_was_the_last_one_at_its_home(
+    leaving: Leaving, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, account = leaving(OFF)
+    shown = capsys.readouterr().out
+
+    assert (code, account.destroyed) == (1, [])
+    assert shown.count("has left the configuration") == 6
+    assert "mirrorless-state-us-east-1: has left" in shown
+    assert "stay in the account" in shown
+
+    left = [each.split()[1].rstrip(":") for each in shown.split("REFUSED")[1:] if "has left" in each]
+    code, account = leaving(OFF, arguments=("--accept", *left, "--stacks", "mirrorless-state-*"))
+
+    assert (code, sorted(account.destroyed)) == (77, sorted(left))
+    assert account.destroyed[0] == "mirrorless-control-eu-west-1"
+    assert account.destroyed[-1] == "mirrorless-state-us-east-1"
+
+
+def test_what_is_accepted_in_part_is_not_deployed_at_all(leaving: Leaving) -> None:
+    code, account = leaving(OFF, arguments=("--accept", "mirrorless-control-eu-west-1"))
+
+    assert (code, account.destroyed) == (1, [])
+
+
+def test_a_deployment_without_an_enabled_flow_takes_everything_down(
+    leaving: Leaving, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").mkdir()
+    (former := tmp_path / "out" / "mirrorless-control-us-east-1.template.json").write_text("{}")
+
+    code, account = leaving(*BOTH_OFF)
+
+    assert code == 1
+    assert not former.exists()  # else the guard would find it in the folder, and take it for deployed
+
+    everything = [each.name for each in account.there]
+    code, account = leaving(*BOTH_OFF, arguments=("--accept", *everything))
+
+    assert (code, sorted(account.destroyed)) == (0, sorted(everything))
+    assert "there is nothing to deploy" in capsys.readouterr().out
+
+
+def test_nothing_has_left_where_nothing_changes(leaving: Leaving, capsys: pytest.CaptureFixture[str]) -> None:
+    code, account = leaving()
+
+    assert (code, account.destroyed) == (77, [])
+    assert "has left" not in capsys.readouterr().out

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast, get_args
 
 import pytest
@@ -13,12 +14,11 @@ import pytest
 from infra.deployment import FlowDeployment, plan
 from infra.guard.templates import Resource
 from infra.monitoring import dashboard
-from infra.monitoring.alarms import alarms, pull_alarms
+from infra.monitoring.alarms import Alarm, alarms, pull_alarms
 from infra.monitoring.dashboard import RUNBOOK_SECTIONS, dashboard_body
 from infra.monitoring.flow_monitoring import alarm_topics
 from mirrorless.adapters.aws.metrics import BatchMetrics, emit_overdue, emit_report, emit_standby
 from mirrorless.chain.lane import FlowName
-from mirrorless.chain.run import Run
 from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.cost.bill import ALARMS
@@ -49,7 +49,7 @@ def emitted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     flow = FlowName(source="us-east", target="eu-west")
     for topic in ("orders", "heartbeats"):
         batches = BatchMetrics(flow, per_topic=lambda each: f"us-east.{each}")
-        batches.add(Batch.of_topic(topic, {0: []}), cast("BatchOutcome", _outcome(topic)), received_at=2, now=3)
+        batches.add(Batch.of_topic(topic, {0: []}), _outcome(topic), received_at=2, now=3)
     figures = dict.fromkeys(WATCHED, 1)
     emit_report(flow, TaskReport(task="lanes", at=1, ms=1, counts=figures))
     emit_standby(flow, "the home is silent")
@@ -63,33 +63,12 @@ def emitted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return frozenset(found)
 
 
-class _Anything:
-    """Carries what an adapter reads, and nothing else."""
-
-    def __init__(self, **attributes: Any) -> None:
-        self.__dict__.update(attributes)
-
-
-def _outcome(topic: str) -> _Anything:
-    lane = _Anything(topic=topic)
-    read = _Anything(
-        lane=lane,
-        records=1,
-        bytes=1,
-        passed_bytes=1,
-        returned=((2, 3),),
-        oldest_timestamp=1,
-        newest_timestamp=1,
-        throttled_ms=1,
-    )
-    run = cast("Run", read)
-    return _Anything(runs=[run], stopped={(topic, 0): None}, waiting={(topic, 1): None})
-
-
-def _ours_in_alarm(alarm: Resource) -> Iterator[tuple[str, tuple[str, ...]]]:
-    properties = alarm.properties
-    if properties.get("Namespace") == NAMESPACE:
-        yield properties["MetricName"], tuple(each["Name"] for each in properties["Dimensions"])
+def _outcome(topic: str) -> BatchOutcome:
+    """What an adapter reads of one, and nothing else."""
+    counts = dict.fromkeys(("records", "bytes", "passed_bytes", "oldest_timestamp", "newest_timestamp"), 1)
+    run = SimpleNamespace(lane=SimpleNamespace(topic=topic), returned=((2, 3),), throttled_ms=1, **counts)
+    outcome = SimpleNamespace(runs=[run], stopped={(topic, 0): None}, waiting={(topic, 1): None})
+    return cast("BatchOutcome", outcome)
 
 
 def _ours_in_dashboard(body: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -108,7 +87,11 @@ def test_every_metric_of_ours_that_is_looked_at_is_one_that_the_code_emits(
     """A name that is misspelt, or a dimension too many, is an alarm that never rings."""
     assembly = assembled(example)
 
-    looked_at = {each for alarm in _alarms(assembly) for each in _ours_in_alarm(alarm)}
+    looked_at = {
+        (alarm.properties["MetricName"], tuple(each["Name"] for each in alarm.properties["Dimensions"]))
+        for alarm in _alarms(assembly)
+        if alarm.properties.get("Namespace") == NAMESPACE
+    }
     shown = {each for _, body in _dashboards(assembly) for each in _ours_in_dashboard(body)}
 
     assert len(looked_at) >= 6
@@ -142,53 +125,26 @@ def test_no_function_has_a_service_name_which_would_be_a_dimension_more(assemble
 
 
 EXPECTED = {
-    # id: threshold, period, evaluation periods, datapoints to alarm, missing
-    "lane-stopped": (0, 60, 15, 1, "notBreaching"),
-    "source-contradicts": (0, 60, 1, 1, "notBreaching"),
-    "partition-stuck": (0, 60, 5, 3, "notBreaching"),
-    "foreign-records": (0, 60, 5, 3, "notBreaching"),
-    "offsets-lost": (0, 60, 1, 1, "notBreaching"),
-    "no-heartbeats": (1, 60, 5, 5, "breaching"),
-    "nothing-arrives": (1, 60, 15, 15, "breaching"),
-    "records-late": (900_000, 60, 5, 5, "notBreaching"),
-    "deliveries-fail": (0, 300, 12, 12, "notBreaching"),
-    "doubt-open": (0, 60, 15, 15, "notBreaching"),
-    "task-overdue": (0, 60, 5, 3, "notBreaching"),
-    "groups-not-ready": (0, 300, 12, 12, "notBreaching"),
-    "mapping-fails": (0, 300, 3, 3, "notBreaching"),
-    "mapping-refused": (0, 300, 3, 3, "notBreaching"),
+    *("lane-stopped", "source-contradicts", "partition-stuck", "foreign-records", "offsets-lost", "no-heartbeats"),
+    *("nothing-arrives", "records-late", "deliveries-fail", "doubt-open", "task-overdue", "groups-not-ready"),
+    *("mapping-fails", "mapping-refused"),
 }
-OF_PULL = {
-    # of two shards each five minutes
-    "pull-silent": (2, 300, 3, 3, "breaching"),
-    "pull-fails": (0, 300, 3, 3, "notBreaching"),
-    "scheduled-late": (1_200_000, 300, 3, 3, "notBreaching"),
-}
-OF_STANDBY = ("home-silent", "standby-fails", "standby-silent")
+OF_PULL = {"pull-silent", "pull-fails", "scheduled-late"}
+OF_STANDBY = {"home-silent", "standby-fails", "standby-silent"}
+SILENCES = {"no-heartbeats", "nothing-arrives", "pull-silent", "standby-silent"}
 
 
-@pytest.mark.parametrize("alarm", [*EXPECTED, *OF_PULL])
-def test_an_alarm_rings_when_it_should_and_not_before(alarm: str, assembled: Assembled) -> None:
-    properties = _alarm(assembled("long-tail" if alarm in OF_PULL else "active-passive"), alarm).properties
-
-    assert (EXPECTED | OF_PULL)[alarm] == (
-        properties["Threshold"],
-        properties.get("Period"),
-        properties["EvaluationPeriods"],
-        properties["DatapointsToAlarm"],
-        properties["TreatMissingData"],
-    )
-    silence = properties["TreatMissingData"] == "breaching"
-    assert properties["ComparisonOperator"] == ("LessThanThreshold" if silence else "GreaterThanThreshold")
-
-
-def test_an_alarm_of_a_flow_is_one_metric_without_a_query(assembled: Assembled) -> None:
+def test_an_alarm_is_of_one_metric_and_rings_at_its_silence_only_where_it_is_always_written(
+    assembled: Assembled,
+) -> None:
     """Each metric that an alarm reads is paid for, and a query's are as many as there are topics."""
-    for alarm in EXPECTED:
-        properties = _alarm(assembled("active-passive"), alarm).properties
-
+    for alarm in (each for example in EXAMPLES for each in _alarms(assembled(example))):
+        properties = alarm.properties
+        silence = properties["AlarmName"].endswith(tuple(SILENCES))
         assert "Metrics" not in properties
         assert "topic" not in {each["Name"] for each in properties["Dimensions"]}
+        assert properties["ComparisonOperator"] == ("LessThanThreshold" if silence else "GreaterThanThreshold")
+        assert properties["TreatMissingData"] == ("breaching" if silence else "notBreaching")
 
 
 NO_BEATS_BACK = {"emit.heartbeats.source.enabled": False}
@@ -244,20 +200,23 @@ def test_alarms_are_those_of_what_the_flow_does(
 
     found = {each.id: each for each in made}
     assert len(found) == len(made)
-    assert found.keys() == EXPECTED.keys() - lacking
+    assert found.keys() == EXPECTED - lacking
     for id_, (name, value) in expected.items():
         assert attrgetter(name)(found[id_]) == value
+
+
+def _takes(alarm: Alarm) -> bool:
+    """Whether CloudWatch takes its periods."""
+    return alarm.period * alarm.evaluation_periods <= (604_800 if alarm.period >= 3_600 else 86_400)
 
 
 @pytest.mark.parametrize("seconds", [1, 61, 3_599, 3_601, 86_400])
 def test_heartbeats_that_are_far_apart_are_given_time_within_what_cloudwatch_takes(seconds: int) -> None:
     flow = _planned({"emit.heartbeats.interval.seconds": seconds, "mapping": {"maximum.batching.window.seconds": 300}})
 
-    for alarm in alarms(flow, record_age_seconds=900):
-        if alarm.missing == "breaching":
-            assert alarm.period >= min(seconds, 86_400)
-            assert alarm.period % 60 == 0
-            assert alarm.period * alarm.evaluation_periods <= (604_800 if alarm.period >= 3_600 else 86_400)
+    missed = [each for each in alarms(flow, record_age_seconds=900) if each.missing == "breaching"]
+
+    assert all(each.period >= min(seconds, 86_400) and each.period % 60 == 0 and _takes(each) for each in missed)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -288,18 +247,22 @@ def test_the_cost_model_counts_the_metrics_that_alarms_read() -> None:
 # Scheduled topics
 
 
-def test_the_reader_of_scheduled_topics_has_its_alarms_where_it_runs(assembled: Assembled) -> None:
-    assembly = assembled("long-tail")
-    (flow,) = assembly.deployment.flows
-    assert flow.pull is not None
+@pytest.mark.parametrize(
+    ("example", "kind", "expected"),
+    [
+        ("long-tail", "pull", OF_PULL | {"lane-stopped"}),  # and one that would else be seen at home only
+        ("active-passive", "standby", OF_STANDBY),
+    ],
+)
+def test_the_reader_of_scheduled_topics_and_a_standby_have_their_alarms_where_they_run(
+    example: str, kind: str, expected: set[str], assembled: Assembled
+) -> None:
+    assembly = assembled(example)
+    stack = assembly.deployment.artifact_id(kind, _flow(assembly).place_of(kind))
 
-    made = {
-        str(each.properties["AlarmName"]).removeprefix(f"mirrorless-{flow.id}-")
-        for each in _alarms(assembly)
-        if each.stack == assembly.deployment.artifact_id("pull", flow.pull)
-    }
+    made = {each.properties["AlarmName"] for each in _alarms(assembly) if each.stack == stack}
 
-    assert made == {*OF_PULL, "lane-stopped"}, "and one that would else be seen at home only"
+    assert made == {f"mirrorless-{_flow(assembly).id}-{each}" for each in expected}
 
 
 @pytest.mark.parametrize(
@@ -320,8 +283,7 @@ def test_three_intervals_without_a_run_of_each_shard_ring_within_what_cloudwatch
     alarm = found["pull-silent"]
     assert (alarm.below, alarm.period, alarm.evaluation_periods) == silent
     assert found["scheduled-late"].above == late * 1000
-    for each in found.values():
-        assert each.period * each.evaluation_periods <= (604_800 if each.period >= 3_600 else 86_400)
+    assert all(map(_takes, found.values()))
 
 
 def test_heartbeats_that_are_scheduled_are_missed_where_they_are_read() -> None:
@@ -348,7 +310,7 @@ def _sections() -> dict[str, str]:
 def test_every_alarm_has_a_section_of_the_runbook_that_says_what_to_do_first_and_no_section_is_without() -> None:
     sections = {anchor: text for anchor, text in _sections().items() if anchor.startswith("alarm-")}
 
-    assert sections.keys() == {f"alarm-{each}" for each in (*EXPECTED, *OF_PULL, *OF_STANDBY)}
+    assert sections.keys() == {f"alarm-{each}" for each in EXPECTED | OF_PULL | OF_STANDBY}
     assert [anchor for anchor, text in sections.items() if "\n1. " not in text] == []
 
 
@@ -358,7 +320,7 @@ def test_every_link_of_the_runbook_and_of_the_dashboard_leads_to_a_section() -> 
     assert [each for each in links if each not in _sections()] == []
 
 
-def test_links_lead_to_the_operator_s_own_copy_where_there_is_one() -> None:
+def test_links_lead_to_the_operators_own_copy_where_there_is_one() -> None:
     alarm = alarms(_planned({}), record_age_seconds=900)[0]
 
     assert alarm.description("https://wiki.example.com/mirrorless").endswith(
@@ -369,8 +331,7 @@ def test_links_lead_to_the_operator_s_own_copy_where_there_is_one() -> None:
 
 def test_descriptions_are_short_enough_and_say_what_to_do_first_and_which_section_goes_on(assembled: Assembled) -> None:
     for example in EXAMPLES:
-        for alarm in _alarms(assembled(example)):
-            description = alarm.properties["AlarmDescription"]
+        for description in (alarm.properties["AlarmDescription"] for alarm in _alarms(assembled(example))):
             assert " First: " in description
             assert description.rpartition("#")[2] in _sections()
             assert len(description) <= 1024
@@ -387,21 +348,16 @@ def test_an_address_subscribes_to_a_topic_that_cloudwatch_may_use(assembled: Ass
     arn = "arn:aws:sns:us-east-1:111122223333:mirrorless-alarms"
 
     assert topic.properties["KmsMasterKeyId"] == {"Fn::GetAtt": [key.id, "Arn"]}
-    caller = [
-        each
-        for each in key.properties["KeyPolicy"]["Statement"]
-        if each["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
-    ]
-    assert [each["Action"] for each in caller] == [["kms:Decrypt", "kms:GenerateDataKey*"]]
     assert subscription.properties["Endpoint"] == "oncall@example.com"
     (policy,) = assembly.resources("AWS::SNS::TopicPolicy", stack="mirrorless-monitoring")
-    publish, plain = (
-        [each for each in policy.properties["PolicyDocument"]["Statement"] if each["Effect"] == effect]
-        for effect in ("Allow", "Deny")
-    )
-    assert [each["Principal"] for each in publish] == [{"Service": "cloudwatch.amazonaws.com"}]
-    assert [each["Condition"] for each in plain] == [{"Bool": {"aws:SecureTransport": "false"}}]
-    for statement in (*publish, *caller):
+    cloudwatch = [
+        each
+        for document in (key.properties["KeyPolicy"], policy.properties["PolicyDocument"])
+        for each in document["Statement"]
+        if each["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    ]
+    assert [each["Action"] for each in cloudwatch] == [["kms:Decrypt", "kms:GenerateDataKey*"], "sns:Publish"]
+    for statement in cloudwatch:
         assert statement["Condition"] == {
             "StringEquals": {"aws:SourceAccount": "111122223333"},
             "ArnLike": {"aws:SourceArn": "arn:aws:cloudwatch:us-east-1:111122223333:alarm:mirrorless-*"},
@@ -418,13 +374,26 @@ def test_an_address_subscribes_to_a_topic_that_cloudwatch_may_use(assembled: Ass
     assert told_once == {f"mirrorless-us-east_us-west-{each}" for each in ("source-contradicts", "offsets-lost")}
 
 
-def test_each_place_notifies_the_topics_of_its_own_region(tmp_path: Path) -> None:
-    arns = [f"arn:aws:sns:{region}:111122223333:on-call" for region in ("eu-west-1", "us-east-1")]
-    deployment = plan(load(_document(tmp_path, "active-active", {"topic.arns": arns})))
+ON_CALL = [f"arn:aws:sns:{region}:111122223333:on-call" for region in ("eu-west-1", "us-east-1")]
+OURS = [arn.replace("on-call", "mirrorless-alarms") for arn in ON_CALL]
 
-    notified = {place.region: alarm_topics(deployment, place) for place in deployment.homes}
 
-    assert notified == {"eu-west-1": (arns[0],), "us-east-1": (arns[1],)}
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"topic.arns": ON_CALL}, {"eu-west-1": (ON_CALL[0],), "us-east-1": (ON_CALL[1],)}),
+        (
+            {"topic.arns": [ON_CALL[1]], "email": "a@b.c"},  # the address reaches every region
+            {"eu-west-1": (OURS[0],), "us-east-1": (ON_CALL[1], OURS[1])},
+        ),
+    ],
+)
+def test_each_place_notifies_the_topics_of_its_own_region(
+    tmp_path: Path, settings: Mapping[str, Any], expected: Mapping[str, tuple[str, ...]]
+) -> None:
+    deployment = plan(load(_document(tmp_path, "active-active", settings)))
+
+    assert {place.region: alarm_topics(deployment, place) for place in deployment.homes} == expected
 
 
 @pytest.mark.parametrize(
@@ -439,13 +408,6 @@ def test_each_place_notifies_the_topics_of_its_own_region(tmp_path: Path) -> Non
 def test_a_topic_that_no_alarm_can_notify_is_refused(tmp_path: Path, settings: dict[str, Any], what: str) -> None:
     with pytest.raises(InvalidConfiguration, match=what):
         plan(load(_document(tmp_path, "active-active", settings)))
-
-
-def test_an_address_reaches_every_region_that_no_topic_does(tmp_path: Path) -> None:
-    settings = {"topic.arns": ["arn:aws:sns:us-east-1:111122223333:on-call"], "email": "a@b.c"}
-    deployment = plan(load(_document(tmp_path, "active-active", settings)))
-
-    assert [len(alarm_topics(deployment, place)) for place in deployment.homes] == [1, 2]
 
 
 # Dashboards
@@ -549,39 +511,27 @@ def test_the_cost_is_what_a_hand_computes() -> None:
     assert tables is not None
     assert _worth(functions, flow, counted) == pytest.approx(12 * 0.004035351, rel=1e-6)
     assert _worth(tables, flow, counted) == pytest.approx(12 * 0.008625, rel=1e-6)
-
-
-def test_x86_costs_what_x86_costs() -> None:
-    flow = _planned({"function": {"architecture": "x86_64", "memory.mb": 2048}})
-
-    hour = _worth(dashboard.functions_per_hour(flow), flow, {"ms_forward": 1_000.0})
-
+    x86 = _planned({"function": {"architecture": "x86_64", "memory.mb": 2048}})
+    hour = _worth(dashboard.functions_per_hour(x86), x86, {"ms_forward": 1_000.0})
     assert hour == pytest.approx(12 * 2 * 0.0000166667, rel=1e-6)
 
 
-def test_the_cost_counts_the_memory_that_functions_have(assembled: Assembled) -> None:
+def test_the_cost_counts_the_memory_that_functions_have_and_everything_that_it_reads_is_on_the_dashboard(
+    assembled: Assembled,
+) -> None:
     assembly = assembled("active-passive")
     flow = _flow(assembly)
-    sizes = {
-        each.properties["FunctionName"]: each.properties["MemorySize"]
-        for each in assembly.resources("AWS::Lambda::Function")
-    }
+    functions = [each.properties for each in assembly.resources("AWS::Lambda::Function")]
+    ((_, body),) = _dashboards(assembly)
+    (widget,) = [each for each in body["widgets"] if "Cost, about" in each["properties"].get("title", "")]
+    named = {row[-1]["id"]: row[-1] for row in widget["properties"]["metrics"] if "id" in row[-1]}
 
     counted = {flow.flow.resource_name(part): mb for part, mb in dashboard.memory_mb(flow).items()}
-
-    assert counted.items() <= sizes.items()
-
-
-def test_everything_that_the_cost_reads_is_on_the_dashboard(assembled: Assembled) -> None:
-    ((_, body),) = _dashboards(assembled("active-passive"))
-    (widget,) = [each for each in body["widgets"] if "Cost, about" in each["properties"].get("title", "")]
-    rows = widget["properties"]["metrics"]
-
-    named = {row[-1]["id"] for row in rows if "id" in row[-1]}
     read = set(re.findall(r"\b(?:ms|calls|writes|reads)_\w+", "".join(_expressions(body))))
 
-    assert read == named
-    assert all(row[-1]["visible"] is False for row in rows if "id" in row[-1])
+    assert counted.items() <= {each["FunctionName"]: each["MemorySize"] for each in functions}.items()
+    assert read == named.keys()
+    assert all(row["visible"] is False for row in named.values())
 
 
 def _worth(expression: str, flow: FlowDeployment, counted: Mapping[str, float]) -> float:
@@ -599,10 +549,6 @@ def _worth(expression: str, flow: FlowDeployment, counted: Mapping[str, float]) 
 
 def _alarms(assembly: Assembly) -> Iterator[Resource]:
     return assembly.resources("AWS::CloudWatch::Alarm")
-
-
-def _alarm(assembly: Assembly, id_: str) -> Resource:
-    return assembly.only("AWS::CloudWatch::Alarm", AlarmName=f"mirrorless-{_flow(assembly).id}-{id_}")
 
 
 def _flow(assembly: Assembly) -> FlowDeployment:

@@ -151,18 +151,24 @@ def granted(assembly: Assembly, part: Part, flow: FlowDeployment) -> list[Statem
 def job_needs(assembly: Assembly, flow: FlowDeployment) -> Iterator[Need]:
     """What jobs do where the flow's tables are; their code is in the bucket of what is deployed."""
     place = flow.state
-    bucket = f"arn:{place.partition}:s3:::{flow.bucket_name}"
     for action, _ in recorded()["jobs"]:
         if action == "secretsmanager:GetSecretValue":
             yield from secrets_of(flow, place)
-        elif action == "s3:ListBucket":
-            yield action, bucket, {"s3:prefix": f"flows/{flow.id}/jobs/verify-1/lanes/"}
-        elif action.startswith("s3:"):
-            yield action, f"{bucket}/flows/{flow.id}/jobs/verify-1/report.json", {}
+    yield from object_needs(flow)
     yield "s3:GetObject", deployed_objects(assembly, flow)[0], {}
     if key := assembly.deployment.kms_key(place):
         yield from ((action, key, {}) for action in ("kms:Decrypt", "kms:GenerateDataKey"))
     yield from table_needs("jobs", flow)
+
+
+def object_needs(flow: FlowDeployment) -> Iterator[Need]:
+    """What jobs do in the bucket of what they write."""
+    bucket, folder = f"arn:{flow.state.partition}:s3:::{flow.bucket_name}", f"flows/{flow.id}/jobs/verify-1/"
+    for action in (action for action, _ in recorded()["jobs"] if action.startswith("s3:")):
+        if action == "s3:ListBucket":
+            yield action, bucket, {"s3:prefix": f"{folder}lanes/"}
+        else:
+            yield action, f"{bucket}/{folder}report.json", {}
 
 
 def deployed_objects(assembly: Assembly, flow: FlowDeployment) -> list[str]:
@@ -219,6 +225,7 @@ def test_a_part_reaches_nothing_of_other_flows(example: str, part: Part, assembl
             if other is not flow:
                 theirs = [need for need in table_needs(part, other) if need[0] != "kms:Decrypt"]
                 theirs += [mapping_need(f"lambda:{verb}EventSourceMapping", other) for verb in CHANGING]
+                theirs += [need for need in object_needs(other) if part == "jobs"]
                 assert [need for need in theirs if allowed(statements, *need)] == []
 
 
@@ -360,17 +367,6 @@ def test_a_job_in_another_region_reads_the_copy_of_the_secret_there(key: str, ex
     assert granted == {"secretsmanager:GetSecretValue": [copy], **expected}
 
 
-def test_a_job_in_another_account_decrypts_the_secret_there_by_the_key_of_that_account(assembled: Assembled) -> None:
-    (flow,) = assembled("cross-account").deployment.flows
-
-    def owners(part: Part) -> set[str]:
-        keys = [right for right in secret_rights(part, flow) if "kms:Decrypt" in right.actions]
-        return {arn.split(":")[4] for right in keys for arn in right.resources}
-
-    assert owners("forward") == {"111122223333"}
-    assert owners("jobs") == {"444455556666"}
-
-
 def test_a_replica_of_anothers_key_opens_no_secret(tmp_path: Path) -> None:
     """A multi-region key has replicas in its own account only."""
     changed = ("us-east-1:111122223333:key/1f2e3d4c", "us-east-1:111122223333:key/mrk-1f2e3d4c")
@@ -429,23 +425,15 @@ def tables_in(actions: Mapping[str, tuple[str, ...]]) -> set[tuple[str, str]]:
     return {(f"dynamodb:{action}", table) for table, names in actions.items() for action in names}
 
 
-def test_who_looks_may_do_what_the_looking_commands_do() -> None:
-    assert recorded()["operator_look"] == tables_in(operator.LOOK) | {("secretsmanager:GetSecretValue", "")}
-
-
-def test_who_repairs_may_do_what_the_repairing_commands_do() -> None:
+def test_operators_may_do_what_their_commands_do() -> None:
     look, repair = tables_in(operator.LOOK), tables_in(operator.REPAIR)
+    secrets = {("secretsmanager:GetSecretValue", "")}
+    jobs = recorded()["operator_jobs"]
 
-    needed = recorded()["operator_repair"] - {("secretsmanager:GetSecretValue", "")}
-
-    assert needed - look == repair, "a repair is granted beside a look"
-
-
-def test_who_runs_jobs_may_do_what_the_commands_of_jobs_do() -> None:
-    needed = recorded()["operator_jobs"]
-
-    assert {need for need in needed if need[1]} <= tables_in(operator.LOOK)
-    assert {action for action, table in needed if not table} == {"secretsmanager:GetSecretValue", *RUNS}
+    assert recorded()["operator_look"] == look | secrets
+    assert recorded()["operator_repair"] - secrets - look == repair, "a repair is granted beside a look"
+    assert {need for need in jobs if need[1]} <= look
+    assert {need for need in jobs if not need[1]} == secrets | {(action, "") for action in RUNS}
 
 
 RUNS = {
@@ -495,7 +483,6 @@ def test_an_operators_policy_is_about_the_flow_and_where_its_tables_are(assemble
     look, repair = (operator.policy(flow, repair=repair)["Statement"] for repair in (False, True))
     table = flow.table_arns()["offset_map"]
     secret = flow.state.arn("secretsmanager", "secret:AmazonMSK_mirrorless_vault-aB3xYz")
-
     assert allowed(look, "dynamodb:Query", table)
     assert not allowed(look, "dynamodb:PutItem", table)
     assert allowed(repair, "dynamodb:PutItem", table)
@@ -503,25 +490,25 @@ def test_an_operators_policy_is_about_the_flow_and_where_its_tables_are(assemble
 
 
 @pytest.mark.parametrize("part", ["control", "standby"])
-def test_who_carries_groups_between_the_same_names_reads_the_map_of_the_other_flow(part: Part, tmp_path: Path) -> None:
-    text = EXAMPLES["active-active"].read_text()
-    keys = "replication.policy: identity, loop.prevention: header, sync.topic.acls.enabled: false"
-    document = load_yaml(text)
-    document["defaults"] |= load_yaml(f"{{{keys}, sync.topic.configs.enabled: false}}")
-    config = tmp_path / "replication.yaml"
-    config.write_text(dump_yaml(document))
-    one, other = plan(load(config)).flows
-    theirs = other.table_arns()
+def test_who_carries_groups_between_the_same_names_reads_the_map_of_the_other_flow(part: Part) -> None:
+    document = load_yaml(EXAMPLES["active-active"].read_text())
+    document["defaults"] |= {"replication.policy": "identity", "loop.prevention": "header"}
+    document["defaults"] |= {"sync.topic.acls.enabled": False, "sync.topic.configs.enabled": False}
+    one, other = plan(load(dump_yaml(document))).flows
+    theirs = {*other.table_arns().values()}
 
-    granted = [right for right in table_rights(part, one) if set(right.resources) & set(theirs.values())]
+    def granted(part: Part) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        rights = table_rights(part, one)
+        return [(right.actions, right.resources) for right in rights if theirs & set(right.resources)]
 
-    assert [(right.actions, right.resources) for right in granted] == [
-        (("dynamodb:Query", "dynamodb:BatchGetItem"), (theirs["offset_map"],))
-    ]
-    assert [right for right in table_rights("forward", one) if set(right.resources) & set(theirs.values())] == []
+    assert granted(part) == [(("dynamodb:Query", "dynamodb:BatchGetItem"), (other.table_arns()["offset_map"],))]
+    assert granted("forward") == []
 
 
-def test_every_resource_type_of_every_example_says_what_it_calls(assembled: Callable[[str], Assembly]) -> None:
+# Who deploys
+
+
+def test_every_resource_type_of_every_example_says_what_it_calls(assembled: Assembled) -> None:
     """A type without a word would be found by a deployment that stops half way."""
     types = {resource.type for example in EXAMPLES for resource in assembled(example).resources()}
 
@@ -536,7 +523,7 @@ def test_every_resource_type_of_every_example_says_what_it_calls(assembled: Call
 
 
 def test_each_policy_is_one_that_iam_takes_and_together_they_miss_nothing(
-    assembled: Callable[[str], Assembly],
+    assembled: Assembled,
 ) -> None:
     types = execution_policy.types_in(assembled("active-active").folder)
 
@@ -544,13 +531,15 @@ def test_each_policy_is_one_that_iam_takes_and_together_they_miss_nothing(
 
     allowed = [action for policy in policies for action in policy["Statement"][0]["Action"]]
     assert allowed == execution_policy.actions(types)
+    assert "dynamodb:Describe*" in allowed
+    assert "dynamodb:DescribeTable" not in allowed, "a pattern covers it"
     assert all(re.fullmatch(r"[a-z0-9-]+:[A-Za-z]+\*?", action) for action in allowed)
     assert all(len(json.dumps(policy, separators=(",", ":"))) <= 6_144 for policy in policies)
     assert len(policies) <= 10, "a role takes no more"
     assert {"dynamodb:CreateTable", "lambda:CreateEventSourceMapping", "iam:PassRole"} <= set(allowed)
 
 
-def test_with_a_boundary_only_roles_that_have_it_are_given_rights(assembled: Callable[[str], Assembly]) -> None:
+def test_with_a_boundary_only_roles_that_have_it_are_given_rights(assembled: Assembled) -> None:
     folder = assembled("active-active").folder
     types = execution_policy.types_in(folder)
 
@@ -567,22 +556,13 @@ def test_with_a_boundary_only_roles_that_have_it_are_given_rights(assembled: Cal
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_a_boundary_has_what_any_role_is_allowed_and_fits_into_a_policy(
-    example: str, assembled: Callable[[str], Assembly]
-) -> None:
+def test_a_boundary_has_what_any_role_is_allowed_and_fits_into_a_policy(example: str, assembled: Assembled) -> None:
     boundary = execution_policy.boundary_of(assembled(example).folder)
 
     (statement,) = boundary["Statement"]
     assert {"dynamodb:PutItem", "logs:PutLogEvents"} <= set(statement["Action"])
     assert "*" not in statement["Action"]
     assert len(json.dumps(boundary, separators=(",", ":"))) <= MANAGED
-
-
-def test_an_action_that_a_pattern_covers_is_not_written_again() -> None:
-    actions = execution_policy.actions({"AWS::DynamoDB::GlobalTable"})
-
-    assert "dynamodb:Describe*" in actions
-    assert "dynamodb:DescribeTable" not in actions
 
 
 @pytest.mark.parametrize("type_", ["AWS::CDK::Metadata", "AWS::No::Such"])

@@ -19,7 +19,6 @@ from infra.guard.templates import Resource
 from infra.stacks.state import StateStack
 from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
-from mirrorless.config.schema import DeploymentSection
 from mirrorless.flow.settings import Tables
 from mirrorless.flow.tables import EXPIRY, TableDefinition, definitions
 from tests.support.assembly import CONTEXT, EXAMPLES, Assembly
@@ -127,7 +126,7 @@ def test_the_state_stacks_and_no_others_are_protected_from_deletion(assembly: As
         ("active-passive", {("us-west-2", "us-east-1")}),
         ("aggregation", {("us-east-2",)}),  # source and target in one region
         ("cross-account", {("us-west-2",)}),  # a global table has one account
-        ("self-managed-to-msk", {("eu-west-1",)}),  # no region is written
+        ("self-managed-to-msk", {("eu-west-1",)}),  # no region of the source is written
     ],
 )
 def test_a_copy_is_kept_where_the_source_is_and_nowhere_else(
@@ -145,36 +144,28 @@ def test_a_copy_is_kept_where_the_source_is_and_nowhere_else(
     assert found == regions
 
 
-def test_who_does_not_ask_for_copies_gets_none() -> None:
-    assert DeploymentSection().offset_map_replicas_enabled is False
-    for resource in state_of(two_regions(replicas=False)).values():
-        if resource["Type"] == TABLE:
-            assert [replica["Region"] for replica in resource["Properties"]["Replicas"]] == ["eu-west-1"]
-
-
-def test_tables_copies_and_bucket_are_encrypted_with_the_keys_of_their_regions() -> None:
-    resources = state_of(two_regions(HERE, THERE)).values()
-
-    keys = {"eu-west-1": HERE, "us-east-1": THERE}
+def encryption_of(*keys: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The tables of a plan with these keys, and how its bucket is encrypted."""
+    resources = state_of(two_regions(*keys)).values()
     tables = [each["Properties"] for each in resources if each["Type"] == TABLE]
-    assert len(tables) == 5
-    for table in tables:
-        assert table["SSESpecification"] == {"SSEEnabled": True, "SSEType": "KMS"}
-        assert {each["Region"]: each["SSESpecification"]["KMSMasterKeyId"] for each in table["Replicas"]} == keys
     (bucket,) = (each["Properties"] for each in resources if each["Type"] == "AWS::S3::Bucket")
     (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
-    assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": HERE}
+    assert len(tables) == 5
+    return tables, rule["ServerSideEncryptionByDefault"]
 
 
-def test_without_keys_they_are_encrypted_with_those_of_aws() -> None:
-    resources = state_of(two_regions()).values()
+def test_tables_copies_and_bucket_are_encrypted_with_the_keys_of_their_regions_or_with_those_of_aws() -> None:
+    tables, bucket = encryption_of(HERE, THERE)
+    for table in tables:
+        keys = {each["Region"]: each["SSESpecification"]["KMSMasterKeyId"] for each in table["Replicas"]}
+        assert keys == {"eu-west-1": HERE, "us-east-1": THERE}
+        assert table["SSESpecification"] == {"SSEEnabled": True, "SSEType": "KMS"}
+    assert bucket == {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": HERE}
 
-    tables = [each["Properties"] for each in resources if each["Type"] == TABLE]
+    tables, bucket = encryption_of()
     assert all(table["SSESpecification"] == {"SSEEnabled": False} for table in tables)  # DynamoDB's own key
     assert "kms" not in json.dumps(tables).lower()
-    (bucket,) = (each["Properties"] for each in resources if each["Type"] == "AWS::S3::Bucket")
-    (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
-    assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "AES256"}
+    assert bucket == {"SSEAlgorithm": "AES256"}
 
 
 @pytest.mark.parametrize(("key", "lacking"), [(HERE, "us-east-1"), (THERE, "eu-west-1")])
@@ -213,19 +204,6 @@ def test_each_place_has_one_bucket_that_is_closed_kept_and_swept(assembly: Assem
         assert rule["NoncurrentVersionExpiration"] == {"NoncurrentDays": 30}
         assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
         assert "ExpirationInDays" not in rule, "reports stay until they are deleted"
-
-
-def test_a_bucket_is_spoken_to_over_tls_only(assembly: Assembly) -> None:
-    policies = list(assembly.resources("AWS::S3::BucketPolicy"))
-
-    assert len(policies) == len(assembly.deployment.states)
-    for policy in policies:
-        statements = policy.properties["PolicyDocument"]["Statement"]
-        assert {each["Effect"] for each in statements} == {"Deny"}
-        assert {json.dumps(each["Condition"]) for each in statements} == {
-            '{"Bool": {"aws:SecureTransport": "false"}}',
-            '{"NumericLessThan": {"s3:TlsVersion": 1.2}}',
-        }
 
 
 def roles_by_path(assembly: Assembly) -> dict[str, Resource]:
@@ -284,25 +262,35 @@ MAPPING = "AWS::Lambda::EventSourceMapping"
 FUNCTION = "AWS::Lambda::Function"
 
 
+REPLICAS = "    replication.factor: 3"
+
+
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return replication(written(tmp_path_factory.mktemp("before"), "active-passive"))
-
-
-def versions(resources: dict[str, Any]) -> set[str]:
-    return set(of_type(resources, "AWS::Lambda::Version"))
 
 
 def without_versions(resources: dict[str, Any]) -> set[str]:
     return resources.keys() - versions(resources)
 
 
-def test_new_settings_are_a_new_version_behind_the_same_alias(before: dict[str, Any], tmp_path: Path) -> None:
-    after = replication(written(tmp_path, "active-passive", ("replication.factor: 3", "replication.factor: 2")))
+def versions(resources: dict[str, Any]) -> set[str]:
+    found = of_type(resources, "AWS::Lambda::Version")
+    # One that is replaced stays for the invocations that run on it.
+    assert {each["DeletionPolicy"] for each in found.values()} == {"Retain"}
+    return set(found)
+
+
+def test_new_settings_are_a_new_version_and_another_topic_leaves_the_mappings_of_the_others_alone(
+    before: dict[str, Any], tmp_path: Path
+) -> None:
+    topics = ('["orders.*", payments]', '[added, "orders.*", payments]')
+    after = replication(written(tmp_path, "active-passive", (REPLICAS, REPLICAS.replace("3", "2")), topics))
+    (added,) = of_type(after, MAPPING).keys() - of_type(before, MAPPING).keys()
 
     assert versions(after) != versions(before)
-    assert without_versions(after) == without_versions(before)
-    assert of_type(after, MAPPING) == of_type(before, MAPPING)
+    assert without_versions(after) == without_versions(before) | {added}
+    assert of_type(before, MAPPING).items() < of_type(after, MAPPING).items()
 
 
 def test_new_code_is_a_new_version_behind_the_same_alias(
@@ -318,40 +306,20 @@ def test_new_code_is_a_new_version_behind_the_same_alias(
     assert of_type(after, MAPPING) == of_type(before, MAPPING)
 
 
-def test_a_version_that_is_replaced_stays_for_the_invocations_that_run_on_it(before: dict[str, Any]) -> None:
-    (version,) = of_type(before, "AWS::Lambda::Version").values()
-
-    assert version["DeletionPolicy"] == "Retain"
-
-
-def test_new_tags_publish_nothing(before: dict[str, Any], tmp_path: Path) -> None:
+def test_new_tags_and_new_options_of_a_mapping_publish_nothing_and_change_it_in_place(
+    before: dict[str, Any], tmp_path: Path
+) -> None:
     """Lambda refuses to publish a version that changes neither code nor configuration."""
-    after = replication(written(tmp_path, "active-passive", ("deployment:", "deployment:\n  tags: {team: streams}")))
-
-    assert {"Key": "team", "Value": "streams"} in next(iter(of_type(after, FUNCTION).values()))["Properties"]["Tags"]
-    assert versions(after) == versions(before)
-
-
-def test_new_options_of_a_mapping_change_it_in_place(before: dict[str, Any], tmp_path: Path) -> None:
-    change = (
-        "    replication.factor: 3",
-        "    replication.factor: 3\n    mapping: {batch.size: 500, maximum.pollers: 2}",
-    )
-    after = replication(written(tmp_path, "active-passive", change))
+    tagged = ("deployment:", "deployment:\n  tags: {team: streams}")
+    options = (REPLICAS, f"{REPLICAS}\n    mapping: {{batch.size: 500, maximum.pollers: 2}}")
+    after = replication(written(tmp_path, "active-passive", tagged, options))
     ((name, old),) = of_type(before, MAPPING).items()
     new = after[name]["Properties"]
 
+    assert {"Key": "team", "Value": "streams"} in next(iter(of_type(after, FUNCTION).values()))["Properties"]["Tags"]
+    assert versions(after) == versions(before)
     changed = {key for key in new if new[key] != old["Properties"].get(key)}
-
-    assert changed == {"BatchSize", "ProvisionedPollerConfig"}
-
-
-def test_another_topic_leaves_the_mappings_of_the_others_alone(before: dict[str, Any], tmp_path: Path) -> None:
-    after = replication(
-        written(tmp_path, "active-passive", ('["orders.*", payments]', '[added, "orders.*", payments]'))
-    )
-
-    assert of_type(before, MAPPING).items() < of_type(after, MAPPING).items()
+    assert changed == {"BatchSize", "ProvisionedPollerConfig", "Tags"}
 
 
 def test_a_diff_names_the_setting_that_changes(tmp_path: Path) -> None:
@@ -363,15 +331,11 @@ def test_a_diff_names_the_setting_that_changes(tmp_path: Path) -> None:
     assert {key for key in old if old[key] != new[key]} == {"sync.group.offsets.enabled"}
 
 
-def test_a_mapping_reads_failed_records_before_its_function_names_any(tmp_path: Path) -> None:
-    """A deployment changes the function first: turning the answer on must change no mapping."""
-    place = "    replication.factor: 3"
-    off, on = (
-        replication(
-            written(tmp_path, "active-passive", (place, f"    mapping: {{partial.batch.response: {value}}}\n{place}"))
-        )
-        for value in ("false", "true")
-    )
+def test_a_mapping_reads_failed_records_before_its_function_names_any(before: dict[str, Any], tmp_path: Path) -> None:
+    """A deployment changes the function first: turning the answer on or off must change no mapping."""
+    turned = str(not plan(load(EXAMPLES["active-passive"])).flows[0].flow.partial_responses).lower()
+    option = (REPLICAS, f"    mapping: {{partial.batch.response: {turned}}}\n{REPLICAS}")
+    after = replication(written(tmp_path, "active-passive", option))
 
-    assert of_type(off, MAPPING) == of_type(on, MAPPING)
-    assert of_type(off, FUNCTION) != of_type(on, FUNCTION)
+    assert of_type(after, MAPPING) == of_type(before, MAPPING)
+    assert of_type(after, FUNCTION) != of_type(before, FUNCTION)

@@ -1,32 +1,37 @@
-"""Templates are made from the tree alone, by the command line that deploys them; CloudFormation accepts each word."""
+"""Templates: made from the tree alone, accepted by CloudFormation, as frozen; their assets, and their names."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aws_cdk import App, FileSystem
+from aws_cdk.aws_lambda import AssetCode
 
 from infra import cdk, synth
-from infra.packaging import wheels
+from infra.deployment import ALIAS, plan
+from infra.packaging import bundle, spark_archive, wheels
+from infra.packaging.assets import HOLLOW, LOCAL, function_code, spark_artifacts
 from infra.synth import cases
 from infra.validation import validated
+from mirrorless.config import InvalidConfiguration, load
 from tests.frozen.golden import difference, written
 from tests.frozen.templates import name_of, text_of
-from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
+from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly, assemble
+from tests.support.yaml_text import dump_yaml, load_yaml
 
 
-def test_make_synth_without_a_configuration_takes_every_example() -> None:
-    assert set(synth.EXAMPLES) == set(EXAMPLES.values())
-
-
-def test_a_second_deployment_and_two_thousand_topics_are_synthesized_with_the_examples() -> None:
+def test_every_example_a_second_deployment_and_two_thousand_topics_are_synthesized_by_make_synth() -> None:
     """Their templates are linted by `make synth` alone: a minute."""
+    assert set(synth.EXAMPLES) == set(EXAMPLES.values())
     found = {name: validated(text) for name, text in cases(synth.EXAMPLES[0]).items()}
 
     assert sum(len(flow.flow.template_topics) for flow in found["many-topics"].flows) == 2_000
@@ -156,3 +161,178 @@ def test_what_is_deployed_is_as_it_was_frozen(example: str, assembled: Callable[
 
 def test_every_frozen_template_is_of_an_example() -> None:
     assert written("templates") == sorted(map(name_of, EXAMPLES))
+
+
+# Assets
+
+PLATFORMS: dict[str, wheels.Platform] = {"arm64": "manylinux arm64", "x86_64": "manylinux x86_64"}
+
+
+@pytest.mark.parametrize("example", ["long-tail", "aggregation"])  # arm64 and x86_64
+def test_a_function_is_deployed_from_its_bundle_which_is_published_before(
+    example: str, assembled: Callable[[str], Assembly]
+) -> None:
+    """The hash of an asset is the hash of the folder's contents: built twice, it is deployed once."""
+    assembly, files = assembled(example), set()
+    for function in assembly.resources("AWS::Lambda::Function"):
+        properties = function.properties
+        files.add(file := properties["Handler"].removesuffix(".handler"))
+        key = properties["Code"]["S3Key"].removesuffix(".zip")
+        manifest = json.loads((assembly.folder / f"{function.stack}.assets.json").read_text())
+        source = manifest["files"][key]["source"]
+
+        assert source["packaging"] == "zip"
+        assert (assembly.folder / source["path"] / f"{file}.py").is_file()
+        folder = bundle.build(file, platform=PLATFORMS[properties["Architectures"][0]])
+        assert key == FileSystem.fingerprint(str(folder)), file
+    assert files == set(bundle.names()) - (set() if example == "long-tail" else {"pull"})
+
+
+def test_assets_for_this_machine_are_the_folder_that_the_lab_runs_and_an_archive_of_its_own() -> None:
+    app = App(context={LOCAL: True})
+    archive = spark_archive.environment(python=wheels.running_python())
+
+    code = function_code(app, "forward", "arm64")
+
+    assert isinstance(code, AssetCode)
+    assert code.path == str(bundle.build("forward"))
+    assert spark_artifacts(app, "arm64")["environment"] == archive
+
+
+# Names
+
+NAMED = {
+    *("TableName", "FunctionName", "RoleName", "BucketName", "LogGroupName", "AlarmName", "DashboardName"),
+    *("Name", "TopicName", "PollerGroupName", "GroupName", "Namespace", "Path"),
+}
+"""Properties by which AWS finds a resource; a function is called by an ARN in a mapping."""
+
+
+def names(value: Any) -> Iterator[str]:
+    """Every name in a template that a deployment chose."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if key in NAMED and isinstance(each, str) and not each.startswith(("AWS/", "arn:")):
+                if each != ALIAS:
+                    yield each
+            elif key != "Dimensions":
+                yield from names(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from names(each)
+
+
+def with_name(name: str, example: str = "long-tail") -> str:
+    document = load_yaml(EXAMPLES[example].read_text())
+    document.setdefault("deployment", {})["name"] = name
+    document["deployment"]["permissions.boundary"] = f"{name}-boundary"
+    document["deployment"].setdefault("alarms", {})["email"] = "on-call@example.com"
+    return dump_yaml(document)
+
+
+@pytest.fixture(scope="module")
+def staging(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    folder = tmp_path_factory.mktemp("staging")
+    (config := folder / "staging.yaml").write_text(with_name("staging"))
+    return assemble(config, folder / "out", **{HOLLOW: True})
+
+
+def test_no_name_of_a_deployment_is_one_of_another(staging: Assembly, assembled: Callable[[str], Assembly]) -> None:
+    def chosen(assembly: Assembly) -> set[str]:
+        return {each for template in assembly.templates.values() for each in names(template["Resources"])}
+
+    ours, theirs = chosen(assembled("long-tail")), chosen(staging)
+
+    assert ours & theirs == set()
+    assert len(theirs) > 30
+    assert not {each for each in theirs if "staging" not in each}
+    manifest = json.loads((staging.folder / "manifest.json").read_text())["artifacts"]
+    stacks = [each["properties"] for each in manifest.values() if each["type"] == "aws:cloudformation:stack"]
+    assert {each.get("stackName", "staging-").split("-")[0] for each in stacks} == {"staging"}
+
+
+def test_every_role_has_the_deployments_boundary_and_metrics_its_name(staging: Assembly) -> None:
+    roles = list(staging.resources("AWS::IAM::Role"))
+    functions = [each.properties["Environment"]["Variables"] for each in staging.resources("AWS::Lambda::Function")]
+
+    assert len(roles) > 5
+    assert all(":policy/staging-boundary" in json.dumps(each.properties["PermissionsBoundary"]) for each in roles)
+    assert {each["MIRRORLESS_NAMESPACE"] for each in functions} == {"Mirrorless/staging"}
+
+
+def test_no_right_of_a_deployment_is_about_another(staging: Assembly) -> None:
+    """But those in Kafka: two deployments between the same clusters need other aliases."""
+    text = json.dumps([each.body for each in staging.resources("AWS::IAM::Policy")])
+
+    assert {*re.findall(r"mirrorless-(\w+)", text)} <= {"look", "gaps", "job", "pull"}
+
+
+@pytest.mark.parametrize("name", ["a", "Staging", "my-name", "x" * 21, "9lives", "awsmirror", "ssm1", "sthree"])
+def test_a_name_that_aws_would_refuse_is_refused(name: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=r"deployment\.name"):
+        validated(with_name(name))
+
+
+def test_a_stack_keeps_its_name_when_another_account_joins() -> None:
+    """Its tables would be in no stack any more."""
+    alone = load_yaml(EXAMPLES["active-passive"].read_text())
+    region = "us-west-2"
+    joined = load_yaml(EXAMPLES["active-passive"].read_text())
+    joined["clusters"]["other"] = {
+        "bootstrap.servers": ["b-1.example.com:9098"],
+        "region": region,
+        "account": "999988887777",
+        "authentication": {"type": "iam"},
+    }
+    joined["flows"]["us-east->other"] = {"topics": ["orders"]}
+
+    before, after = (validated(dump_yaml(each)) for each in (alone, joined))
+
+    (place,) = before.states
+    assert len([each for each in after.states if each.region == region]) == 2
+    for kind in ("state", "spark", "standby"):
+        assert before.stack_name(kind, place) == after.stack_name(kind, place) == f"mirrorless-{kind}-{region}"
+        assert before.artifact_id(kind, place) == after.artifact_id(kind, place)
+    ids = {after.artifact_id("state", each) for each in after.states}
+    assert len(ids) == len(after.states)
+
+
+def test_only_stacks_of_another_account_than_the_first_flows_have_it_in_their_ids() -> None:
+    text = """
+clusters:
+  a: {bootstrap.servers: a:9092, region: us-east-1, account: "111122223333"}
+  b: {bootstrap.servers: b:9092, region: us-east-1, account: "444455556666"}
+flows:
+  a->b: {topics: [orders], function: {run.in: source}}
+  b->a: {topics: [bills], function: {run.in: source}}
+"""
+    deployment = plan(load(text))
+
+    ids = [deployment.artifact_id("replication", flow.home) for flow in deployment.flows]
+
+    assert ids == ["mirrorless-replication-us-east-1", "mirrorless-replication-us-east-1-444455556666"]
+
+
+# Pages
+
+
+def test_every_service_that_the_templates_use_stands_in_the_deployers_table(
+    assembled: Callable[[str], Assembly],
+) -> None:
+    page = (REPOSITORY / "docs" / "how-to" / "deploy.md").read_text()
+    listed = set(re.findall(r"^\| `(AWS::\w+::)` \|", page, re.MULTILINE))
+
+    used = {re.sub(r"\w+$", "", r.type) for example in EXAMPLES for r in assembled(example).resources()}
+
+    assert {service for service in used if service.startswith("AWS::")} <= listed
+
+
+def test_every_example_stands_in_the_list_of_examples() -> None:
+    page = (REPOSITORY / "docs" / "examples" / "README.md").read_text()
+
+    assert set(re.findall(r"^\| \[[^]]*\]\(([\w./-]+\.yaml)\)", page, re.MULTILINE)) == {
+        path.relative_to(REPOSITORY / "docs" / "examples").as_posix()
+        if path.parent.name == "examples"
+        else f"../../{path.name}"
+        for path in EXAMPLES.values()
+    }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from typing import Any
 from botocore.client import BaseClient
 
 from mirrorless.adapters.dynamodb.direct import DirectLine
-from tests.support.aws_actions import Need, needs_of
+from mirrorless.flow.settings import Tables
 
 ROOT = Path(__file__).parents[2]
 RECORDING = Path(__file__).with_name("recorded_calls.json")
@@ -30,6 +31,9 @@ WITHIN_JOBS = Path(__file__).with_name("within_jobs")
 """A folder for PYTHONPATH: with it, the drivers and workers of jobs keep the journal too."""
 FOLDER = "MIRRORLESS_TEST_CALLS"
 """The variable with the folder of the journal, for processes that tests start."""
+
+Need = tuple[str, str]
+"""An action, and the kind of table that it is about; empty where it is about none."""
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "operator_look": ("config", "groups", "losses", "plan", "status", "topics", "translate"),
@@ -150,6 +154,76 @@ def _part(modules: list[str]) -> str:
         if module.startswith(_OF_JOBS):
             return "jobs"
     return ""
+
+
+# The IAM actions that calls need: called like their operations, but for those of `_OTHERWISE`
+# (https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazondynamodb.html)
+
+
+_FREE = {"sts:GetCallerIdentity"}
+"""What needs no permission (https://docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html)."""
+
+_OTHERWISE = {"s3:ListObjectsV2": "s3:ListBucket"}
+"""Actions that are not called like their operations
+(https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazons3.html)."""
+
+
+def needs_of(service: str, operation: str, request: Mapping[str, Any]) -> frozenset[Need]:
+    """What a call needs. Args: service: as boto3 names it. operation: as the API does. request: its parameters."""
+    if service == "dynamodb":
+        return frozenset((action, kind_of(name)) for action, name in dynamodb_actions(operation, request))
+    action = f"{service}:{operation}"
+    return frozenset({(_OTHERWISE.get(action, action), "")} - {(free, "") for free in _FREE})
+
+
+def kind_of(table: str) -> str:
+    """What a table holds, by its name; a name that is none of ours comes back as it is."""
+    return next((kind for kind in Tables.__struct_fields__ if kind in table.replace("-", "_")), table)
+
+
+def dynamodb_calls(target_header: str, body: bytes | str) -> list[tuple[str, str]]:
+    """The actions that one HTTP request to DynamoDB needs, each with its table's name.
+
+    Args:
+        target_header: `X-Amz-Target`, as `DynamoDB_20120810.Query`.
+        body: the request's JSON.
+    """
+    return dynamodb_actions(target_header.rpartition(".")[2], json.loads(body))
+
+
+def dynamodb_actions(operation: str, request: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The actions that a call of DynamoDB needs, each with its table's name."""
+    if "RequestItems" in request:
+        tables = [(operation, table) for table in request["RequestItems"]]
+    elif "TransactItems" in request:
+        tables = [_transacted(item) for item in request["TransactItems"]]
+    elif "Statements" in request:
+        tables = [_partiql(each["Statement"]) for each in request["Statements"]]
+    else:
+        tables = [(operation, request["TableName"])]
+    return list(dict.fromkeys((f"dynamodb:{action}", table.rpartition("/")[2]) for action, table in tables))
+
+
+_PARTIQL = re.compile(r'(?P<verb>INSERT INTO|UPDATE) "(?P<table>[^"]+)" ')
+
+
+def _partiql(statement: str) -> tuple[str, str]:
+    """The action, `PartiQLInsert`, and the table of a PartiQL statement.
+
+    Raises:
+        ValueError: it is none that is known here.
+    """
+    found = _PARTIQL.match(statement)
+    if found is None:
+        raise ValueError(f"not a PartiQL statement: {statement}")
+    return f"PartiQL{found['verb'].split()[0].title()}", found["table"]
+
+
+def _transacted(item: Mapping[str, Any]) -> tuple[str, str]:
+    ((kind, request),) = item.items()
+    return {"Put": "PutItem", "Delete": "DeleteItem", "Update": "UpdateItem", "Get": "GetItem"}.get(
+        kind, "ConditionCheckItem"
+    ), request["TableName"]
 
 
 # The journal of the integration tests

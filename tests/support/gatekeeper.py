@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tests.support import aws_recorder
-from tests.support.aws_actions import dynamodb_calls, kind_of
+from tests.support.aws_recorder import dynamodb_calls, kind_of
 from tests.support.iam import allowed
 
 MAPPINGS = "/2015-03-31/event-source-mappings"

@@ -1,4 +1,4 @@
-"""A bundle is the function, our package and the locked wheels, the same bytes whoever builds it."""
+"""Bundles of functions and the archive of jobs: our package and the locked wheels, the same bytes whoever builds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -52,21 +53,6 @@ def test_a_lock_pins_every_wheel_by_hash_and_names_no_registry(lock: Path) -> No
 
 
 @pytest.mark.usefixtures("dependencies")
-def test_a_bundle_is_the_same_bytes_whatever_the_builders_umask(functions: Path, tmp_path: Path) -> None:
-    before = os.umask(0o077)
-    try:
-        one = bundle.build("forward", out=tmp_path / "one", functions=functions)
-    finally:
-        os.umask(before)
-    two = bundle.build("forward", out=tmp_path / "two", functions=functions)
-
-    assert one.name == two.name
-    assert wheels.tree_hash(one) == wheels.tree_hash(two)
-    assert {path.stat().st_mode & 0o777 for path in wheels.files(one)} == {0o644}
-    assert {path.stat().st_mode & 0o777 for path in one.rglob("*") if path.is_dir()} == {0o755}
-
-
-@pytest.mark.usefixtures("dependencies")
 def test_a_bundle_holds_the_function_the_core_and_what_is_not_left_out(
     functions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,14 +71,9 @@ def test_a_bundle_holds_the_function_the_core_and_what_is_not_left_out(
         f"mirrorless/chain/__pycache__/lane.{sys.implementation.cache_tag}.pyc",
     } <= files
     assert not [file for file in files if file.startswith(("mirrorless/config/", "mirrorless/adapters/archive"))]
-
-
-@pytest.mark.usefixtures("dependencies")
-def test_a_bundle_for_lambda_holds_no_byte_code_of_whoever_built_it(functions: Path, tmp_path: Path) -> None:
-    """Another Python on the builder's machine must not make another asset."""
-    built = bundle.build("forward", platform="manylinux arm64", out=tmp_path / "out", functions=functions)
-
-    assert not [path for path in wheels.files(built) if path.suffix == ".pyc"]
+    # Another Python on the builder's machine must not make another asset.
+    for_lambda = bundle.build("forward", platform="manylinux arm64", out=tmp_path / "lambda", functions=functions)
+    assert not list(for_lambda.rglob("*.pyc"))
 
 
 @pytest.mark.usefixtures("dependencies")
@@ -206,6 +187,32 @@ def test_dependencies_stay_below_what_a_cold_start_can_bear(installed: Path, tmp
     assert (tmp_path / "zip").stat().st_size < 15_000_000
 
 
+def test_a_bundle_built_anew_on_another_machine_is_the_same_bytes_and_the_same_asset(tmp_path: Path) -> None:
+    """Another folder, umask, hash seed, time zone and language; installed again, wheel by wheel.
+
+    On one platform: they differ in which wheels are installed, not in what is done with them.
+    """
+    platform: wheels.Platform = "manylinux arm64"
+    here = bundle.build("forward", platform=platform)
+    program = "import os, sys; os.umask(0o077); from infra.packaging import bundle; from pathlib import Path; "
+    program += f"print(bundle.build('forward', platform={platform!r}, out=Path(sys.argv[1])))"
+    elsewhere = {"PYTHONHASHSEED": "7", "TZ": "Asia/Kathmandu", "LC_ALL": "tr_TR.UTF-8", "SOURCE_DATE_EPOCH": "1"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "away")],
+        env={**os.environ, **elsewhere, "PYTHONPATH": f"{bundle.PACKAGE.parent}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    there = Path(done.stdout.strip())
+    assert there.name == here.name
+    assert wheels.tree_hash(there) == wheels.tree_hash(here)
+    assert {path.stat().st_mode & 0o777 for path in wheels.files(there)} == {0o644}
+    assert {path.stat().st_mode & 0o777 for path in there.rglob("*") if path.is_dir()} == {0o755}
+
+
 ALONE = """
 import dis, importlib.util, sys, types
 bundle, function = sys.argv[1:]
@@ -265,14 +272,6 @@ def test_every_import_of_a_function_early_or_late_finds_its_module_in_the_bundle
         assert "botocore.session" in found  # the latest import there is
 
 
-def test_a_function_that_speaks_to_no_cluster_does_not_carry_kafkas_client() -> None:
-    """Two thirds of the others' weight."""
-    tops = {path.name for path in bundle.build("remove_mappings").iterdir()}
-
-    assert {"boto3", "msgspec"} <= tops
-    assert not {name for name in tops if name.startswith("confluent_kafka")}
-
-
 MACHINES = {"manylinux arm64": 0xB7, "manylinux x86_64": 0x3E}
 
 
@@ -287,3 +286,103 @@ def test_a_bundle_for_lambda_holds_machine_code_of_its_architecture_only(
     contents = (path.read_bytes() for path in wheels.files(built))
     machines = {int.from_bytes(code[18:20], "little") for code in contents if code[:4] == b"\x7fELF"}
     assert machines == {MACHINES[platform]}
+
+
+# What jobs are made of
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive of this machine, as Spark unpacks it beside a job."""
+    folder = tmp_path_factory.mktemp("job") / "environment"
+    with tarfile.open(spark_archive.environment(python=wheels.running_python()).path) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def test_an_archive_and_a_package_are_the_same_bytes_whoever_builds_them_and_when(
+    dependencies: Path, tmp_path: Path
+) -> None:
+    def built(name: str) -> list[tuple[str, bytes]]:
+        made = (make(out=tmp_path / name) for make in (spark_archive.environment, spark_archive.package))
+        return [(each.hash, each.path.read_bytes()) for each in made]
+
+    one = built("one")
+    before = os.umask(0o077)
+    try:
+        for path in wheels.files(dependencies):
+            os.utime(path, (1, 1))
+        assert built("two") == one
+    finally:
+        os.umask(before)
+    with zipfile.ZipFile(spark_archive.package().path) as wheel:  # one moment would agree about any other date
+        assert {entry.date_time for entry in wheel.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    (dependencies / "library" / "a.py").write_text("answer = 43\n")
+    assert built("three")[0] != one[0]
+
+
+def test_a_bare_python_finds_the_libraries_in_the_archive_and_our_package_beside_it(unpacked: Path) -> None:
+    imports = (
+        "import boto3, confluent_kafka, msgspec, pyarrow, sys; "
+        "import mirrorless.protocol.replicate, mirrorless.adapters.kafka.source; "
+        "boto3.client('s3', region_name='eu-west-1'); boto3.client('dynamodb', region_name='eu-west-1'); "
+        "import pandas, pyarrow.compute, pyarrow.parquet, pyarrow.dataset, pyarrow.fs; "
+        "assert pyarrow.Table.from_pandas(pandas.DataFrame({'a': [1]})).to_pydict() == {'a': [1]}; "
+        "table = pyarrow.table({'offset': [1, 2, 3], 'value': [b'a', None, b'']}); "
+        "assert table.to_pylist()[1] == {'offset': 2, 'value': None}; "
+        "from mirrorless.reports.page import render; from mirrorless.reports.report import Report; "
+        "assert '<h1>a report</h1>' in render(Report(title='a report', verdict='', tone='')); "
+        "print(mirrorless.protocol.replicate.__file__, *(m.__file__ for m in (confluent_kafka, pyarrow, msgspec)))"
+    )
+    package = spark_archive.package().path
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", imports],  # without site-packages: EMR's Python has none of these
+        cwd=unpacked.parent,
+        env={"PYTHONPATH": f"{package}:./environment", "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    ours, *theirs = done.stdout.split()
+    assert ours.startswith(str(package))
+    assert all(Path(path).is_relative_to(unpacked) for path in theirs)
+
+
+def test_pip_takes_the_package_for_a_wheel(tmp_path: Path) -> None:
+    package = spark_archive.package().path
+    wheel = tmp_path / f"{package.stem}.whl"
+    wheel.write_bytes(package.read_bytes())
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(tmp_path / "there")]
+    done = subprocess.run([*pip, str(wheel)], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "there" / "mirrorless" / "protocol" / "replicate.py").is_file()
+
+
+def test_the_archive_for_arm64_has_no_other_machines_code_and_stays_small() -> None:
+    """Every executor of every job fetches it and unpacks it before its first task."""
+    path = spark_archive.environment(platform="manylinux arm64").path
+    with tarfile.open(path) as archive:
+        heads = {
+            entry.name: (archive.extractfile(entry) or pytest.fail(entry.name)).read(20)
+            for entry in archive
+            if ".so" in Path(entry.name).name
+        }
+
+    assert path.stat().st_size < 65_000_000
+    assert len(heads) > 20
+    assert all(head.startswith(b"\x7fELF") for head in heads.values())
+    assert {int.from_bytes(head[18:20], "little") for head in heads.values()} == {MACHINES["manylinux arm64"]}
+
+
+def test_jobs_and_functions_have_the_same_version_of_what_they_share() -> None:
+    pins = [
+        dict(re.findall(r"^([a-z0-9-]+)==(\S+)", lock.read_text(), re.MULTILINE))
+        for lock in (bundle.LOCK, spark_archive.LOCK)
+    ]
+    functions, jobs = pins
+
+    assert {name: jobs.get(name) for name in functions} == functions
+    assert "pyspark" not in jobs
