@@ -44,6 +44,7 @@ from mirrorless.mm2.internal_records import EnsuredTopics
 from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.ports.stores import StateStore
 from mirrorless.protocol.map_reads import MapReads, StopMemory
+from mirrorless.scheduled.counts import Watched
 from mirrorless.scheduled.functions import CONTROL, overdue_tasks, tasks_of_run
 from mirrorless.scheduled.runner import HeldLease, LeasedDocuments, Task, TaskRunner
 from mirrorless.scheduled.scope import FlowScope
@@ -284,7 +285,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
     if not _works(settings, wiring):
         return {}
     # A flow without heartbeats is missed by the rounds of its tasks.
-    always = () if settings.emit_heartbeats_enabled else ("task-errors",)
+    always: tuple[Watched, ...] = () if settings.emit_heartbeats_enabled else ("task-errors",)
     lease = HeldLease()
     rounds = TaskRunner(
         flow=settings.name,

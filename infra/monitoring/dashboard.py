@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from infra.deployment import FlowDeployment, Location
     from infra.monitoring.metrics import Metric
+    from mirrorless.scheduled.counts import OfBatches, OfFlow
 
 WIDTH: Final = 24
 """Columns of the grid."""
@@ -134,7 +135,7 @@ def _is_it_all_right(grid: Grid, flow: FlowDeployment, alarm_arns: Sequence[str]
 
 
 def _does_it_move(grid: Grid, flow: FlowDeployment, *, per_topic: bool) -> None:
-    def graph(title: str, name: str, stat: str, left: str) -> dict[str, Any]:
+    def graph(title: str, name: OfBatches, stat: str, left: str) -> dict[str, Any]:
         if per_topic:
             return grid.graph(f"{title}, by topic", [_expression(metrics.over_topics(flow, name, stat))], left=left)
         return grid.graph(title, [metrics.of_flow(flow, name, stat).row()], left=left)
@@ -216,7 +217,10 @@ def _scheduled_topics(grid: Grid, flow: FlowDeployment, place: Location) -> None
         ),
     )
     if place.region != flow.home.region:
-        shown = (("record-count", "Sum", "records a minute"), ("record-age-ms-max", "Maximum", "oldest record (ms)"))
+        shown: tuple[tuple[OfFlow, str, str], ...] = (
+            ("record-count", "Sum", "records a minute"),
+            ("record-age-ms-max", "Maximum", "oldest record (ms)"),
+        )
         grid.row(
             6,
             *(
@@ -334,7 +338,7 @@ def _of_function(flow: FlowDeployment, part: str, name: str, stat: str, label: s
     return metrics.of_function(flow, part, name, stat).row(label=label)
 
 
-def _or_zero(flow: FlowDeployment, name: str, stat: str, label: str) -> list[WidgetRow]:
+def _or_zero(flow: FlowDeployment, name: OfFlow, stat: str, label: str) -> list[WidgetRow]:
     """The rows of a metric that is emitted only where it is not zero."""
     id_ = name.replace("-", "_")
     hidden = metrics.of_flow(flow, name, stat).row(id=id_, visible=False)

@@ -1,7 +1,7 @@
 """CloudWatch metrics that dashboards and alarms read: names, dimensions and regions as plain values.
 
 Our own metrics are written by `mirrorless.adapters.aws.metrics`: a flow's, and on request those of each remote topic.
-A test runs it, and compares what it prints with what is named here.
+Both take the names from `mirrorless.scheduled.counts`.
 
 One metric by all its dimensions works everywhere, and is all that alarms read. SEARCH finds metrics whose last
 dimension is not fixed yet, on dashboards only.
@@ -18,6 +18,7 @@ from mirrorless.flow.triggers import SCHEDULE
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
+    from mirrorless.scheduled.counts import OfFlow, OfTopics
 
 MINUTE: Final = 60
 
@@ -44,7 +45,7 @@ class Metric:
         return [self.namespace, self.name, *pairs, {"stat": self.stat, "region": self.region, **options}]
 
 
-def of_flow(flow: FlowDeployment, name: str, stat: str, *, part: str = FORWARD) -> Metric:
+def of_flow(flow: FlowDeployment, name: OfFlow, stat: str, *, part: str = FORWARD) -> Metric:
     """The metric of a flow, of its batches or of its tasks. Args: part: where what emits it runs."""
     region = flow.place_of(part).region
     return Metric(
@@ -56,7 +57,7 @@ def of_flow(flow: FlowDeployment, name: str, stat: str, *, part: str = FORWARD) 
     )
 
 
-def over_topics(flow: FlowDeployment, name: str, stat: str) -> str:
+def over_topics(flow: FlowDeployment, name: OfTopics, stat: str) -> str:
     """SEARCH the forwarder's metric of every topic; a dashboard shows a line for each."""
     terms = " ".join(f'{key}="{value}"' for key, value in _tags(flow).items())
     schema = ",".join([flow.flow.metrics_namespace, *_tags(flow), "topic"])

@@ -31,6 +31,7 @@ from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.cost.bill import standby
 from mirrorless.flow.naming import CONTROL_CALLS_VARIABLE
+from mirrorless.flow.settings import control_settings, pull_settings
 from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS
 from mirrorless.scheduled.functions import SCHEDULED as FUNCTIONS
 from tests.support.assembly import CONTEXT, EXAMPLES, Assembly

@@ -1,8 +1,11 @@
-"""The counts of rounds: every name that a task may report, in one table. Types refuse any other."""
+"""Every metric and every count of a round, by name, in one table: types refuse any other.
+
+What emits them, what alarms and the dashboard read, and what a task reports take their names from here.
+"""
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypeGuard, get_args
 
 Watched = Literal[
     "task-errors",
@@ -68,5 +71,32 @@ Logged = Literal[
 """What stands in the line of a round, for Logs Insights and `mirrorless status`."""
 
 Count = Watched | Logged
+"""What a task may report of a round."""
 
-WATCHED: Final = frozenset(get_args(Watched))
+OfBatches = Literal[
+    "record-count",
+    "byte-count",
+    "passed-byte-count",
+    "returned-count",
+    "heartbeats-arrived",
+    "produce-throttle-time-max",
+    "stopped-lanes",
+    "waiting-lanes",
+    "record-age-ms-max",
+    "replication-latency-ms-max",
+]
+"""Of a flow's batches, and where that is wanted of each topic's."""
+
+OfTopics = OfBatches | Literal["record-age-ms-min", "replication-latency-ms-min"]
+
+OfFlow = Watched | OfBatches | Literal["tasks-overdue", "home-silent"]
+"""Every metric of a flow."""
+
+OfJob = Literal["job-records", "job-bytes", "job-lanes-left", "job-lanes-stopped", "job-needs-operator"]
+
+WATCHED: Final[frozenset[Watched]] = frozenset(get_args(Watched))
+
+
+def is_watched(name: str) -> TypeGuard[Watched]:
+    """Whether a count is a metric too."""
+    return name in WATCHED

@@ -20,10 +20,10 @@ from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import Ama
 from mirrorless.chain.lane import FlowName
 from mirrorless.flow.naming import NAMESPACE, NAMESPACE_VARIABLE
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
-from mirrorless.scheduled.counts import WATCHED
+from mirrorless.scheduled.counts import OfFlow, OfJob, OfTopics, Watched, is_watched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
     from mirrorless.jobs.progress import JobProgress
     from mirrorless.protocol.event import Batch
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 GATHER_MS: Final = 10_000
 """The time after which an environment prints what it has gathered."""
 
-_OF_BATCHES: Final[Mapping[str, tuple[MetricUnit, Callable[[int, int], int]]]] = {
+_OF_BATCHES: Final[Mapping[OfTopics, tuple[MetricUnit, Callable[[int, int], int]]]] = {
     "record-count": (MetricUnit.Count, add),
     "byte-count": (MetricUnit.Bytes, add),
     "passed-byte-count": (MetricUnit.Bytes, add),
@@ -50,7 +50,7 @@ _OF_BATCHES: Final[Mapping[str, tuple[MetricUnit, Callable[[int, int], int]]]] =
 }
 """Unit of each figure of a batch, and how two batches' become one."""
 
-_BY_TOPIC_ONLY: Final = frozenset({"record-age-ms-min", "replication-latency-ms-min"})
+_BY_TOPIC_ONLY: Final[frozenset[OfTopics]] = frozenset({"record-age-ms-min", "replication-latency-ms-min"})
 
 
 class BatchMetrics:
@@ -64,7 +64,7 @@ class BatchMetrics:
         """Args: per_topic: the remote topic of a source topic, for a line of each; None for no such lines."""
         self._flow = flow
         self._per_topic = per_topic
-        self._gathered: dict[str, dict[str, int]] = {}
+        self._gathered: dict[str, dict[OfTopics, int]] = {}
         """By remote topic; the flow's own under the empty name."""
         self._printed_at = 0
 
@@ -87,7 +87,7 @@ class BatchMetrics:
         if outcome.stopped or outcome.waiting or not 0 <= waited < GATHER_MS:
             self._print(now)
 
-    def _gather(self, topic: str, figures: Mapping[str, int]) -> None:
+    def _gather(self, topic: str, figures: Mapping[OfTopics, int]) -> None:
         gathered = self._gathered.setdefault(topic, {})
         for name, value in figures.items():
             gathered[name] = _OF_BATCHES[name][1](gathered[name], value) if name in gathered else value
@@ -98,16 +98,16 @@ class BatchMetrics:
                 continue
             metrics = _line(self._flow, **({"topic": topic} if topic else {}))
             for name, value in figures.items():
-                metrics.add_metric(name, _OF_BATCHES[name][0], value)
+                _add(metrics, name, value, _OF_BATCHES[name][0])
             metrics.flush_metrics()
             self._printed_at = now
         self._gathered.clear()
 
 
-def _figures(topic: str, outcome: BatchOutcome, *, received_at: int, now: int) -> dict[str, int]:
+def _figures(topic: str, outcome: BatchOutcome, *, received_at: int, now: int) -> dict[OfTopics, int]:
     """The figures of one topic of a batch."""
     runs = [run for run in outcome.runs if run.records and run.lane.topic == topic]
-    counts = {
+    counts: dict[OfTopics, int] = {
         "record-count": sum(run.records for run in runs),
         "byte-count": sum(run.bytes for run in runs),
         "passed-byte-count": sum(run.passed_bytes for run in runs),
@@ -129,7 +129,7 @@ def _figures(topic: str, outcome: BatchOutcome, *, received_at: int, now: int) -
     return figures
 
 
-def _of_flow(topic: str, figures: Mapping[str, int]) -> dict[str, int]:
+def _of_flow(topic: str, figures: Mapping[OfTopics, int]) -> dict[OfTopics, int]:
     """What of a batch's figures counts for the flow. The source's heartbeats are counted apart from records."""
     found = {name: value for name, value in figures.items() if name not in _BY_TOPIC_ONLY}
     if topic == HEARTBEATS_TOPIC and (arrived := found.pop("record-count", 0)):
@@ -143,7 +143,7 @@ _emitted: dict[tuple[FlowName, str], tuple[str, tuple[str, ...]]] = {}
 """What each task had to say last: a trouble that stays is logged once an environment, and counted every round."""
 
 
-def emit_report(flow: FlowName, report: TaskReport, *, always: Collection[str] = ()) -> None:
+def emit_report(flow: FlowName, report: TaskReport, *, always: tuple[Watched, ...] = ()) -> None:
     """Print what a round found.
 
     Args:
@@ -153,15 +153,19 @@ def emit_report(flow: FlowName, report: TaskReport, *, always: Collection[str] =
         always: metrics whose absence is an alarm, so that their zeros are emitted too.
     """
     metrics = _line(flow)
-    counts = {"task-errors": int(bool(report.error)), "task-troubles": len(report.troubles), **report.counts}
+    counts = {
+        "task-errors": int(bool(report.error)),
+        "task-troubles": len(report.troubles),
+        **report.counts,
+    }
     others: dict[str, str | int] = {"task": report.task, "task-ms": report.ms}
-    others |= {name: value for name, value in report.counts.items() if name not in WATCHED}
-    emitted = {name: value for name, value in counts.items() if name in always or (name in WATCHED and value)}
+    others |= {name: value for name, value in report.counts.items() if not is_watched(name)}
+    emitted = {name: value for name, value in counts.items() if is_watched(name) and (value or name in always)}
     for name, value in emitted.items():
-        metrics.add_metric(name, MetricUnit.Count, value)
+        _add(metrics, name, value)
     if emitted:
-        for name, text in others.items():
-            metrics.add_metadata(name, text)
+        for key, text in others.items():
+            metrics.add_metadata(key, text)
         metrics.flush_metrics()
     else:
         print(json.dumps({"source": flow.source, "target": flow.target, **others}))
@@ -186,7 +190,7 @@ def emit_overdue(flow: FlowName, overdue: Mapping[str, str]) -> None:
     if not overdue:
         return
     metrics = _line(flow)
-    metrics.add_metric("tasks-overdue", MetricUnit.Count, len(overdue))
+    _add(metrics, "tasks-overdue", len(overdue))
     metrics.flush_metrics()
     why = "; ".join(
         f"{task}: {error or 'its function is not started, or does not end'}" for task, error in overdue.items()
@@ -197,7 +201,7 @@ def emit_overdue(flow: FlowName, overdue: Mapping[str, str]) -> None:
 def emit_standby(flow: FlowName, why: str) -> None:
     """Print that a flow's tasks are done outside its home, as the metric of an alarm, and why."""
     metrics = _line(flow)
-    metrics.add_metric("home-silent", MetricUnit.Count, 1)
+    _add(metrics, "home-silent", 1)
     metrics.flush_metrics()
     print(json.dumps({"level": "WARNING", "flow": str(flow), "trouble": why}))
 
@@ -218,12 +222,12 @@ def emit_progress(progress: JobProgress, *, clean: bool | None) -> None:
     metrics = _line(flow, job=progress.kind)
     lanes = progress.lanes
     stopped = lanes.get("stopped", 0) + lanes.get("failed", 0)
-    metrics.add_metric("job-records", MetricUnit.Count, progress.records)
-    metrics.add_metric("job-bytes", MetricUnit.Bytes, progress.bytes)
-    metrics.add_metric("job-lanes-left", MetricUnit.Count, lanes.get("waiting", 0) + lanes.get("running", 0))
-    metrics.add_metric("job-lanes-stopped", MetricUnit.Count, stopped)
+    _add(metrics, "job-records", progress.records)
+    _add(metrics, "job-bytes", progress.bytes, MetricUnit.Bytes)
+    _add(metrics, "job-lanes-left", lanes.get("waiting", 0) + lanes.get("running", 0))
+    _add(metrics, "job-lanes-stopped", stopped)
     over = progress.state in {"succeeded", "failed"}
-    metrics.add_metric("job-needs-operator", MetricUnit.Count, int(over and not clean))
+    _add(metrics, "job-needs-operator", int(over and not clean))
     metrics.add_metadata("run", progress.run_id)
     metrics.add_metadata("state", progress.state)
     metrics.flush_metrics()
@@ -235,3 +239,9 @@ def _line(flow: FlowName, **more: str) -> AmazonCloudWatchEMFProvider:
     for name, value in {"source": flow.source, "target": flow.target, **more}.items():
         metrics.add_dimension(name, value)
     return metrics
+
+
+def _add(
+    line: AmazonCloudWatchEMFProvider, name: OfFlow | OfTopics | OfJob, value: int, unit: MetricUnit = MetricUnit.Count
+) -> None:
+    line.add_metric(name, unit, value)
