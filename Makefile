@@ -125,17 +125,20 @@ backfill-live: $(READY) ## 2,000,000 records of 12 lanes by a job, beside a live
 bundle: $(READY) ## build the functions' folders for this machine, arm64 and x86_64; print sizes, hashes and import times
 	@$(BIN)/python -m lab.functions.bundles
 
-synth: $(READY) ## make templates of CONFIG=replication.yaml, or of every example, 2,000 topics and a second deployment, in cdk.out; lint them, list what is made
+synth: $(READY) ## make templates of CONFIG=replication.yaml, or of every example, in cdk.out; lint them, list what is made
 	@$(BIN)/python -m infra.synth $(CONFIG)
 
 diff: $(READY) ## what deploying CONFIG=replication.yaml would change; STACKS='mirrorless-state-*' for some of it
 	@$(BIN)/python -m infra.cdk diff $(STACKS) --context config=$(or $(CONFIG),replication.yaml)
 
+CHANGES := docs/examples/changes
+
 diff-guard: $(READY) ## refuse what would replace a table or a mapping: OLD=… NEW=… folders or files, ACCEPT='ids'; or the examples
 ifneq ($(strip $(OLD)$(NEW)),)
 	@$(BIN)/python -m infra.guard.diff_guard $(OLD) $(NEW) $(ACCEPT:%=--accept=%)
 else
-	@$(BIN)/python -m infra.guard.examples
+	@$(BIN)/python -m infra.guard.diff_guard $(CHANGES)/before.yaml $(CHANGES)/harmless.yaml
+	@$(BIN)/python -m infra.guard.diff_guard $(CHANGES)/before.yaml $(CHANGES)/refused.yaml; test $$? -eq 1
 endif
 
 deploy: $(READY) ## deploy CONFIG=replication.yaml in order, after the guard, asking before rights grow; STACKS='…' for some of it, ACCEPT='ids'

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from infra import cdk
-from infra.deployed import Deployed, DeployedStack, Lookups, left_stacks
+from infra.deployed import DeployedStack, Lookups, left_stacks
 from infra.guard.change_rules import findings
 from infra.guard.diff_guard import report
 from infra.guard.verdict import ChangeFinding, accepted, running_applications, updated_applications
@@ -32,7 +32,7 @@ def may_deploy(
     stacks: Collection[SynthesizedStack],
     left: Collection[DeployedStack],
     accept: Collection[str],
-    deployed: Deployed,
+    deployed: Lookups,
 ) -> bool:
     """Compare stacks with what is deployed, print what changes, and say whether nothing of it is refused.
 

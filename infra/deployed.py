@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError, WaiterError
@@ -38,8 +38,8 @@ EXECUTION: Final = "cfn-exec"
 class Lookups:
     """Reads what is deployed. Each place's role is assumed once, and each client made once."""
 
-    _sessions: dict[tuple[Location, str], Any] = field(default_factory=dict)
-    _clients: dict[tuple[str, Location, str], Any] = field(default_factory=dict)
+    _sessions: dict[tuple[Location, str], Any] = field(default_factory=dict, init=False)
+    _clients: dict[tuple[str, Location, str], Any] = field(default_factory=dict, init=False)
 
     def client(self, service: str, place: Location, *, role: str = LOOKUP) -> Any:
         """A client of a service in a place; raises botocore's errors where its role cannot be assumed."""
@@ -177,22 +177,6 @@ class DeployedStack:
         return re.sub(r"-\d+$", "", found[1])
 
 
-class Deployed(Protocol):
-    """What AWS has already; each method raises Retriable where it cannot be read."""
-
-    def stacks(self, place: Location) -> Sequence[DeployedStack]:
-        """Every stack in a place."""
-
-    def template(self, stack: str, place: Location) -> Mapping[str, Any] | None:
-        """The template of a stack in a place; None where there is no such stack."""
-
-    def application(self, name: str, place: Location) -> ApplicationState | None:
-        """The state of an application in a place; None where there is none of this name."""
-
-    def destroy(self, stack: DeployedStack) -> None:
-        """Delete a stack, and wait until it is gone; raises Retriable where it stays."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftStacks:
     """What a look at all places has found.
@@ -220,7 +204,7 @@ class LeftStacks:
             )
 
 
-def left_stacks(deployment: Deployment, present: Collection[tuple[str, Location]], lookups: Deployed) -> LeftStacks:
+def left_stacks(deployment: Deployment, present: Collection[tuple[str, Location]], lookups: Lookups) -> LeftStacks:
     """Look for the stacks of a deployment that its app has no longer.
 
     Args:

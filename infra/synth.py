@@ -1,8 +1,7 @@
 """Synthesis of configurations by the CDK, with lint of the templates and an inventory of their resources.
 
     python -m infra.synth replication.yaml        into cdk.out, which `cdk deploy --app cdk.out` takes as it is
-    python -m infra.synth                         every example, each into cdk.out/<its name>; 2,000 topics, and a
-                                                  second deployment beside the first
+    python -m infra.synth                         every example, each into cdk.out/<its name>
 
 Needs no credentials, no network and no git once the bundles are built.
 """
@@ -17,12 +16,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from infra import cdk
 from infra.deployment import Deployment, Location
 from infra.validation import validated
-from mirrorless.config import yaml_source
 from mirrorless.errors import MirrorlessError
 
 REPOSITORY = Path(__file__).parent.parent
@@ -139,26 +137,6 @@ def _contents(template: Mapping[str, Any]) -> str:
     return ", ".join([*counted, f"{others} others"])
 
 
-TOPICS: Final = 2_000
-STACKS: Final = 8
-
-
-def cases(example: Path) -> Mapping[str, str]:
-    """Configurations beside the examples, their texts by name. Args: example: what they are made from."""
-    document = yaml_source.read(example.read_text(encoding="utf-8"), origin=str(example)).data
-    flow = next(iter(document["flows"]))
-    names = [f"team-{number % 20:02}.service-{number % 31:02}.event-{number:04}" for number in range(TOPICS)]
-    many = {flow: {**document["flows"][flow], "topics": names}}
-    return {
-        "many-topics": _text({**document, "flows": many, "deployment": {"mapping.stacks": STACKS}}),
-        "second-deployment": _text({**document, "deployment": {"name": "second"}}),
-    }
-
-
-def _text(document: Mapping[str, Any]) -> str:
-    return f"{json.dumps(document, indent=1)}\n"
-
-
 def main() -> None:
     """Synthesize, lint, and print what was made."""
     parser = argparse.ArgumentParser(prog="python -m infra.synth", description="Synthesize configurations.")
@@ -168,11 +146,6 @@ def main() -> None:
     wanted = {given.config: given.out} if given.config else {each: given.out / each.stem for each in EXAMPLES}
     try:
         cdk.install()
-        if not given.config:
-            given.out.mkdir(parents=True, exist_ok=True)
-            for name, text in cases(EXAMPLES[0]).items():
-                (path := given.out / f"{name}.yaml").write_text(text, encoding="utf-8")
-                wanted[path] = given.out / name
         for config, out in wanted.items():
             deployment = synth(config, out)
             stacks = inventory(out, deployment)

@@ -16,7 +16,7 @@ from infra.deployment import Deployment, plan
 from infra.iam import Part
 from infra.iam.kafka_names import fewest_prefixes
 from infra.iam.policies import are_too_many, characters, divided
-from infra.iam.statements import log_rights, rights
+from infra.iam.statements import rights_of
 from mirrorless.config.loading import examine
 from mirrorless.config.problems import InvalidConfiguration, Problem
 from mirrorless.flow.naming import PULL, STANDBY
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from infra.deployment import FlowDeployment, Location
-    from infra.iam import Right
 
 
 def validated(source: Path | str) -> Deployment:
@@ -113,13 +112,6 @@ def flow_counts(deployment: Deployment, flow: FlowDeployment) -> FlowCounts:
         policy_characters=sum(map(characters, most[part])) + _reserved(part),
         part=part,
     )
-
-
-def rights_of(deployment: Deployment, flow: FlowDeployment, part: Part) -> list[Right]:
-    """The rights of a part's role, but for those of jobs on their files."""
-    if part == "jobs":
-        return rights(part, flow)
-    return [*rights(part, flow), *log_rights(flow, part, deployment.kms_key(flow.place_of(part)))]
 
 
 def stack_sizes(deployment: Deployment) -> dict[tuple[str, Location], int]:

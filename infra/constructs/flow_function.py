@@ -19,7 +19,7 @@ from infra.constructs.annotations import acknowledge, excuse
 from infra.deployment import ALIAS
 from infra.iam import file_of
 from infra.iam.policies import divided
-from infra.iam.statements import log_rights, network_of
+from infra.iam.statements import network_of, rights_of
 from infra.packaging.assets import function_code
 from infra.packaging.bundle import RUNTIME
 
@@ -51,7 +51,6 @@ class FlowFunction(Construct):
         deployment: Deployment,
         flow: FlowDeployment,
         part: Part,
-        rights: Sequence[Right],
         description: str,
         memory_mb: int,
         timeout_seconds: int,
@@ -66,7 +65,6 @@ class FlowFunction(Construct):
             deployment: keys, log retention.
             flow: whose function it is.
             part: which of the flow's functions.
-            rights: everything it may do, apart from writing its log.
             description: for the console.
             memory_mb: memory.
             timeout_seconds: of an invocation.
@@ -86,7 +84,7 @@ class FlowFunction(Construct):
             path=flow.role_path(part),
             description=f"{part} of {flow.id}",
         )
-        granted = [*rights, *log_rights(flow, part, key_arn)]
+        granted = rights_of(deployment, flow, part)
         self.policy = add_policies(self, self.role, granted)
         self.policy.add_statements(*_not_for_code(flow, part, granted))
         self.function = lambda_.Function(

@@ -13,8 +13,6 @@ from constructs import Construct, IDependable
 
 from infra.constructs.annotations import show_in_diff
 from infra.constructs.flow_function import FlowFunction
-from infra.iam import statements
-from infra.iam.statements import rights
 from mirrorless.flow.naming import FLOW_VARIABLE, METRICS_PER_TOPIC_VARIABLE, PARTIAL_RESPONSES_VARIABLE, flow_tags
 
 if TYPE_CHECKING:
@@ -112,7 +110,6 @@ class FoundMappings(Construct):
             deployment=deployment,
             flow=flow,
             part="remove_mappings",
-            rights=rights("remove_mappings", flow),
             description=f"{flow.id}: deletes the mappings of found topics when the flow goes",
             memory_mb=MEMORY_MB,
             timeout_seconds=TIMEOUT_SECONDS,
@@ -176,7 +173,6 @@ class Forwarder(Construct):
             deployment=deployment,
             flow=flow,
             part="forward",
-            rights=statements.rights("forward", flow),
             description=f"Mirrorless: replicates {flow.name}",
             memory_mb=chosen.memory_mb,
             timeout_seconds=chosen.timeout_seconds,

@@ -19,7 +19,7 @@ from mirrorless.config.cluster import Iam, Scram, WithSecret, secrets_of
 from mirrorless.flow.naming import flow_tags
 
 if TYPE_CHECKING:
-    from infra.deployment import FlowDeployment
+    from infra.deployment import Deployment, FlowDeployment
     from mirrorless.config.cluster import Cluster, Vpc
 
 
@@ -27,6 +27,13 @@ def rights(part: Part, flow: FlowDeployment) -> list[Right]:
     """Everything that a part of a flow may do, apart from its log, and the files of jobs."""
     subjects = (table_rights, secret_rights, kafka_rights, network_rights, mapping_rights)
     return [right for subject in subjects for right in subject(part, flow)]
+
+
+def rights_of(deployment: Deployment, flow: FlowDeployment, part: Part) -> list[Right]:
+    """The rights of a part's role, but for those of jobs on their files."""
+    if part == "jobs":
+        return rights(part, flow)
+    return [*rights(part, flow), *log_rights(flow, part, deployment.kms_key(flow.place_of(part)))]
 
 
 # DynamoDB

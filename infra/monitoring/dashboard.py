@@ -234,57 +234,57 @@ def _scheduled_topics(grid: Grid, flow: FlowDeployment, place: Location) -> None
         )
 
 
+_WATCHED: Final[Sequence[tuple[str, str, Sequence[tuple[OfFlow, str, str]]]]] = (
+    (
+        "Tasks",
+        "a minute",
+        (
+            ("task-errors", "Sum", "failed rounds"),
+            ("task-troubles", "Maximum", "troubles of a round"),
+            ("tasks-overdue", "Maximum", "overdue tasks"),
+            ("mappings-not-polling", "Maximum", "mappings that do not poll"),
+            ("mappings-refused", "Maximum", "mappings that Lambda refused"),
+        ),
+    ),
+    (
+        "Groups",
+        "",
+        (
+            ("groups-not-ready", "Maximum", "could not move"),
+            ("groups-need-operator", "Maximum", "will not be able to"),
+            ("reread-records-max", "Maximum", "records that one would read again"),
+        ),
+    ),
+    (
+        "Loss ledger",
+        "",
+        (("offsets-lost", "Sum", "offsets lost"), ("gaps-waiting", "Maximum", "gaps to be explained")),
+    ),
+    (
+        "Lanes",
+        "",
+        (
+            ("stopped-lanes", "Maximum", "stopped, of one delivery"),
+            ("waiting-lanes", "Maximum", "waiting for a job, of one delivery"),
+            ("lanes-stopped", "Sum", "stopped now by the watch of topics"),
+            ("stuck-partitions", "Maximum", "stuck partitions of the target"),
+            ("lanes-foreign", "Maximum", "with records of another producer"),
+        ),
+    ),
+    ("Runs in doubt", "", (("doubts-open", "Maximum", "open"),)),
+)
+"""Graphs of what is emitted where it is not zero: title, unit, and metrics with their labels."""
+
+
 def _who_watches(grid: Grid, flow: FlowDeployment) -> None:
-    found = partial(_or_zero, flow)
     arrived = metrics.round_trip(flow)
-    grid.row(
-        6,
-        grid.graph(
-            "Heartbeats",
-            [
-                metrics.of_flow(flow, "heartbeats-emitted", "Sum").row(label="written, both sides"),
-                *([arrived.row(label="came through")] if arrived else []),
-            ],
-            left="a minute",
-        ),
-        grid.graph(
-            "Tasks",
-            [
-                *found("task-errors", "Sum", "failed rounds"),
-                *found("task-troubles", "Maximum", "troubles of a round"),
-                *found("tasks-overdue", "Maximum", "overdue tasks"),
-                *found("mappings-not-polling", "Maximum", "mappings that do not poll"),
-                *found("mappings-refused", "Maximum", "mappings that Lambda refused"),
-            ],
-            left="a minute",
-        ),
-        grid.graph(
-            "Groups",
-            [
-                *found("groups-not-ready", "Maximum", "could not move"),
-                *found("groups-need-operator", "Maximum", "will not be able to"),
-                *found("reread-records-max", "Maximum", "records that one would read again"),
-            ],
-        ),
-    )
-    grid.row(
-        6,
-        grid.graph(
-            "Loss ledger",
-            [*found("offsets-lost", "Sum", "offsets lost"), *found("gaps-waiting", "Maximum", "gaps to be explained")],
-        ),
-        grid.graph(
-            "Lanes",
-            [
-                *found("stopped-lanes", "Maximum", "stopped, of one delivery"),
-                *found("waiting-lanes", "Maximum", "waiting for a job, of one delivery"),
-                *found("lanes-stopped", "Sum", "stopped now by the watch of topics"),
-                *found("stuck-partitions", "Maximum", "stuck partitions of the target"),
-                *found("lanes-foreign", "Maximum", "with records of another producer"),
-            ],
-        ),
-        grid.graph("Runs in doubt", found("doubts-open", "Maximum", "open")),
-    )
+    heartbeats = [metrics.of_flow(flow, "heartbeats-emitted", "Sum").row(label="written, both sides")]
+    heartbeats += [arrived.row(label="came through")] if arrived else []
+    graphs = [grid.graph("Heartbeats", heartbeats, left="a minute")]
+    for title, left, watched in _WATCHED:
+        graphs.append(grid.graph(title, [row for each in watched for row in _or_zero(flow, *each)], left=left))
+    grid.row(6, *graphs[:3])
+    grid.row(6, *graphs[3:])
 
 
 def _tables_and_cost(grid: Grid, flow: FlowDeployment) -> None:

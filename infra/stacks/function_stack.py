@@ -14,7 +14,6 @@ from constructs import Construct
 from infra.constructs.endpoints import add_endpoints
 from infra.constructs.flow_function import FlowFunction
 from infra.constructs.schedules import FlowSchedules, pull_starts, standby_starts
-from infra.iam.statements import rights
 from infra.monitoring.alarms import pull_alarms, standby_alarms
 from infra.monitoring.flow_monitoring import OnCallTopic, add_alarm
 from infra.stacks import PlacedStack
@@ -69,7 +68,6 @@ class FunctionStack(PlacedStack):
             deployment=self.deployment,
             flow=flow,
             part=part,
-            rights=rights(part, flow),
             description=f"{flow.id}: {description}",
             memory_mb=memory_mb,
             timeout_seconds=timeout_seconds,

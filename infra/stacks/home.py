@@ -12,7 +12,6 @@ from infra.constructs.flow_function import FlowFunction
 from infra.constructs.forwarder import Forwarder, FoundMappings, map_topics
 from infra.constructs.schedules import FlowSchedules, control_starts
 from infra.deployment import ALIAS
-from infra.iam.statements import rights
 from infra.monitoring.flow_monitoring import FlowMonitoring, OnCallTopic
 from infra.stacks import PlacedStack
 from mirrorless.flow.naming import FORWARD
@@ -70,7 +69,6 @@ class FlowControl(Construct):
                 deployment=deployment,
                 flow=flow,
                 part=each.name,
-                rights=rights(each.name, flow),
                 description=f"{flow.id}: {each.description}",
                 memory_mb=each.memory_mb,
                 timeout_seconds=each.timeout_seconds,

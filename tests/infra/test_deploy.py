@@ -57,7 +57,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @dataclass
-class Account:
+class Account(Lookups):
     """Stacks and their templates, the state of every application, and the places that let nobody look."""
 
     there: Sequence[DeployedStack] = ()
@@ -67,21 +67,21 @@ class Account:
     destroyed: list[str] = field(default_factory=list)
 
     def stacks(self, place: Location) -> list[DeployedStack]:
-        """See `infra.deployed.Deployed`."""
+        """See `Lookups`."""
         if place in self.closed:
             raise Retriable("denied", where=str(place))
         return [each for each in self.there if each.place == place]
 
     def template(self, stack: str, _: Location) -> Mapping[str, Any] | None:
-        """See `infra.deployed.Deployed`."""
+        """See `Lookups`."""
         return self.templates.get(stack)
 
     def application(self, name: str, place: Location) -> ApplicationState | None:
-        """See `infra.deployed.Deployed`."""
+        """See `Lookups`."""
         return ApplicationState(id=f"00f-{name}", state=self.state, region=place.region) if self.state else None
 
     def destroy(self, stack: DeployedStack) -> None:
-        """See `infra.deployed.Deployed`."""
+        """See `Lookups`."""
         self.destroyed.append(stack.name)
 
 

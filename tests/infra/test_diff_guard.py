@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infra.guard import diff_guard, examples
+from infra.guard import diff_guard
 from infra.guard.change_rules import findings
 from infra.guard.templates import MAPPING, TABLE, Templates, changeable_at_times, controls, unchangeable
 from infra.guard.verdict import ChangeFinding
@@ -517,16 +517,6 @@ def changed() -> dict[str, Templates]:
     return {name: diff_guard.templates_of(changes / f"{name}.yaml") for name in ("before", "harmless", "refused")}
 
 
-def test_make_diff_guard_lets_the_harmless_example_pass_and_refuses_the_other(
-    changed: dict[str, Templates], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`make diff-guard` itself, but for the synthesis, which has been done once."""
-    monkeypatch.setattr(diff_guard, "templates_of", lambda given: changed[given.stem])
-
-    assert examples.main() == 0
-    assert "before.yaml -> refused.yaml\nREFUSED" in capsys.readouterr().out
-
-
 def test_of_the_two_examples_one_may_be_deployed_and_the_other_may_not(changed: dict[str, Templates]) -> None:
     before, harmless, refused = (changed[name] for name in ("before", "harmless", "refused"))
 
@@ -542,17 +532,6 @@ def test_of_the_two_examples_one_may_be_deployed_and_the_other_may_not(changed: 
         "StartingPosition TRIM_HORIZON -> LATEST",
         "its copy in us-east-1 is removed",
     }
-
-
-@pytest.mark.parametrize(("codes", "expected"), [((0, 1), 0), ((1,), 1), ((0, 0), 1), ((2,), 2), ((0, 2), 2)], ids=str)
-def test_make_diff_guard_fails_where_an_example_is_judged_otherwise(
-    codes: tuple[int, ...], expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left = iter(codes)
-    monkeypatch.setattr(diff_guard, "main", lambda _given: next(left))
-
-    assert examples.main() == expected
-    assert list(left) == []
 
 
 def test_other_addresses_of_the_source_are_noted_for_the_mappings_of_found_topics(old: Template, new: Template) -> None:
