@@ -28,9 +28,15 @@ from mirrorless.config import InvalidConfiguration, load
 from mirrorless.config.broker_ports import CONNECTION_PORTS, PortRange, polled_ports, ports_of
 from tests.support.assembly import CONTEXT
 from tests.support.changed_examples import flows, of_type, replication, without_networks, written
+from tests.support.planned_flows import deployment
 
 MAPPING = "AWS::Lambda::EventSourceMapping"
-CLOSED = "    vpc:\n      id: vpc-0b100000000000000\n      endpoints: true\n"
+CLOSED_VPC = {
+    "id": "vpc-0b100000000000000",
+    "subnets": ["subnet-0b100000000000000"],
+    "security.groups": ["sg-0b100000000000000"],
+    "endpoints": True,
+}
 
 
 def by_action(rights: list[Right]) -> dict[str, tuple[str, ...]]:
@@ -103,24 +109,46 @@ def test_flows_of_one_vpc_share_its_endpoints() -> None:
     ]
 
 
+PULLED = {"trigger": "schedule", "schedule": {"run.in": "source"}}
+AT_SOURCE: dict[str, Any] = {"function": {"run.in": "source"}}
+ALONE = {"function": {"run.in": "source", "standby.enabled": False}}
+NO_JOBS = {"spark": {"enabled": False}}
+
+
 @pytest.mark.parametrize(
-    ("authentication", "reads"),
-    [("{type: tls, ca: root}", True), ("{type: oauthbearer, secret: client}", True), ("{type: iam}", False)],
+    ("end", "flow", "more", "made_by", "services"),
+    [
+        # Each user makes those of its network, and the first of them those of all.
+        pytest.param("source", PULLED | AT_SOURCE, {}, "home", ("lambda", "sts"), id="functions, and a reader"),
+        pytest.param("source", PULLED | {"mapping": {"mode": "on-demand"}}, {}, "pull", ("sts",), id="a reader"),
+        pytest.param("target", {"function": {"run.in": "target"}}, {}, "home", ("lambda", "logs"), id="with jobs"),
+        pytest.param("target", AT_SOURCE, {"deployment": NO_JOBS}, "standby", (), id="a standby"),
+        pytest.param("target", AT_SOURCE, {}, "standby", ("logs",), id="a standby, and jobs"),
+        pytest.param("target", ALONE, {}, "jobs", ("logs",), id="jobs"),
+        # What proves a client, or an authority, is read there.
+        *(
+            pytest.param("source", ALONE, {"source": {"authentication": proof}}, "home", read, id=str(proof["type"]))
+            for proof, read in (
+                ({"type": "tls", "ca": "root"}, ("lambda", "secretsmanager", "sts")),
+                ({"type": "oauthbearer", "secret": "client"}, ("lambda", "secretsmanager", "sts")),
+                ({"type": "iam"}, ("lambda", "sts")),
+            )
+        ),
+    ],
 )
-def test_secrets_are_read_by_an_endpoint_where_there_are_any(
-    tmp_path: Path, authentication: str, *, reads: bool
+def test_endpoints_are_made_once_in_a_network_for_whoever_is_in_it(
+    end: str, flow: dict[str, Any], more: dict[str, Any], made_by: str, services: tuple[str, ...]
 ) -> None:
-    source = "{type: mtls, secret: mirrorless/client-certificate, ca: mirrorless/authority}"
-    config = written(
-        tmp_path,
-        "self-managed-to-msk",
-        (source, f"{authentication}\n    region: eu-west-1"),
-        ("vpc: {subnets", "vpc: {id: vpc-0a700000000000000, endpoints: true, subnets"),
-    )
+    found = deployment(flow, **more | {end: {"vpc": CLOSED_VPC, **more.get(end, {})}})
+    region = "us-east-1" if end == "source" else "eu-west-1"
+    (place,) = (each for each in found.places if each.region == region)
 
-    (wanted,) = vpc_endpoints(plan(load(config)).flows)
+    (wanted,) = endpoints_at(found, place)
 
-    assert ("secretsmanager" in wanted.services) is reads
+    assert (wanted.made_by, wanted.services) == (made_by, services)
+    assert wanted.gateways == (("dynamodb", "s3") if "logs" in services else ("dynamodb",))
+    assert wanted.elsewhere == (("eu-west-1",) if end == "source" else ()), "tables that no endpoint reaches"
+    assert set(wanted.accounts) >= {place.account, "444455556666"}
 
 
 def test_pollers_may_use_an_endpoint_before_they_have_a_role() -> None:
@@ -132,18 +160,6 @@ def test_pollers_may_use_an_endpoint_before_they_have_a_role() -> None:
     assert (lambdas["Action"], lambdas["Resource"]) == ("sts:AssumeRole", "*")
     assert ours["Condition"] == {"StringEquals": {"aws:PrincipalAccount": ["111122223333"]}}
     assert len(endpoint_policy("secretsmanager", wanted)["Statement"]) == 1
-
-
-def test_tables_that_no_endpoint_reaches_are_listed(tmp_path: Path) -> None:
-    config = written(
-        tmp_path,
-        "active-passive",
-        ("      id: vpc-0a100000000000000", "      id: vpc-0a100000000000000\n      endpoints: true"),
-    )
-
-    (wanted,) = vpc_endpoints(plan(load(config)).flows)
-
-    assert wanted.elsewhere == ("us-west-2",)
 
 
 def test_mappings_of_a_closed_network_wait_for_its_endpoints_which_let_the_clusters_own_groups_in(
@@ -166,41 +182,12 @@ def test_mappings_of_a_closed_network_wait_for_its_endpoints_which_let_the_clust
     assert [each["Properties"]["VpcEndpointType"] for each in endpoints.values()].count("Interface") == 3
 
 
-@pytest.mark.parametrize("enabled", [True, False])
-def test_jobs_reach_their_log_and_their_bucket_out_of_a_closed_network(tmp_path: Path, *, enabled: bool) -> None:
-    config = written(
-        tmp_path,
-        "active-passive",
-        (
-            "    vpc:\n      subnets: [subnet-0b1",
-            f"{CLOSED}      route.tables: [rtb-0b100000000000000]\n      subnets: [subnet-0b1",
-        ),
-        ("deployment:\n", f"deployment:\n  spark: {{enabled: {str(enabled).lower()}}}\n"),
-    )
-    deployment = plan(load(config))
-    (there,) = deployment.states
-
-    (wanted,) = endpoints_at(deployment, there)
-
-    assert wanted.services == (("logs",) if enabled else ())
-    assert wanted.gateways == (("dynamodb", "s3") if enabled else ("dynamodb",))
-    assert wanted.made_by == "standby", "the stack of the first user has them for all"
-
-
 def test_endpoints_of_a_network_that_only_jobs_use_are_made_beside_these(tmp_path: Path) -> None:
-    config = written(
-        tmp_path,
-        "active-passive",
-        ("    vpc:\n      subnets: [subnet-0b1", f"{CLOSED}      subnets: [subnet-0b1"),
-        ("    replication.factor: 3\n", "    replication.factor: 3\n    function: {standby.enabled: false}\n"),
-    )
-    deployment = plan(load(config))
+    found = deployment(ALONE, target={"vpc": CLOSED_VPC})
     app = App(outdir=str(tmp_path / "out"), context={**CONTEXT, HOLLOW: True})
-    (place,) = deployment.states
-    stack = SparkStack(app, deployment=deployment, place=place)
+    stack = SparkStack(app, deployment=found, place=found.states[0])
 
     assert of_type(app.synth().get_stack_by_name(stack.stack_name).template["Resources"], "AWS::EC2::VPCEndpoint")
-    assert [each.made_by for each in endpoints_at(deployment, place)] == ["jobs"]
 
 
 def test_the_example_of_a_network_is_sound_and_lets_everyone_in_who_reads_and_writes(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from aws_cdk import App
 
-from infra.constructs.endpoints import vpc_endpoints
 from infra.constructs.schedules import pull_starts, scheduled_functions
 from infra.deployment import plan
 from infra.guard.templates import Resource
@@ -356,20 +355,6 @@ def test_its_network_and_its_secrets_are_those_of_the_place_where_it_runs() -> N
     assert network_of("pull", planned(SCHEDULED, source=scram)) is None, "the target has none"
 
 
-def test_endpoints_of_a_network_are_made_once_whoever_is_in_it() -> None:
-    both = planned(
-        SCHEDULED | {"schedule": {"run.in": "source"}, "function": {"run.in": "source"}}, source={"vpc": VPC}
-    )
-    on_demand = {"schedule": {"run.in": "source"}, "mapping": {"mode": "on-demand"}}
-    alone = planned(SCHEDULED | on_demand, source={"vpc": VPC})
-
-    (shared,) = vpc_endpoints([both], [both])
-    (own,) = vpc_endpoints([], [alone])
-
-    assert (shared.made_by, shared.services) == ("home", ("lambda", "sts"))
-    assert (own.made_by, own.services, own.accounts) == ("pull", ("sts",), ("111122223333", "444455556666"))
-
-
 @pytest.mark.parametrize("home", ["target", "source"])
 def test_endpoints_that_only_the_reader_needs_are_made_in_its_stack(home: str) -> None:
     """Those that pollers need too are made beside the mappings: a network takes one of a service."""
@@ -535,17 +520,6 @@ def test_a_secret_of_the_target_that_is_lost_with_the_home_is_refused() -> None:
     assert not planned(NONE, target=proof).has("standby")
     kept = {"type": "scram", "secret": arn.replace("us-east-1", "eu-west-1")}
     assert planned(AT_SOURCE, target={"authentication": kept}).has("standby")
-
-
-def test_endpoints_of_a_network_that_only_a_standby_is_in_are_made_beside_it() -> None:
-    flow = planned(AT_SOURCE, target={"vpc": VPC})
-    back = planned({"function": {"run.in": "target"}}, target={"vpc": VPC})
-
-    (alone,) = vpc_endpoints([], [], [flow])
-    (shared,) = vpc_endpoints([back], [], [flow])
-
-    assert (alone.made_by, alone.services) == ("standby", ())
-    assert shared.made_by == "home"
 
 
 def test_an_idle_standby_costs_less_than_a_dollar_a_month() -> None:
