@@ -10,7 +10,7 @@ all the time by something that lives is missed (`breaching`): the silence is the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from infra.monitoring import metrics
 from infra.monitoring.metrics import MINUTE
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from infra.deployment import FlowDeployment
     from infra.monitoring.metrics import Metric
-
-Missing = Literal["breaching", "notBreaching"]
 
 RUNBOOK: Final = "docs/how-to/on-call.md"
 """Where the sections stand that alarms name; `runbook.url` may have a copy."""
@@ -40,12 +38,11 @@ class Alarm:
         means: one sentence.
         first: what to do first, one sentence.
         metric: what it watches.
-        above: the threshold that a breaching value exceeds; None: `below` has it.
-        below: the threshold that a breaching value stays under.
+        threshold: what a breaching value exceeds; of a silence, what it stays under.
         period: in seconds.
         evaluation_periods: the newest periods that are evaluated.
         datapoints_to_alarm: how many of these must breach; None: all of them.
-        missing: how a period without a value counts.
+        silence: whether too little raises it, and a period without a value.
         resolves: whether the end of the alarm is the end of the trouble. A metric of single events ends by itself.
     """
 
@@ -53,12 +50,11 @@ class Alarm:
     means: str
     first: str
     metric: Metric
-    above: float | None = None
-    below: float | None = None
+    threshold: float = 0
     period: int = MINUTE
     evaluation_periods: int = 1
     datapoints_to_alarm: int | None = None
-    missing: Missing = "notBreaching"
+    silence: bool = False
     resolves: bool = True
 
     @property
@@ -97,7 +93,6 @@ def lane_stopped(flow: FlowDeployment, *, part: str = FORWARD) -> Alarm:
         means=f"A lane of {flow.name} is stopped, and waits for you while the source's retention runs.",
         first=f"mirrorless lanes stopped '{flow.name}'.",
         metric=metrics.of_flow(flow, "stopped-lanes", "Maximum", part=part),
-        above=0,
         # Redeliveries come at Lambda's pace: the alarm ends a quarter of an hour after the last that met the stop.
         evaluation_periods=15,
         datapoints_to_alarm=1,
@@ -112,7 +107,6 @@ def _of_lanes(flow: FlowDeployment) -> list[Alarm]:
             means=f"A source topic of {flow.name} was re-created, truncated or cut below the position; lanes stopped.",
             first=f"mirrorless lanes stopped '{flow.name}'.",
             metric=metrics.of_flow(flow, "lanes-stopped", "Sum"),
-            above=0,
             resolves=False,
         ),
         Alarm(
@@ -120,7 +114,6 @@ def _of_lanes(flow: FlowDeployment) -> list[Alarm]:
             means=f"read_committed readers of a remote partition of {flow.name} stand before a transaction that hangs.",
             first=f"mirrorless status '{flow.name}' names the partition.",
             metric=metrics.of_flow(flow, "stuck-partitions", "Maximum"),
-            above=0,
             # The lane check has waited for the transaction's timeout already, once a minute.
             evaluation_periods=5,
             datapoints_to_alarm=3,
@@ -130,7 +123,6 @@ def _of_lanes(flow: FlowDeployment) -> list[Alarm]:
             means=f"Another producer writes to a remote topic of {flow.name}, or did before: readers get both.",
             first=f"mirrorless status '{flow.name}' names the topic, the partitions and where it begins.",
             metric=metrics.of_flow(flow, "lanes-foreign", "Maximum"),
-            above=0,
             # The lane check has read the records. It ends an hour after the last that was seen.
             evaluation_periods=5,
             datapoints_to_alarm=3,
@@ -140,7 +132,6 @@ def _of_lanes(flow: FlowDeployment) -> list[Alarm]:
             means=f"A run of {flow.name} has been in doubt for a quarter of an hour; its lane waits for the answer.",
             first=f"mirrorless status '{flow.name}' names the lane and what hides the answer.",
             metric=metrics.of_flow(flow, "doubts-open", "Maximum"),
-            above=0,
             # A delivery or the lane check settles a doubt within a minute or two of its writer's end.
             evaluation_periods=15,
         ),
@@ -149,7 +140,6 @@ def _of_lanes(flow: FlowDeployment) -> list[Alarm]:
             means=f"Records of {flow.name} are not on the target, and never will be by themselves.",
             first=f"mirrorless losses '{flow.name}' names them and the cause.",
             metric=metrics.of_flow(flow, "offsets-lost", "Sum"),
-            above=0,
             resolves=False,
         ),
     ]
@@ -173,10 +163,10 @@ def _of_silence(flow: FlowDeployment) -> list[Alarm]:
             means=means,
             first=first,
             metric=metric,
-            below=1,
+            threshold=1,
             period=period,
             evaluation_periods=_periods(period),
-            missing="breaching",
+            silence=True,
         )
     ]
     if not metrics.heartbeats_scheduled(flow):
@@ -203,10 +193,10 @@ def nothing_arrives(flow: FlowDeployment, window_seconds: int) -> list[Alarm]:
             means=f"No heartbeat of {flow.flow.source.alias} has come through {flow.name}: the way is blocked.",
             first=f"mirrorless status '{flow.name}', then its mappings.",
             metric=arrived,
-            below=1,
+            threshold=1,
             period=period,
             evaluation_periods=evaluation_periods,
-            missing="breaching",
+            silence=True,
         )
     ]
 
@@ -219,7 +209,6 @@ def _of_tasks(flow: FlowDeployment) -> list[Alarm]:
             means=f"A scheduled task of {flow.name} has not been done for three of its intervals.",
             first=f"mirrorless status '{flow.name}' names the task and its error.",
             metric=metrics.of_flow(flow, "tasks-overdue", "Maximum"),
-            above=0,
             evaluation_periods=5,
             datapoints_to_alarm=3,
         )
@@ -232,7 +221,6 @@ def _of_tasks(flow: FlowDeployment) -> list[Alarm]:
                 means=f"A consumer group of {flow.name} has had no exact place on the target for an hour.",
                 first=f"mirrorless groups '{flow.name}' names it and the reason.",
                 metric=metrics.of_flow(flow, "groups-need-operator", "Maximum"),
-                above=0,
                 period=_FIVE_MINUTES,
                 evaluation_periods=12,
             )
@@ -244,7 +232,6 @@ def _of_tasks(flow: FlowDeployment) -> list[Alarm]:
                 means=f"A mapping of {flow.name} has not polled for a quarter of an hour: its topic waits.",
                 first=f"mirrorless status '{flow.name}' names the topic and the mapping's state or result.",
                 metric=metrics.of_flow(flow, "mappings-not-polling", "Maximum"),
-                above=0,
                 # Rounds may be further apart than a minute, and a mapping takes minutes to be created or updated.
                 period=(period := minutes(max(_FIVE_MINUTES, settings.refresh_topics_interval_seconds))),
                 evaluation_periods=3,
@@ -254,7 +241,6 @@ def _of_tasks(flow: FlowDeployment) -> list[Alarm]:
                 means=f"Lambda refuses a mapping of {flow.name}: its topic is not replicated, or not as configured.",
                 first=f"mirrorless status '{flow.name}' has Lambda's answer under the task topics.",
                 metric=metrics.of_flow(flow, "mappings-refused", "Maximum"),
-                above=0,
                 period=period,
                 evaluation_periods=3,
             ),
@@ -275,7 +261,7 @@ def _of_deliveries(flow: FlowDeployment, record_age_seconds: int) -> list[Alarm]
             means=f"Records of {flow.name} arrive more than {record_age_seconds} s after they were written.",
             first=f"mirrorless status '{flow.name}': does the lag fall?",
             metric=metrics.of_flow(flow, "record-age-ms-max", "Maximum"),
-            above=record_age_seconds * 1000,
+            threshold=record_age_seconds * 1000,
             evaluation_periods=5,
         ),
         Alarm(
@@ -283,7 +269,6 @@ def _of_deliveries(flow: FlowDeployment, record_age_seconds: int) -> list[Alarm]
             means=f"Deliveries of {flow.name} have failed again and again for {periods * period // MINUTE} minutes.",
             first="read the last error in the forwarder's log: it names the topic and says what to do.",
             metric=metrics.of_function(flow, "forward", "Errors", "Sum"),
-            above=0,
             period=period,
             evaluation_periods=periods,
         ),
@@ -323,17 +308,16 @@ def pull_alarms(flow: FlowDeployment, *, record_age_seconds: int) -> list[Alarm]
             means=f"A shard of {flow.name} has not been started for {MISSED} intervals: its scheduled topics wait.",
             first="see which of the schedules mirrorless-pull-… is missing, disabled or refused.",
             metric=metrics.of_function(flow, PULL, "Invocations", "Sum"),
-            below=schedule.shards,
+            threshold=schedule.shards,
             period=interval,
             evaluation_periods=MISSED,
-            missing="breaching",
+            silence=True,
         ),
         Alarm(
             id="pull-fails",
             means=f"Runs that read scheduled topics of {flow.name} have failed again and again.",
             first="read the last error in the log of the function pull: it names the lane and says what to do.",
             metric=metrics.of_function(flow, PULL, "Errors", "Sum"),
-            above=0,
             period=failing,
             evaluation_periods=MISSED,
         ),
@@ -342,7 +326,7 @@ def pull_alarms(flow: FlowDeployment, *, record_age_seconds: int) -> list[Alarm]
             means=f"Scheduled records of {flow.name} arrive {record_age_seconds} s and more after their run was due.",
             first=f"mirrorless status '{flow.name}': does the lag fall? Else add memory or shards.",
             metric=metrics.of_flow(flow, "record-age-ms-max", "Maximum", part=PULL),
-            above=(record_age_seconds + (0 if schedule.continuous else interval)) * 1000,
+            threshold=(record_age_seconds + (0 if schedule.continuous else interval)) * 1000,
             period=failing,
             evaluation_periods=MISSED,
         ),
@@ -366,7 +350,6 @@ def standby_alarms(flow: FlowDeployment) -> list[Alarm]:
             means=f"{flow.home.region}, the home of {flow.name}, is silent: {flow.state.region} moves its groups.",
             first=f"mirrorless status '{flow.name}', then decide whether the region is lost.",
             metric=metrics.of_flow(flow, "home-silent", "Maximum", part=STANDBY),
-            above=0,
             evaluation_periods=3,
             datapoints_to_alarm=1,
         ),
@@ -375,7 +358,6 @@ def standby_alarms(flow: FlowDeployment) -> list[Alarm]:
             means=f"The standby of {flow.name} fails: its groups would not move if {flow.home.region} were lost.",
             first="read the last error in the log of the function standby.",
             metric=metrics.of_function(flow, STANDBY, "Errors", "Sum"),
-            above=0,
             evaluation_periods=_PERIODS,
         ),
         Alarm(
@@ -383,8 +365,8 @@ def standby_alarms(flow: FlowDeployment) -> list[Alarm]:
             means=f"The standby of {flow.name} is not started: its groups would not move without {flow.home.region}.",
             first="see whether the schedule mirrorless-standby-… is missing, disabled or refused.",
             metric=metrics.of_function(flow, STANDBY, "Invocations", "Sum"),
-            below=1,
+            threshold=1,
             evaluation_periods=_PERIODS,
-            missing="breaching",
+            silence=True,
         ),
     ]

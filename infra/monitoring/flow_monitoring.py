@@ -110,17 +110,17 @@ def add_alarm(
 ) -> cloudwatch.CfnAlarm:
     """Make one alarm of a flow, which notifies the topics of its place. Args: place: left out, the flow's home."""
     topics = list(alarm_topics(deployment, place or flow.home))
-    above, watched = alarm.above is not None, alarm.metric
+    watched = alarm.metric
     return cloudwatch.CfnAlarm(
         scope,
         f"Alarm-{alarm.id}",
         alarm_name=alarm.name(flow),
         alarm_description=alarm.description(deployment.settings.alarms.runbook_url),
-        comparison_operator="GreaterThanThreshold" if above else "LessThanThreshold",
-        threshold=alarm.above if above else alarm.below,
+        comparison_operator="LessThanThreshold" if alarm.silence else "GreaterThanThreshold",
+        threshold=alarm.threshold,
         evaluation_periods=alarm.evaluation_periods,
         datapoints_to_alarm=alarm.datapoints_to_alarm or alarm.evaluation_periods,
-        treat_missing_data=alarm.missing,
+        treat_missing_data="breaching" if alarm.silence else "notBreaching",
         alarm_actions=topics,
         ok_actions=topics if alarm.resolves else None,
         namespace=watched.namespace,

@@ -139,7 +139,7 @@ CHANGED: Mapping[str, tuple[Mapping[str, Any], set[str], Mapping[str, tuple[str,
     "records of an interval are not late before it is over": (
         HOURLY,
         {"nothing-arrives"},
-        {"records-late": ("above", 4_500_000)},
+        {"records-late": ("threshold", 4_500_000)},
     ),
     "the number of alarms does not grow with topics": (
         {"topics": [f"t-{number}" for number in range(600)]},
@@ -172,7 +172,7 @@ def _takes(alarm: Alarm) -> bool:
 def test_heartbeats_that_are_far_apart_are_given_time_within_what_cloudwatch_takes(seconds: int) -> None:
     flow = _planned({"emit.heartbeats.interval.seconds": seconds, "mapping": {"maximum.batching.window.seconds": 300}})
 
-    missed = [each for each in alarms(flow, record_age_seconds=900) if each.missing == "breaching"]
+    missed = [each for each in alarms(flow, record_age_seconds=900) if each.silence]
 
     assert all(each.period >= min(seconds, 86_400) and each.period % 60 == 0 and _takes(each) for each in missed)
 
@@ -239,8 +239,8 @@ def test_three_intervals_without_a_run_of_each_shard_ring_within_what_cloudwatch
     found = {each.id: each for each in pull_alarms(flow, record_age_seconds=900)}
 
     alarm = found["pull-silent"]
-    assert (alarm.below, alarm.period, alarm.evaluation_periods) == silent
-    assert found["scheduled-late"].above == late * 1000
+    assert (alarm.threshold, alarm.period, alarm.evaluation_periods) == silent
+    assert found["scheduled-late"].threshold == late * 1000
     assert all(map(_takes, found.values()))
 
 
