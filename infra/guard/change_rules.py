@@ -17,7 +17,6 @@ from infra.guard.templates import (
     DATA,
     FOUND,
     MAPPING,
-    PLAIN_TABLE,
     TABLE,
     Resource,
     Templates,
@@ -82,7 +81,6 @@ def _kept(was: Resource, now: Resource) -> Iterator[ChangeFinding]:
 
 _REPLACED: Final[Mapping[str, str]] = {
     TABLE: "it is made anew and empty: positions and the offset map stay behind in the old one",
-    PLAIN_TABLE: "it is made anew and empty: positions and the offset map stay behind in the old one",
     BUCKET: "another bucket is made: reports and archives stay behind in the old one",
     MAPPING: "Lambda changes this in no mapping. CloudFormation does nothing, or makes a second one before the first "
     "goes: with the same source and group that fails (409), with another source old positions meet other records",
@@ -92,7 +90,6 @@ _REPLACED: Final[Mapping[str, str]] = {
 
 _INSTEAD: Final[Mapping[str, str]] = {
     TABLE: "keep the name and the keys; to move it, restore a backup under the new name and replay from it",
-    PLAIN_TABLE: "keep the name and the keys; to move it, restore a backup under the new name and replay from it",
     BUCKET: "keep the name; copy what is in it before you give it another",
     MAPPING: "take the topic out, deploy, put it back with the new value, deploy: its group goes on where it was; "
     "or, for other addresses of the same brokers, name it in `trigger.overrides`: refresh_topics makes it anew",

@@ -18,19 +18,17 @@ from mirrorless.flow.naming import FLOW_VARIABLE, FORWARD_HANDLER
 from mirrorless.flow.settings import FlowSettings
 
 TABLE: Final = "AWS::DynamoDB::GlobalTable"
-PLAIN_TABLE: Final = "AWS::DynamoDB::Table"
 BUCKET: Final = "AWS::S3::Bucket"
 MAPPING: Final = "AWS::Lambda::EventSourceMapping"
 APPLICATION: Final = "AWS::EMRServerless::Application"
 FOUND: Final = "Custom::MirrorlessFoundMappings"
 """Stands for the mappings that `refresh_topics` makes: its deletion ends them."""
 
-DATA: Final = frozenset({TABLE, PLAIN_TABLE, BUCKET})
+DATA: Final = frozenset({TABLE, BUCKET})
 """What cannot be made again. The one key that a template has is of the alarms' topic, in which no message rests."""
 
 WATCHED: Final[Mapping[str, str]] = {
     TABLE: "table",
-    PLAIN_TABLE: "table",
     BUCKET: "bucket",
     MAPPING: "mapping",
     APPLICATION: "application",
@@ -43,7 +41,6 @@ Templates = Mapping[str, Mapping[str, Any]]
 
 _NAMED_BY: Final[Mapping[str, str]] = {
     TABLE: "TableName",
-    PLAIN_TABLE: "TableName",
     BUCKET: "BucketName",
     APPLICATION: "Name",
 }
