@@ -37,12 +37,10 @@ from cli.output import duration, picked, print_json
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
-from mirrorless.failover.effects import FailoverEffects, FailoverSide, ReconcileRun
-from mirrorless.failover.plan import PlannedStep
 from mirrorless.failover.report import is_clean, needs_a_look, report_of, summary, unknown_since
 from mirrorless.failover.run import FailoverCommand
-from mirrorless.failover.state import FailoverDocument, FailoverMode, FailoverOrder, StepResult
-from mirrorless.failover.work import Interrupted
+from mirrorless.failover.state import FailoverDocument, FailoverMode, FailoverOrder, PlannedStep, StepResult
+from mirrorless.failover.work import FailoverEffects, FailoverSide, Interrupted, ReconcileRun
 from mirrorless.flow.filters import is_literal
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.groups.checkpoints import Direction
@@ -482,7 +480,7 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailbackJobs:
-    """Implements `mirrorless.failover.effects.ReconcileJobs` by the commands of jobs."""
+    """Implements `mirrorless.failover.work.ReconcileJobs` by the commands of jobs."""
 
     deployment: DeployedFlows
     flow: FlowName

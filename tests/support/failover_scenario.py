@@ -21,10 +21,9 @@ from cli.failover import effects_of
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.acls import KafkaAcls
 from mirrorless.chain.lane import FlowName
-from mirrorless.failover.effects import FailoverEffects, ReconcileJobs
-from mirrorless.failover.plan import PlannedStep
 from mirrorless.failover.run import FailoverCommand
-from mirrorless.failover.state import FailoverDocument, FailoverOrder, StepName, StepResult
+from mirrorless.failover.state import FailoverDocument, FailoverOrder, PlannedStep, StepName, StepResult
+from mirrorless.failover.work import FailoverEffects, ReconcileJobs
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.acls import Acl

@@ -17,10 +17,9 @@ from mirrorless.chain.lane_state import Lease
 from mirrorless.chain.run import Run, spans_of
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.failover.effects import FailoverEffects, FailoverSide, ReconcileRun
-from mirrorless.failover.plan import PlannedStep
 from mirrorless.failover.run import FailoverCommand
-from mirrorless.failover.state import FailoverDocument, FailoverOrder, StepName, StepResult, read_document
+from mirrorless.failover.state import FailoverDocument, FailoverOrder, PlannedStep, StepName, StepResult, read_document
+from mirrorless.failover.work import FailoverEffects, FailoverSide, ReconcileRun
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.groups.round import CheckpointRound
 from mirrorless.ports.kafka import LogEnds, OffsetAndMetadata, TopicPartition

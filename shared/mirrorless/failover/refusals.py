@@ -10,8 +10,8 @@ import msgspec
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import NEW_LANE
 from mirrorless.errors import Refused
-from mirrorless.failover.effects import FailoverEffects
 from mirrorless.failover.state import FailoverDocument, FailoverOrder, read_document
+from mirrorless.failover.work import FailoverEffects
 from mirrorless.ports.stores import Chains
 from mirrorless.reports.format import numbered
 from mirrorless.topics.acls import unguarded

@@ -15,10 +15,8 @@ from typing import Final
 import msgspec
 
 from mirrorless.errors import Retriable
-from mirrorless.failover.effects import FailoverEffects
 from mirrorless.failover.groups import bring_groups
 from mirrorless.failover.last_look import late_of, look_again
-from mirrorless.failover.plan import PlannedStep, outdated, plan_of, to_go_round
 from mirrorless.failover.refusals import (
     FailoverRefused,
     Observation,
@@ -45,12 +43,16 @@ from mirrorless.failover.state import (
     Failback,
     FailoverDocument,
     FailoverOrder,
+    PlannedStep,
     StepName,
     StepResult,
+    outdated,
+    plan_of,
     read_document,
+    to_go_round,
 )
 from mirrorless.failover.steps import clean_up, commit_shadows, grant, prove, reconcile, revoke
-from mirrorless.failover.work import Done, FailoverWork
+from mirrorless.failover.work import Done, FailoverEffects, FailoverWork
 from mirrorless.reports.format import numbered
 
 ACTS: Final[Mapping[StepName, Callable[[FailoverWork], Done]]] = {

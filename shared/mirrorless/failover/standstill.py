@@ -21,10 +21,9 @@ from mirrorless.chain.lane_state import Head, Stop
 from mirrorless.chain.run import Run
 from mirrorless.clock import Deadline
 from mirrorless.errors import ConfigurationError
-from mirrorless.failover.effects import FailoverSide
 from mirrorless.failover.groups import end_waits, one_round
-from mirrorless.failover.plan import still_seconds
-from mirrorless.failover.work import Done, FailoverWork, Unfinished
+from mirrorless.failover.state import still_seconds
+from mirrorless.failover.work import Done, FailoverSide, FailoverWork, Unfinished
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.ports.kafka import LogEnds, TopicPartition
 from mirrorless.ports.stores import Chains, links_after

@@ -20,10 +20,9 @@ import msgspec
 from mirrorless.chain.run import Run
 from mirrorless.clock import Deadline
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.failover.effects import RecordRanges
 from mirrorless.failover.groups import checkpoints_of
 from mirrorless.failover.state import Failback
-from mirrorless.failover.work import Done, FailoverWork, Unfinished
+from mirrorless.failover.work import Done, FailoverWork, RecordRanges, Unfinished
 from mirrorless.flow.naming import OWN_GROUPS
 from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
 from mirrorless.protocol.digest import digest

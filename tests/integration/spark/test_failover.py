@@ -20,9 +20,9 @@ from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.clock import now_ms
-from mirrorless.failover.effects import ReconcileRun
 from mirrorless.failover.report import missing_of, summary
 from mirrorless.failover.state import FailoverOrder
+from mirrorless.failover.work import ReconcileRun
 from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.jobs.request import JobRequest, ReconcileOptions
 from mirrorless.protocol.replicate import Replicator

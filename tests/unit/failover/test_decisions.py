@@ -14,11 +14,10 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head
 from mirrorless.chain.run import Run
 from mirrorless.failover.groups import verdicts
-from mirrorless.failover.plan import plan_of
 from mirrorless.failover.remains import Holdings, LaneHolding, holdings_of
 from mirrorless.failover.report import is_clean, missing_of, report_of, summary
 from mirrorless.failover.standstill import Standing
-from mirrorless.failover.state import FailoverOrder
+from mirrorless.failover.state import FailoverOrder, plan_of
 from mirrorless.failover.work import Unfinished
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset, Readiness
 from mirrorless.records.record_batch import Codec

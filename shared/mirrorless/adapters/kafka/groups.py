@@ -228,7 +228,7 @@ def _refused(error: KafkaError, what: str, where: str) -> GroupIsActive | Retria
 
 
 class KafkaShadowGroups(KafkaGroups):
-    """Implements `mirrorless.failover.effects.ShadowGroups`."""
+    """Implements `mirrorless.failover.work.ShadowGroups`."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
         """Args: flow: part of what the clients call themselves in the brokers' logs."""

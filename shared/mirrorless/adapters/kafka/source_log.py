@@ -88,7 +88,7 @@ class _Seen:
 
 
 class KafkaRecordRanges:
-    """Implements `mirrorless.failover.effects.RecordRanges`; a client for each call."""
+    """Implements `mirrorless.failover.work.RecordRanges`; a client for each call."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
         """Args: flow: part of what the client calls itself in the brokers' logs."""
