@@ -15,7 +15,7 @@ from cli.main import build_parser
 from mirrorless.chain.lane_state import Stop
 from mirrorless.failover.groups import GroupVerdict, with_started
 from mirrorless.failover.report import is_clean, missing_of, report_of, summary
-from mirrorless.failover.state import StepName
+from mirrorless.failover.state import FailoverOrder, StepName
 from mirrorless.failover.steps import with_earlier
 from mirrorless.failover.work import Interrupted, Unfinished
 from mirrorless.lanes.gaps import GapRange, Look
@@ -67,52 +67,36 @@ def test_what_was_forced_stays_forced() -> None:
     assert world.carry_out(WAITED).ended_at
 
 
-def test_a_partition_that_appears_between_two_commands_is_drained() -> None:
-    world = replicated()
-    world.killed_behind(WAITED, "drain")
-    world.topics["orders"] = 4
-    world.make_logs()
-    world.produce(3)
-
-    document = world.carry_out(WAITED)
-
-    assert document.facts("check")["topics"]["orders"] == 4
-    assert lacking(world) == 0
-
-
-def test_a_topic_that_appears_between_two_commands_is_fenced_and_drained() -> None:
+@pytest.mark.parametrize(
+    ("order", "step", "killed"),
+    [(WAITED, "drain", True), (PLANNED, "fence-producers", True), (WAITED, "fence-flow", False)],
+    ids=["between two commands", "behind the fence of the others", "during a command, found by the last look"],
+)
+def test_a_topic_and_partitions_that_appear_are_fenced_and_drained(
+    order: FailoverOrder, step: StepName, *, killed: bool
+) -> None:
     world = replicated(settings=settings(topics=("orders", "payments", "refunds")))
-    world.killed_behind(PLANNED, "fence-producers")
-    world.topics["refunds"] = 2
-    world.make_logs()
-    assert world.source_acls.there is not None
-    world.source_acls.there.add(Acl("TOPIC", "LITERAL", "refunds", APPLICATION, "*", "ALLOW", "WRITE"))
-    for lane in world.lanes:
-        if lane.topic == "refunds":
-            world.clusters.produce(lane, 4)
-
-    document = world.carry_out(PLANNED)
-
-    assert lacking(world) == 0
-    denied = {acl.name for acl in world.source_acls.there if acl.permission == "DENY"}
-    assert denied == {"orders", "payments", "refunds"}
-    assert len([each for each in document.steps[1].commands if "DENY" in each]) == 3, "those of both commands"
-
-
-def test_a_topic_that_appears_during_a_command_is_found_by_the_last_look() -> None:
-    world = replicated()
 
     def grow() -> None:
-        if world.topics["orders"] == 2:
-            world.topics["orders"] = 3
-            world.make_logs()
-            world.produce(2)
+        known = set(world.lanes)
+        world.topics |= {"orders": 4, "refunds": 2}
+        world.make_logs()
+        assert world.source_acls.there is not None
+        world.source_acls.there.add(Acl("TOPIC", "LITERAL", "refunds", APPLICATION, "*", "ALLOW", "WRITE"))
+        for lane in set(world.lanes) - known:
+            world.clusters.produce(lane, 4)
 
-    document = world.carry_out(WAITED, behind={"fence-flow": grow})
+    if killed:
+        world.killed_behind(order, step)
+        grow()
+    document = world.carry_out(order, behind={} if killed else {step: grow})
 
-    assert document.facts("check")["topics"]["orders"] == 3
+    assert document.facts("check")["topics"] == {"orders": 4, "payments": 1, "refunds": 2}
     assert lacking(world) == 0
     assert is_clean(document)
+    denied = {acl.name for acl in world.source_acls.there or () if acl.permission == "DENY"}
+    assert denied == (set(world.topics) if order == PLANNED else set())
+    assert len([each for each in document.steps[1].commands if "DENY" in each]) == len(denied), "of both commands"
 
 
 def test_behind_the_fence_a_command_goes_on_where_it_was_and_still_finds_what_came_late() -> None:
