@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +20,7 @@ import pytest
 from cli.args import BadInput
 from cli.clusters import ClusterView
 from cli.deployment import DeployedFlows
+from cli.jobs.commands import _json_lines, _lines
 from cli.jobs.local import _STARTED, PROCESS, LocalRuns, bring_spark
 from cli.jobs.request import bound, is_empty, new_run_id, started_at
 from cli.jobs.runs import RunView, sentence
@@ -262,6 +264,18 @@ def test_a_run_that_found_something_ends_the_command_with_three(
     assert (answer.code, last["over"], last["exit_code"], last["state"]) == (3, True, 3, "succeeded")
     assert last["verdict"] == "all is proved"
     assert Path(last["report"]).exists()
+
+
+def test_of_a_run_that_is_followed_each_change_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = RunView(run_id="verify-1", kind="verify", flow=FLOW, state="running", place="jobs/verify-1")
+    views = [seen, seen, replace(seen, state="succeeded", clean=False)]
+
+    code, last = _json_lines(iter(views)), _lines(iter(views))
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["state"] for line in lines[:2]] == ["running", "succeeded"]
+    assert [line.split()[1] for line in lines[2:]] == ["running", "succeeded"]
+    assert code == last.exit_code == 3
 
 
 def test_a_detached_run_can_be_followed_later(place: Path, command: Command) -> None:

@@ -275,16 +275,23 @@ def truncated_and_brought_on(there: World) -> None:
     bring_on(there, warm)
 
 
-def truncated_and_brought_further(there: World) -> None:
+def truncated_and_brought_further(there: World, *events: range) -> None:
     """The same, and the check had seen some of it."""
     truncated_beyond(there)
     stop = there.states.states[lane()].stop
     assert stop is not None
     there.states.resume(lane())
     warm = there.environment()
-    replicate(warm, there.batch(p0=list(range(45, 50))))
+    first, *others = events or (range(45, 50), range(50, 55))
+    replicate(warm, there.batch(p0=list(first)))
     there.states.stop(lane(), stop)
-    replicate(warm, there.batch(p0=list(range(50, 55))))
+    for event in others:
+        replicate(warm, there.batch(p0=list(event)))
+
+
+def truncated_and_passed(there: World) -> None:
+    """The same, and the poller passed some behind the stop: it went on at the end of what was left of the log."""
+    truncated_and_brought_further(there, range(45, 47), range(49, 52), range(52, 56, 3))
 
 
 def held(there: World) -> None:
@@ -337,6 +344,7 @@ CASES: Mapping[StopReason, Sequence[tuple[Case, Sequence[str], Case | None]]] = 
                 truncated_beyond,
                 truncated_and_brought_on,
                 truncated_and_brought_further,
+                truncated_and_passed,
             )
         ),
     ],
