@@ -274,7 +274,7 @@ def test_of_a_run_that_is_followed_each_change_is_one_line(capsys: pytest.Captur
 
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["state"] for line in lines[:2]] == ["running", "succeeded"]
-    assert [line.split()[1] for line in lines[2:]] == ["running", "succeeded"]
+    assert lines[2:] == ["verify-1: running", "verify-1: look at it"]
     assert code == last.exit_code == 3
 
 
