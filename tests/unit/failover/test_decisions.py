@@ -18,7 +18,6 @@ from mirrorless.failover.remains import Holdings, LaneHolding, holdings_of
 from mirrorless.failover.report import is_clean, missing_of, report_of, summary
 from mirrorless.failover.standstill import Standing
 from mirrorless.failover.state import FailoverOrder, plan_of
-from mirrorless.failover.work import Unfinished
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset, Readiness
 from mirrorless.records.record_batch import Codec
 from mirrorless.reports.page import render
@@ -55,30 +54,6 @@ def test_ends_stand_still_from_the_last_look_that_found_one_elsewhere_or_a_trans
     assert standing.after({place: (0, 4, 5)}, 3_000).moved == {place}
     assert standing.after({}, 3_000).since == 3_000
     assert standing.after({place: (0, 5, 5), ("orders", 1): (0, 0, 0)}, 3_000).moved == {("orders", 1)}
-
-
-def test_a_source_that_is_written_to_is_named_and_not_failed_over() -> None:
-    world = FailoverWorld()
-    world.produce(2)
-    world.open_transactions = {("orders", 1)}
-    world.meanwhile = world.replicate
-
-    with pytest.raises(Unfinished, match=r"has an open transaction: orders-1.*run the same command again"):
-        world.carry_out(PLANNED)
-
-    assert not world.states.fences
-    world.open_transactions = set()
-    assert world.carry_out(PLANNED).ended_at
-
-
-def test_records_that_do_not_move_are_named_and_the_flow_is_not_fenced() -> None:
-    world = FailoverWorld()
-    world.produce(2)
-
-    with pytest.raises(Unfinished, match=r"nothing moves: us-east->eu-west orders-0"):
-        world.carry_out(PLANNED)
-
-    assert not world.states.fences
 
 
 # Holdings

@@ -147,16 +147,20 @@ def test_one_who_writes_for_ever_is_named_with_counts_and_the_recovery_point_is_
     assert summary(FLOW, document)["recovery_point_seconds"] >= 4
 
 
-def test_an_open_transaction_is_named_though_nobody_sees_its_records_yet() -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["from the beginning", "behind the proof"])
+def test_an_open_transaction_is_named_though_nobody_sees_its_records_yet_and_waited_for(*, late: bool) -> None:
     world = replicated()
 
     def open_one() -> None:
         world.clusters.produce(world.lanes[1], -1)
         world.open_transactions = {("orders", 1)}
-        world.meanwhile = lambda: None
+        world.meanwhile = (lambda: None) if late else world.replicate
 
-    with pytest.raises(Unfinished, match="has an open transaction: orders-1"):
-        world.carry_out(WAITED, behind={"prove": open_one})
+    if not late:
+        open_one()
+    with pytest.raises(Unfinished, match=r"has an open transaction: orders-1.*run the same command again"):
+        world.carry_out(WAITED, behind={"prove": open_one} if late else {})
+    assert bool(world.states.fences) == late
 
     world.open_transactions = set()
     world.meanwhile = world.replicate
@@ -178,16 +182,21 @@ def test_a_lane_that_was_stopped_is_counted_and_not_waited_for() -> None:
     assert not [line for line in world.said if "carried out again" in line]
 
 
-def test_a_lane_that_stops_while_what_came_late_is_drained_is_not_passed_over() -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["from the beginning", "it stops while what came late is drained"])
+def test_a_lane_that_does_not_move_is_named_and_not_passed_over(*, late: bool) -> None:
     world = replicated()
 
-    def stop() -> None:
+    def stand() -> None:
         world.produce(2)
-        world.states.stop(world.lanes[0], Stop(reason="refused", upstream_offset=6, detail="too large", at=1))
+        if late:
+            world.states.stop(world.lanes[0], Stop(reason="refused", upstream_offset=6, detail="too large", at=1))
         world.meanwhile = lambda: None
 
+    if not late:
+        stand()
     with pytest.raises(Unfinished, match="nothing moves: us-east->eu-west orders-0"):
-        world.carry_out(WAITED, behind={"prove": stop})
+        world.carry_out(WAITED, behind={"prove": stand} if late else {})
+    assert late or not world.states.fences
 
 
 @pytest.mark.parametrize(
