@@ -118,19 +118,6 @@ def test_what_was_written_again_is_not_withheld_afterwards(failover: FailoverSta
     assert failover.reconcile("replay").found["totals"]["orphans_withheld"] == 1
 
 
-@pytest.mark.soak(
-    "tests/integration/spark/test_reconcile_conflicts.py::test_a_replay_never_puts_an_older_value_of_a_compacted_topic_over_a_newer_one",
-    "tests/integration/spark/test_reconcile.py::test_looking_changes_nothing",
-)
-def test_looking_finds_conflicts_before_anything_is_copied(failover: FailoverStage) -> None:
-    fail_over(failover)
-    outcome = failover.reconcile("replay", look_only=True)
-    (lane,) = outcome.found["lanes"]
-    assert [(each["key"], each["other"]["side"]) for each in lane["conflicting"]] == [("a", "target"), ("b", "target")]
-    assert failover.source_values() == BEFORE[:4]
-    assert not failover.stage.ledger.read(failover.stage.lane())
-
-
 def test_values_are_not_compared_with_those_of_live_producers(failover: FailoverStage) -> None:
     fail_over(failover)
     with pytest.raises(ConfigurationError, match="stop the producers"):

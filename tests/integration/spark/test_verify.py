@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 import pytest
-from confluent_kafka import Producer
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
@@ -26,6 +24,7 @@ from spark.verify import verify
 from tests.support.chains import run
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash
 from tests.support.tampering import Tamper, changed, duplicated, missing, swapped, tampered_with, thinned_out
+from tests.support.topics import transaction, transactional
 from tests.support.twin_tasks import twin_lanes
 
 pytestmark = pytest.mark.integration
@@ -84,17 +83,6 @@ def found(outcome: JobOutcome, partition: int) -> dict[str, int]:
     """The faults of one lane, by kind."""
     counts = outcome.found["lanes"][partition]["counts"]
     return {kind: counts[kind] for kind in KINDS if counts[kind]}
-
-
-def write_nothing(stage: LaneStage, partition: int, count: int) -> None:
-    """Take up offsets of the target that no reader sees: as many records, aborted."""
-    producer = Producer({"bootstrap.servers": stage.target.bootstrap, "transactional.id": uuid4().hex, "log_level": 0})
-    producer.init_transactions(20)
-    producer.begin_transaction()
-    for _ in range(count):
-        producer.produce(stage.remote_topic, b"", b"k", partition)
-    producer.flush(20)
-    producer.abort_transaction(20)
 
 
 def test_each_planted_fault_is_found_as_what_it_is_and_a_true_copy_has_none(
@@ -177,22 +165,6 @@ def test_a_true_copy_is_proved_on_both_sides_whatever_its_chain_has_been_through
     assert outcome.found["lanes"][3]["notes"] == ["left out: the source's topic has no such partition"]
 
 
-@pytest.mark.soak("tests/unit/verify/test_verification.py::test_what_was_lost_at_the_end_of_the_target_is_missing")
-def test_a_remote_topic_that_was_deleted_and_created_again_lacks_everything(
-    stage: LaneStage, spark: SparkSession, tmp_path: Path
-) -> None:
-    stage.create(stage.source, stage.topic)
-    fill(stage, 0)
-    stage.replicate(stage.environment(), stage.event())
-    stage.delete(stage.target, stage.remote_topic)
-    stage.create(stage.target, stage.remote_topic)
-
-    outcome = verified(stage, spark, tmp_path)
-
-    assert found(outcome, 0) == {"missing": 8}
-    assert "deleted and created again" in outcome.found["lanes"][0]["notes"][0]
-
-
 @pytest.mark.soak(
     "tests/unit/verify/test_compacted_keys.py::test_a_latest_value_that_is_wrong_or_gone_is_found_once",
     "tests/unit/verify/test_compacted_keys.py::test_what_one_side_has_removed_by_itself_is_not_called_missing",
@@ -207,8 +179,9 @@ def test_a_compacted_topic_is_judged_by_the_latest_value_of_each_key(
         for key, value in [(b"a", b"1"), (b"c", b"1"), (b"c", None), (b"d", b"1"), (b"b", b"1"), (b"a", b"2")]:
             stage.write(value, key=key, partition=partition)
     # On both `a` has lost its first record, and `c` its value and its tombstone; on the second `d` is gone as well.
+    aborted = transactional(stage.target.bootstrap)
     for partition, count in enumerate((3, 4)):
-        write_nothing(stage, partition, count)
+        transaction(aborted, stage.remote_topic, *[b""] * count, partition=partition, commit=False)
     compacted = tampered_with(patient(stage), {0: thinned_out(3), 1: thinned_out(4)})
     stage.replicate(compacted, stage.event())
     stage.write(b"not replicated yet", key=b"b")
