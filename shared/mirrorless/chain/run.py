@@ -42,6 +42,10 @@ class Span:
     length: int
 
 
+BY_RECONCILE = "reconcile-"
+"""The prefix of the ids of such job runs, and so of the request of the links that they join."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One link of the chain of `lane`, as it is stored."""
@@ -98,6 +102,16 @@ class Run:
     def last_downstream(self) -> int | None:
         """Downstream offset of the last record; None when the run has no record."""
         return self.spans[-1].downstream + self.spans[-1].length - 1 if self.spans else None
+
+    @property
+    def by_reconcile(self) -> bool:
+        """Whether a reconcile joined it to the chain: its records are a producer's of the target."""
+        return self.request.startswith(BY_RECONCILE)
+
+    @property
+    def has_marker(self) -> bool:
+        """Whether a transaction of the flow ended behind its last record, and left a marker there."""
+        return bool(self.spans and self.writer) and not self.by_reconcile
 
     def committed(self) -> Run:
         """Return the same run as committed."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
+from mirrorless.chain.claims import ClaimWalk
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head
 from mirrorless.chain.run import Link, Reset, Run
@@ -15,9 +16,6 @@ from mirrorless.ports.stores import Chains
 
 PAGE: Final = 100
 """Links of one read."""
-
-MARKER: Final = 1
-"""Downstream offsets that a transaction's end takes behind a run."""
 
 LINKS: Final = 1_000
 """Links of one scan: a long backlog is scanned over several rounds."""
@@ -63,46 +61,33 @@ def scan_chain(
         Retriable: the store does not answer.
     """
     gaps: list[GapRange] = []
-    at, claims = (generation, since), _Claims(end=claimed)
+    beside: list[GapRange] = []
+    at, claims = (generation, since), ClaimWalk(None if claimed == UNKNOWN else claimed)
+
+    def found(**how: Any) -> ChainScan:
+        end = UNKNOWN if claims.end is None else claims.end
+        return ChainScan(generation=at[0], gaps=tuple(gaps), beside=tuple(beside), claimed=end, **how)
+
     for number, link in enumerate(_links(chains, lane, generation, since, head)):
         if isinstance(link, Reset):
             following = (link.to_generation, link.next)
-            claims.end = UNKNOWN  # the next generation may begin anywhere
+            claims.end = None  # the next generation may begin anywhere
             if gaps:
-                return claims.scan(generation=at[0], gaps=tuple(gaps), then=following, closed=True, complete=False)
+                return found(then=following, closed=True, complete=False)
             at = following
             continue
         if link.state == "prepared":
-            return claims.scan(generation=at[0], gaps=tuple(gaps), then=at, doubt=link)
+            return found(then=at, doubt=link)
         gaps += gaps_of(link, at[1])
-        claims.add(link, expected=at)
+        if link.generation == link.position == 0:
+            claims = ClaimWalk(max(claims.end or 0, 0), marker=0)  # whatever stands before it is not of this flow
+        elif (link.generation, link.position) > at:
+            claims.end = None  # links between have expired
+        beside += claims.room(link)
         at = (link.generation, link.next)
         if number >= LINKS:
-            return claims.scan(generation=at[0], gaps=tuple(gaps), then=at, complete=False)
-    return claims.scan(generation=at[0], gaps=tuple(gaps), then=at)
-
-
-@dataclass(slots=True)
-class _Claims:
-    """The downstream offsets that committed runs claim, in order."""
-
-    end: int
-    beside: list[GapRange] = field(default_factory=list)
-
-    def add(self, run: Run, expected: tuple[int, int]) -> None:
-        first = run.generation == 0 and run.position == 0
-        if first:
-            self.end = max(self.end, 0)  # whatever stands before the first run is not of this flow
-        elif (run.generation, run.position) > expected:
-            self.end = UNKNOWN  # links between have expired
-        room = 0 if first else MARKER
-        for span in run.spans:
-            if self.end != UNKNOWN and span.downstream - self.end > room:
-                self.beside.append((self.end, span.downstream))
-            self.end, room = max(self.end, span.downstream + span.length), 0
-
-    def scan(self, **found: Any) -> ChainScan:
-        return ChainScan(beside=tuple(self.beside), claimed=self.end, **found)
+            return found(then=at, complete=False)
+    return found(then=at)
 
 
 def _links(chains: Chains, lane: Lane, generation: int, since: int, head: Head | None) -> Iterator[Link]:

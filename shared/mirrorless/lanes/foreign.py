@@ -16,11 +16,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from mirrorless.chain.claims import MARKER
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.lanes.chain_scan import MARKER, ChainScan
+from mirrorless.lanes.chain_scan import ChainScan
 from mirrorless.lanes.check_state import RECENT_MS, UNKNOWN, LaneNotes
 from mirrorless.lanes.gaps import UNREAD, GapRange, LogLooks
 from mirrorless.ports.stores import LaneStates

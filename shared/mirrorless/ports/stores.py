@@ -57,6 +57,23 @@ def links_after(chains: ChainReads, lane: Lane, generation: int, upstream: int, 
         at = links[-1].position
 
 
+def links_across(chains: ChainReads, lane: Lane, newest: int, *, since: int = 0, behind: int = -1) -> Iterator[Link]:
+    """All links of a lane in order, generation by generation.
+
+    Args:
+        chains: the store.
+        lane: whose.
+        newest: the last generation.
+        since: the first one.
+        behind: the position in it behind which to begin.
+
+    Raises:
+        Retriable: when the store does not answer.
+    """
+    for generation in range(since, newest + 1):
+        yield from links_after(chains, lane, generation, behind if generation == since else -1)
+
+
 class Chains(ChainReads, Protocol):
     """The store of all lanes' chains. Reads are strongly consistent.
 

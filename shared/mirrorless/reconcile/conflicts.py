@@ -22,7 +22,7 @@ from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.ports.stores import Chains
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.difference import BY_RECONCILE, runs_of
+from mirrorless.reconcile.difference import committed_runs
 from mirrorless.reconcile.findings import InspectTask, LaneInspection
 from mirrorless.reconcile.join import places_of
 from mirrorless.reconcile.orphans import reaching, united
@@ -146,7 +146,7 @@ def since_of(chains: Chains, lane: ReconciledLane, first: int) -> int:
     while (
         link := chains.at_or_before(lane.forward, lane.generation, since - 1 if since < first else first)
     ) is not None:
-        if not isinstance(link, Run) or not link.request.startswith(BY_RECONCILE) or link.position >= since:
+        if not isinstance(link, Run) or not link.by_reconcile or link.position >= since:
             break
         since = link.position
     return since
@@ -186,7 +186,7 @@ def reads_of(
         partition=inspection.partition,
         wanted=OffsetRange(since, orphans[-1].next if end is None else end),
         orphans=tuple(orphans),
-        skipped=united(places_of(runs_of(chains, lane.replay))),
+        skipped=united(places_of(committed_runs(chains, lane.replay))),
     )
     return [
         of_lane,

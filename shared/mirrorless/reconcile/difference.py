@@ -4,10 +4,8 @@
                   run 1    m     run 2     m   late records   new records
                  └─────── claimed by the chain ──┘              the tail
 
-A run claims the downstream offsets of its spans. The commit of its transaction leaves a marker right behind its last
-record, so a hole of exactly one offset there has no record; any other hole may hold aborted attempts, or records that
-another producer wrote between two runs. A run that was written without a transaction has no marker, nor has one that a
-reconcile joined: its records are a producer's. What follows the last run is new: producers have moved to the target.
+Between two runs another producer may have written: see `mirrorless.chain.claims`. What follows the last run is new:
+producers have moved to the target.
 
 Pure: runs come in, ranges of downstream offsets come out. A chain may have millions of runs: they are held one by one.
 """
@@ -19,14 +17,12 @@ from dataclasses import dataclass
 
 import msgspec
 
+from mirrorless.chain.claims import ClaimWalk
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.run import Run
 from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.ports.stores import Chains, links_after
+from mirrorless.ports.stores import Chains, links_across
 from mirrorless.records.record import Record
-
-BY_RECONCILE = "reconcile-"
-"""The prefix of the ids of such job runs, and so of the request of the links that they join."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,23 +49,18 @@ def claims_of(runs: Iterable[Run], *, since: int = 0, generation: int = 0) -> Cl
         generation: whose newest run is kept.
     """
     holes: list[OffsetRange] = []
-    at: int | None = None
-    marker = False  # whether one stands at `at`
+    # Records before the first one in the chain were there before the flow, or their links have expired.
+    claimed = ClaimWalk()
     records = size = 0
     last = None
     for run in runs:
         records, size = records + run.records, size + run.bytes
-        for span in run.spans:
-            # Records before the first one in the chain were there before the flow, or their links have expired.
-            hole = OffsetRange(max(at or 0, since), span.downstream)
-            if at is not None and hole.first < hole.next and not (marker and span.downstream == at + 1):
-                holes.append(hole)
-            at = max(at or 0, span.downstream + span.length)
-            marker = False
+        holes += [
+            OffsetRange(max(first, since), following) for first, following in claimed.room(run) if following > since
+        ]
         if run.spans:
-            marker = bool(run.writer) and not run.request.startswith(BY_RECONCILE)
             last = run if run.generation == generation else last
-    return Claims(holes=tuple(holes), end=at or 0, records=records, bytes=size, last=last)
+    return Claims(holes=tuple(holes), end=claimed.end or 0, records=records, bytes=size, last=last)
 
 
 def unclaimed(claims: Claims, log: OffsetRange, *, since: int) -> tuple[tuple[OffsetRange, ...], OffsetRange | None]:
@@ -93,17 +84,14 @@ def unclaimed(claims: Claims, log: OffsetRange, *, since: int) -> tuple[tuple[Of
     return holes, tail if tail.first < tail.next else None
 
 
-def runs_of(chains: Chains, lane: Lane) -> Iterator[Run]:
+def committed_runs(chains: Chains, lane: Lane) -> Iterator[Run]:
     """Every committed run of a lane that the map still has, in order, across resets.
 
     Raises:
         Retriable: the store does not answer.
     """
-    head = chains.heads([lane])[lane]
-    for generation in range(head.generation + 1):
-        for link in links_after(chains, lane, generation, -1):
-            if isinstance(link, Run) and link.state == "committed":
-                yield link
+    links = links_across(chains, lane, chains.heads([lane])[lane].generation)
+    return (link for link in links if isinstance(link, Run) and link.state == "committed")
 
 
 class Stretch(msgspec.Struct, frozen=True):

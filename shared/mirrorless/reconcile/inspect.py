@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -38,14 +38,13 @@ from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.protocol.replay_check import contradiction
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import (
-    BY_RECONCILE,
     Claims,
     RangesLook,
     Seen,
     apart,
     claims_of,
+    committed_runs,
     read_through,
-    runs_of,
     unclaimed,
 )
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
@@ -188,12 +187,12 @@ class LaneView:
         if head.expired:
             return _leave(found, "the end of its offset map has expired, or may have: reset the lane")
         since = self._brought_back(task, head.generation)
-        claims = claims_of(runs_of(self.chains, task.lane), since=since, generation=head.generation)
+        claims = claims_of(committed_runs(self.chains, task.lane), since=since, generation=head.generation)
         found = replace(
             found,
             generation=head.generation,
             position=head.position,
-            reconciled=head.run is not None and head.run.request.startswith(BY_RECONCILE),
+            reconciled=head.run is not None and head.run.by_reconcile,
             chain_end=claims.end,
             claimed_records=claims.records,
             claimed_bytes=claims.bytes,
@@ -217,23 +216,56 @@ class LaneView:
         """
         lane = task.lane
         until = task.until
-        for run in copies_above(runs_of(self.chains, lane.back), task.position):
+        for run in copies_above(committed_runs(self.chains, lane.back), task.position):
             until = max(until, (run.last_downstream or 0) + 1)
         if task.position >= until:
             return LaneOrphans(until=task.position)
         place = (lane.forward.topic, lane.forward.partition)
         self._await_stable(*place, until)
+
+        def apart_from_copies(since: int) -> Iterator[OffsetRange]:
+            # A second pass over the same runs: kept, they would take more memory than all that is read beside them.
+            since = max(since, task.position)
+            copies = places_of(copies_above(committed_runs(self.chains, lane.back), since))
+            return apart(copies, OffsetRange(since, until))
+
         fence = f"{lane.generation} {task.position} {until} {task.topic_ids}"
-        at, before = self.kept.read("orphans", fence, Seen) or (task.position, Seen())
+        wanted = [OffsetRange(task.position, until)]
+        seen = self._look("orphans", fence, self.source_log, place, wanted=wanted, ranges=apart_from_copies)
+        return LaneOrphans(until=until, stretches=seen.stretches)
+
+    def _look(
+        self,
+        what: str,
+        fence: str,
+        log: LaneLog,
+        place: TopicPartition,
+        *,
+        wanted: Iterable[OffsetRange],
+        ranges: Callable[[int], Iterable[OffsetRange]],
+        first_alone: bool = False,
+    ) -> Seen:
+        """What stands in ranges of a log; an attempt that is made anew goes on where the one before it was.
+
+        Args:
+            what: the name of the look.
+            fence: the state of the lane and of the log that it is for.
+            log: which.
+            place: the partition.
+            wanted: what is read of it.
+            ranges: of this, what is looked at, growing and apart; from an offset on.
+            first_alone: whether a first record is all that is to be found.
+        """
+        at, before = self.kept.read(what, fence, Seen) or (0, Seen())
         # The last stretch of an earlier attempt may go on.
-        since = before.stretches[-1].first if before.stretches else task.position
-        # A second pass over the same runs: kept, they would take more memory than all that is read beside them.
-        copies = places_of(copies_above(runs_of(self.chains, lane.back), since))
-        look = RangesLook(apart(copies, OffsetRange(since, until)), before)
-        for chunk in chunks_of(self.source_log, *place, OffsetRange(at, until), sleep=self.sleep):
-            look.add(chunk.records)
-            self.kept.keep("orphans", fence, chunk.covered, look.seen)
-        return LaneOrphans(until=until, stretches=look.seen().stretches)
+        look = RangesLook(ranges(before.stretches[-1].first if before.stretches else 0), before)
+        for some in wanted:
+            for chunk in chunks_of(log, *place, OffsetRange(max(at, some.first), some.next), sleep=self.sleep):
+                look.add(chunk.records[:1] if first_alone else chunk.records)
+                if first_alone and (seen := look.seen()).stretches:
+                    return seen
+                self.kept.keep(what, fence, chunk.covered, look.seen)
+        return look.seen()
 
     # The chain
 
@@ -263,10 +295,21 @@ class LaneView:
         log = OffsetRange(ends[0], ends[1])
         holes, tail = unclaimed(claims, log, since=since)
         fence = f"{found.generation} {found.position} {claims.end} {since} {log.first} {task.topic_ids}"
-        late = self._seen(task, "late", fence, holes)
+        place = (task.remote_topic, task.partition)
+        near = read_through(holes, near=NEAR)
+        late = self._look("late", fence, self.target_log, place, wanted=near, ranges=lambda _: holes)
         behind = Seen()
         if tail is not None:
-            behind = self._seen(task, "tail", fence, (tail,), first_alone=not task.count)
+            whole = [tail]
+            behind = self._look(
+                "tail",
+                fence,
+                self.target_log,
+                place,
+                wanted=whole,
+                ranges=lambda _: whole,
+                first_alone=not task.count,
+            )
             tail = OffsetRange(behind.stretches[0].first, tail.next) if behind.stretches else None
         return replace(
             found,
@@ -278,21 +321,6 @@ class LaneView:
             tail_records=behind.records if task.count else 0,
             tail_bytes=behind.bytes if task.count else 0,
         )
-
-    def _seen(
-        self, task: InspectTask, what: str, fence: str, ranges: Sequence[OffsetRange], *, first_alone: bool = False
-    ) -> Seen:
-        """What stands in ranges of the remote topic; or that there is a first record, where that is all to be found."""
-        at, before = self.kept.read(what, fence, Seen) or (0, None)
-        look = RangesLook(ranges, before)
-        for some in read_through(ranges, near=NEAR):
-            wanted = OffsetRange(max(at, some.first), some.next)
-            for chunk in chunks_of(self.target_log, *_remote(task), wanted, sleep=self.sleep):
-                look.add(chunk.records[:1] if first_alone else chunk.records)
-                if first_alone and (seen := look.seen()).stretches:
-                    return seen
-                self.kept.keep(what, fence, chunk.covered, look.seen)
-        return look.seen()
 
     def _brought_back(self, task: InspectTask, generation: int) -> int:
         """The downstream offset below which everything was brought back before, in any generation."""
@@ -403,7 +431,3 @@ def still_written(inspection: LaneInspection, end: int) -> str:
 
 def _leave(found: LaneInspection, reason: str) -> LaneInspection:
     return replace(found, differs=reason)
-
-
-def _remote(task: InspectTask) -> tuple[str, int]:
-    return task.remote_topic, task.partition

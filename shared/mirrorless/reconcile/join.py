@@ -37,7 +37,7 @@ from mirrorless.flow.rate_limit import in_parallel
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.difference import runs_of
+from mirrorless.reconcile.difference import committed_runs
 from mirrorless.reconcile.findings import LaneToJoin
 from mirrorless.reconcile.orphans import orphaned
 
@@ -169,7 +169,7 @@ class BackLaneJoin:
         head = self.chains.heads([lane.forward])[lane.forward]
         if head.in_doubt or not self._expected(task, head):
             raise _moved(lane)
-        back = copies_above(runs_of(self.chains, lane.back), head.position)
+        back = copies_above(committed_runs(self.chains, lane.back), head.position)
         links = joined(
             lane.forward,
             head,

@@ -18,7 +18,7 @@ from mirrorless.jobs.request import Policy
 from mirrorless.ports.stores import Chains, links_after
 from mirrorless.reconcile.conflicts import Conflict, OrphanKey
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.difference import Stretch, runs_of
+from mirrorless.reconcile.difference import Stretch, committed_runs
 from mirrorless.reconcile.findings import LISTED_RANGES, LaneInspection, LaneTally
 from mirrorless.reconcile.orphans import lane_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
@@ -150,7 +150,7 @@ class Tally:
         ranges: list[OffsetRange] = []
         first: int | None = None
         before: Run | None = None
-        for run in runs_of(self.chains, lane.back):
+        for run in committed_runs(self.chains, lane.back):
             if not run.spans:
                 before = None
                 continue
@@ -168,7 +168,7 @@ class Tally:
             before = run if ranges[-1].next == _end(run) else None
         moved = 0
         if policy != "report":
-            beside = runs_of(self.chains, lane_of(lane, policy))
+            beside = committed_runs(self.chains, lane_of(lane, policy))
             moved = sum(run.records for run in beside if run.request == self.request)
         found = self._mapped(lane, first) if mapped and first is not None else copied
         return LaneTally(

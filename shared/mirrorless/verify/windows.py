@@ -22,7 +22,7 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head
 from mirrorless.chain.run import Reset, Run
 from mirrorless.jobs.request import Bound
-from mirrorless.ports.stores import Chains, links_after
+from mirrorless.ports.stores import Chains, links_across, links_after
 
 PIECE: Final = 20_000
 """Offsets of one window where no run is: after a failover millions of records may stand there."""
@@ -149,23 +149,24 @@ def runs_of(
         begin: the border to begin behind; None for the beginning of the chain.
         upto: the last run; None for the end.
     """
-    expected = (0, 0) if begin is None else begin.expected
-    for generation in range(since if begin is None else max(since, begin.generation), end.generation + 1):
-        after = begin.position if begin is not None and begin.generation == generation else -1
-        for link in links_after(chains, lane, generation, after):
-            if generation == end.generation and link.position > end.last:
+    expected, behind = (0, 0), -1
+    if begin is not None:
+        expected, behind = begin.expected, begin.position if begin.generation >= since else -1
+        since = max(since, begin.generation)
+    for link in links_across(chains, lane, end.generation, since=since, behind=behind):
+        if link.generation == end.generation and link.position > end.last:
+            return
+        place = link.generation, link.position
+        # A reset over a run in doubt that was confirmed later has that run's position.
+        if place != expected and not (isinstance(link, Reset) and place < expected):
+            yield None
+        if isinstance(link, Run):
+            expected = (link.generation, link.next)
+            yield link
+            if place == upto:
                 return
-            # A reset over a run in doubt that was confirmed later has that run's position.
-            late = isinstance(link, Reset) and (generation, link.position) < expected
-            if (generation, link.position) != expected and not late:
-                yield None
-            if isinstance(link, Run):
-                expected = (generation, link.next)
-                yield link
-                if (generation, link.position) == upto:
-                    return
-            else:
-                expected = (link.to_generation, link.next)
+        else:
+            expected = (link.to_generation, link.next)
     if end.expired:
         yield None  # what was replicated last is not known
 

@@ -24,7 +24,7 @@ from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.difference import Stretch, apart, claims_of, runs_of, seen_in, unclaimed
+from mirrorless.reconcile.difference import Stretch, apart, claims_of, committed_runs, seen_in, unclaimed
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, LaneToJoin, OrphanTask
 from mirrorless.reconcile.inspect import LaneView, orphans_ahead
 from mirrorless.reconcile.join import BackLaneJoin
@@ -224,7 +224,7 @@ def test_after_a_join_every_record_is_accounted_for_and_translates_both_ways(
             assert (found.state, found.offset) == ("exact", place[value])
             back = offsets.upstream(LANE, place[value])
             assert (back.state, back.offset) == ("exact", offset)
-    runs = list(runs_of(outage.chains, LANE))
+    runs = list(committed_runs(outage.chains, LANE))
     downstream = [span.downstream for run in runs for span in run.spans]
     assert downstream == sorted(downstream)  # invariant D
     assert [run.position for run in runs[1:]] == [run.next for run in runs[:-1]]  # invariant C
@@ -247,7 +247,7 @@ def test_what_the_forwarder_brought_over_late_keeps_its_place_and_what_it_cannot
 
     here, there = outage.values(outage.source, HERE), outage.values(outage.target, THERE)
     assert sorted(value or b"" for _, value in here) == sorted(value or b"" for _, value in there)
-    runs = list(runs_of(outage.chains, LANE))
+    runs = list(committed_runs(outage.chains, LANE))
     downstream = [span.downstream for run in runs for span in run.spans]
     assert downstream == sorted(downstream)
     assert all(run.spans or (run.digest_of, run.passed_bytes) == ("records", 0) for run in runs)
@@ -272,10 +272,10 @@ def test_only_holes_that_may_hold_records_are_read() -> None:
     outage = Outage()
     outage.write(outage.source, HERE, [True] * 8)
     outage.replicate()
-    claims = claims_of(runs_of(outage.chains, LANE))
+    claims = claims_of(committed_runs(outage.chains, LANE))
     assert claims.holes == ()
     assert unclaimed(claims, OffsetRange(0, 10), since=0) == ((), OffsetRange(9, 10))
-    without = (replace(run, writer="") for run in runs_of(outage.chains, LANE))
+    without = (replace(run, writer="") for run in committed_runs(outage.chains, LANE))
     assert claims_of(without).holes == (OffsetRange(4, 5),)  # it may be another producer's record
 
 
