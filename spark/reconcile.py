@@ -42,11 +42,10 @@ from mirrorless.reconcile.returning_groups import GroupsBack, ReturningGroup
 from spark.jobs.context import lanes_at_a_time
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.lane_copies import TOGETHER, copy_all
-from spark.jobs.lane_tasks import run_lanes
 from spark.jobs.leases import HeldLanes, KeptLeases
 from spark.jobs.reconcile.conflicts import find_conflicts
 from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
-from spark.jobs.reconcile.tasks import find_orphans, inspect_lane, join_all, tallies
+from spark.jobs.reconcile.tasks import join_all, results_of, tallies
 from spark.jobs.reconcile.topics import ReconciledTopics
 
 ReconcileStep = Literal["looked", "copied", "found", "joined", "compared", "carried out", "groups"]
@@ -170,9 +169,9 @@ class Reconciliation:
     def _inspect(self, tasks: Sequence[InspectTask]) -> list[LaneInspection]:
         self.run.phase = "look"
         began = time.monotonic()
-        found = run_lanes(self.run.context, inspect_lane, [msgspec.json.encode(task) for task in tasks])
+        found = results_of(self.run.context, tasks, LaneInspection)
         self._looked_seconds = time.monotonic() - began
-        return [msgspec.json.decode(each, type=LaneInspection) for each in found]
+        return found
 
     def _leave_live(self, lanes: Sequence[LaneUnderWay], before: Mapping[TopicPartition, int], *, since: float) -> None:
         """Leave those alone whose source is still written to, unless the operator takes that upon himself.
@@ -235,9 +234,7 @@ class Reconciliation:
             )
             for each in going
         ]
-        found = run_lanes(self.run.context, find_orphans, [msgspec.json.encode(task) for task in tasks])
-        for each, text in zip(going, found, strict=True):
-            answer = msgspec.json.decode(text, type=LaneOrphans)
+        for each, answer in zip(going, results_of(self.run.context, tasks, LaneOrphans), strict=True):
             each.error, each.until, each.orphans = answer.error, answer.until, answer.stretches
             if each.orphans and not self.options.live_source:
                 each.error = each.error or still_written(each.inspection, each.orphans[-1].next)

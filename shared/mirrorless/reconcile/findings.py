@@ -14,7 +14,7 @@ from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import Stretch
 
 
-class InspectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class InspectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag=True):
     """Inspect one partition, on both sides."""
 
     settings: FlowSettings
@@ -85,7 +85,7 @@ class LaneInspection(msgspec.Struct, frozen=True, kw_only=True):
         return self.late + ((self.tail,) if self.tail else ())
 
 
-class OrphanTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class OrphanTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag=True):
     """Find a lane's orphans, once everything new has been copied back."""
 
     settings: FlowSettings
@@ -122,7 +122,7 @@ class LaneToJoin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     policy: Policy
 
 
-class JoinTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class JoinTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag=True):
     """Join some lanes, one after the other: those of one slice, whose links stand in one journal."""
 
     settings: FlowSettings
@@ -138,7 +138,7 @@ class LaneJoined(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-class TallyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TallyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag=True):
     """Add up what one job run did in a lane, by its chains."""
 
     settings: FlowSettings

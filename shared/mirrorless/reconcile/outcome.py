@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from mirrorless.chain.run import Run
 from mirrorless.jobs.copy_task import OffsetRange
@@ -19,7 +18,7 @@ from mirrorless.ports.stores import Chains, links_after
 from mirrorless.reconcile.conflicts import Conflict, OrphanKey
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import Stretch, committed_runs
-from mirrorless.reconcile.findings import LISTED_RANGES, LaneInspection, LaneTally
+from mirrorless.reconcile.findings import LISTED_RANGES, LaneTally
 from mirrorless.reconcile.orphans import lane_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
 
@@ -192,24 +191,6 @@ class Tally:
             for each in (link, *links_after(self.chains, lane.forward, lane.generation, link.position))
             if isinstance(each, Run) and each.request == self.request and each.spans
         )
-
-
-def added(plain: LaneOutcome, tally: LaneTally, inspection: LaneInspection) -> LaneOutcome:
-    """The outcome of a lane, completed by what its chains have."""
-    return replace(
-        plain,
-        error=plain.error or tally.error,
-        on_target=inspection.claimed_records + tally.fresh,
-        bytes_on_target=inspection.claimed_bytes + tally.fresh_bytes,
-        new=tally.copied,
-        new_bytes=tally.copied_bytes,
-        new_ranges=tally.ranges or plain.new_ranges,
-        copied_back=tally.copied,
-        copied_back_bytes=tally.copied_bytes,
-        copied_back_passed_bytes=tally.passed_bytes,
-        unmapped=0 if plain.error else tally.unmapped,
-        orphans_moved=tally.moved,
-    )
 
 
 def _end(run: Run) -> int:

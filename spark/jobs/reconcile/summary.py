@@ -16,7 +16,7 @@ from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import Stretch
 from mirrorless.reconcile.findings import LISTED_RANGES, LaneInspection, LaneTally
 from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader
-from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, added, is_clean, totals_of
+from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, is_clean, totals_of
 from mirrorless.reconcile.report import report_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from spark.jobs.driver import JobOutcome, JobRun
@@ -120,31 +120,37 @@ def _outcome(each: LaneUnderWay, tally: LaneTally | None, files: JobFiles) -> La
     """The outcome of one lane; without a tally only what this attempt found."""
     inspection = each.inspection
     orphans = each.orphans if tally is None else each.remembered(files) or each.orphans
-    plain = LaneOutcome(
+    new, new_bytes = inspection.late_records + inspection.tail_records, inspection.late_bytes + inspection.tail_bytes
+    back = LaneTally(fresh=new, fresh_bytes=new_bytes) if tally is None else tally
+    return LaneOutcome(
         topic=inspection.topic,
         partition=inspection.partition,
         remote_topic=inspection.remote_topic,
         policy=each.policy,
         differs=inspection.differs,
-        error=each.error,
+        error=each.error or back.error,
         position_before=inspection.position,
         position=each.position or inspection.position,
         claimed_until=inspection.chain_end,
-        on_target=inspection.claimed_records + inspection.late_records + inspection.tail_records,
-        bytes_on_target=inspection.claimed_bytes + inspection.late_bytes + inspection.tail_bytes,
-        new=inspection.late_records + inspection.tail_records,
-        new_bytes=inspection.late_bytes + inspection.tail_bytes,
-        new_ranges=inspection.to_copy[:LISTED_RANGES],
+        on_target=inspection.claimed_records + back.fresh,
+        bytes_on_target=inspection.claimed_bytes + back.fresh_bytes,
+        new=new if tally is None else tally.copied,
+        new_bytes=new_bytes if tally is None else tally.copied_bytes,
+        new_ranges=back.ranges or inspection.to_copy[:LISTED_RANGES],
+        copied_back=back.copied,
+        copied_back_bytes=back.copied_bytes,
+        copied_back_passed_bytes=back.passed_bytes,
+        unmapped=0 if each.error else back.unmapped,
         orphans=orphans[:LISTED_RANGES],
         orphan_records=sum(some.records for some in orphans),
         orphan_bytes=sum(some.bytes for some in orphans),
+        orphans_moved=back.moved,
+        orphans_withheld=each.withheld,
         orphan_keys=each.conflicts.keys,
         first_orphan_keys=each.conflicts.first_keys,
         oldest_orphan=each.conflicts.oldest,
         newest_orphan=each.conflicts.newest,
         conflicts=each.conflicts.conflicts,
         conflicting=each.conflicts.listed,
-        orphans_withheld=each.withheld,
         waits=each.waits,
     )
-    return plain if tally is None else added(plain, tally, inspection)

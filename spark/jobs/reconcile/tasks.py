@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -19,6 +19,7 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.chain.entry import Slice
+from mirrorless.chain.lane import Lane
 from mirrorless.clock import Deadline, now_ms
 from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.ports.kafka import TopicPartition
@@ -40,56 +41,55 @@ from spark.jobs.clients import warm_log, warm_tables, warm_target
 from spark.jobs.lane_tasks import TaskAttempt, result_of, run_lanes
 from spark.jobs.reconcile.summary import LaneUnderWay
 
+T = TypeVar("T")
 
-def inspect_lane(task: bytes, attempt: TaskAttempt) -> bytes:
-    """Do one `InspectTask`: from its JSON to that of a `LaneInspection`.
-
-    Raises:
-        Retriable: Spark tries again; at the last attempt the lane is left alone instead.
-    """
-    wanted = msgspec.json.decode(task, type=InspectTask)
-    return msgspec.json.encode(
-        result_of(
-            lambda: lane_view(wanted.settings, wanted.files, f"{wanted.topic}-{wanted.partition}").inspect(wanted),
-            attempt,
-            failed=lambda error: LaneInspection(
-                topic=wanted.topic, partition=wanted.partition, remote_topic=wanted.remote_topic, differs=error
-            ),
-        )
-    )
+ReconcileTask = InspectTask | OrphanTask | JoinTask | TallyTask
 
 
-def find_orphans(task: bytes, attempt: TaskAttempt) -> bytes:
-    """Do one `OrphanTask`: from its JSON to that of an `LaneOrphans`.
+def results_of(context: SparkContext, tasks: Sequence[ReconcileTask], kind: type[T]) -> list[T]:
+    """The result of each task, in their order. Args: kind: of a result."""
+    found = run_lanes(context, do_task, [msgspec.json.encode(task) for task in tasks])
+    return [msgspec.json.decode(each, type=kind) for each in found]
+
+
+def do_task(text: bytes, attempt: TaskAttempt) -> bytes:
+    """Do one task, from its JSON to that of its result.
 
     Raises:
         Retriable: Spark tries again; at the last attempt the result has the error.
     """
-    wanted = msgspec.json.decode(task, type=OrphanTask)
-    lane = wanted.lane.forward
-    return msgspec.json.encode(
-        result_of(
-            lambda: lane_view(wanted.settings, wanted.files, f"{lane.topic}-{lane.partition}").orphans(wanted),
-            attempt,
-            failed=lambda error: LaneOrphans(until=wanted.position, error=error),
-        )
-    )
-
-
-def join_lanes(task: bytes, _: TaskAttempt) -> bytes:
-    """Do one `JoinTask`: from its JSON to that of a `LaneJoined` for each lane.
-
-    A lane that fails is not tried again, nor does it keep the others from their turn: the next run joins the rest.
-    """
-    wanted = msgspec.json.decode(task, type=JoinTask)
-    tables = _tables(wanted.settings)
-    joining = BackLaneJoin(
-        chains=_chains(wanted.settings),
-        ledger=DynamoDbLossLedger(tables, wanted.settings.tables.loss_ledger),
-        clock=now_ms,
-        request=wanted.run_id,
-    )
-    return msgspec.json.encode([_joined(joining, lane) for lane in wanted.lanes])
+    match msgspec.json.decode(text, type=ReconcileTask):
+        case InspectTask() as look:
+            found: object = result_of(
+                lambda: _view(look.settings, look.files, look.lane).inspect(look),
+                attempt,
+                failed=lambda error: LaneInspection(
+                    topic=look.topic, partition=look.partition, remote_topic=look.remote_topic, differs=error
+                ),
+            )
+        case OrphanTask() as search:
+            found = result_of(
+                lambda: _view(search.settings, search.files, search.lane.forward).orphans(search),
+                attempt,
+                failed=lambda error: LaneOrphans(until=search.position, error=error),
+            )
+        case TallyTask() as sums:
+            tally = Tally(chains=_chains(sums.settings), request=sums.run_id)
+            found = result_of(
+                lambda: tally.of(sums.lane, sums.policy, sums.position, mapped=sums.mapped),
+                attempt,
+                failed=lambda error: LaneTally(error=error),
+            )
+        case JoinTask() as joins:
+            # A lane that fails is not tried again, nor keeps the others from their turn: the next run joins the rest.
+            joining = BackLaneJoin(
+                chains=_chains(joins.settings),
+                ledger=DynamoDbLossLedger(_tables(joins.settings), joins.settings.tables.loss_ledger),
+                clock=now_ms,
+                request=joins.run_id,
+            )
+            found = [_joined(joining, lane) for lane in joins.lanes]
+    return msgspec.json.encode(found)
 
 
 def _joined(joining: BackLaneJoin, lane: LaneToJoin) -> LaneJoined:
@@ -100,24 +100,7 @@ def _joined(joining: BackLaneJoin, lane: LaneToJoin) -> LaneJoined:
     )
 
 
-def tally_lane(task: bytes, attempt: TaskAttempt) -> bytes:
-    """Do one `TallyTask`: from its JSON to that of a `LaneTally`.
-
-    Raises:
-        Retriable: Spark tries again; at the last attempt the result has the error.
-    """
-    wanted = msgspec.json.decode(task, type=TallyTask)
-    tally = Tally(chains=_chains(wanted.settings), request=wanted.run_id)
-    return msgspec.json.encode(
-        result_of(
-            lambda: tally.of(wanted.lane, wanted.policy, wanted.position, mapped=wanted.mapped),
-            attempt,
-            failed=lambda error: LaneTally(error=error),
-        )
-    )
-
-
-def lane_view(settings: FlowSettings, files: str, lane: str) -> LaneView:
+def _view(settings: FlowSettings, files: str, lane: Lane) -> LaneView:
     """The view of a flow's lanes, wired; its looks have the places of one lane."""
     return LaneView(
         chains=_chains(settings),
@@ -127,7 +110,7 @@ def lane_view(settings: FlowSettings, files: str, lane: str) -> LaneView:
         target_log=warm_log(msgspec.json.encode(settings.target), settings.flow),
         source_ends=_ends(settings.source, settings.flow),
         target_ends=_ends(settings.target, settings.flow),
-        kept=KeptPlaces(files=open_job_files(files) if files else None, lane=lane),
+        kept=KeptPlaces(files=open_job_files(files) if files else None, lane=f"{lane.topic}-{lane.partition}"),
     )
 
 
@@ -172,9 +155,9 @@ def join_all(context: SparkContext, settings: FlowSettings, run_id: str, lanes: 
     for each in lanes:
         slices.setdefault(Slice.of(each.lane.forward), []).append(each)
     tasks = [JoinTask(settings=settings, run_id=run_id, lanes=tuple(map(_to_join, some))) for some in slices.values()]
-    found = run_lanes(context, join_lanes, [msgspec.json.encode(task) for task in tasks])
-    for some, text in zip(slices.values(), found, strict=True):
-        for each, result in zip(some, msgspec.json.decode(text, type=list[LaneJoined]), strict=True):
+    found = results_of(context, tasks, list[LaneJoined])
+    for some, results in zip(slices.values(), found, strict=True):
+        for each, result in zip(some, results, strict=True):
             each.position, each.error = result.position, result.error
 
 
@@ -194,8 +177,7 @@ def tallies(
         )
         for each in wanted.values()
     ]
-    found = run_lanes(context, tally_lane, [msgspec.json.encode(task) for task in tasks])
-    return {number: msgspec.json.decode(text, type=LaneTally) for number, text in zip(wanted, found, strict=True)}
+    return dict(zip(wanted, results_of(context, tasks, LaneTally), strict=True))
 
 
 def _to_join(each: LaneUnderWay) -> LaneToJoin:

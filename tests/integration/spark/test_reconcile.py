@@ -138,7 +138,7 @@ def test_tasks_with_twins_and_a_lane_that_fails_for_good_leave_the_rest_to_a_sec
     prefixed.on_target(*BACK)
     prefixed.on_target(b"before", large, b"behind", partition=1)
     with monkeypatch.context() as patch:
-        for module in ("spark.reconcile", "spark.jobs.lane_copies", "spark.jobs.reconcile.tasks"):
+        for module in ("spark.jobs.lane_copies", "spark.jobs.reconcile.tasks"):
             patch.setattr(f"{module}.run_lanes", twin_lanes)
         lanes = prefixed.reconcile("quarantine").found["lanes"]
     assert "the lane stopped (refused)" in lanes[1]["error"]
