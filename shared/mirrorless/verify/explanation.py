@@ -21,7 +21,7 @@ from mirrorless.protocol.digest import fingerprint
 from mirrorless.records.record import Headers, Record
 from mirrorless.verify.comparison import Alignment, LeftOver, RecordAt, align, sort_out
 from mirrorless.verify.findings import Finding, FindingKind, LaneVerdict
-from mirrorless.verify.walk import Judged
+from mirrorless.verify.walk import Judged, in_rows
 from mirrorless.verify.windows import Window, of_batches
 
 LEFT_OVERS: Final = 20_000
@@ -40,28 +40,54 @@ GONE: Final[tuple[FindingKind, str]] = (
 FOREIGN: Final[tuple[FindingKind, str]] = ("foreign", "no run claims it, and nothing of this lane is equal to it")
 
 
+class LeftOvers(msgspec.Struct, kw_only=True):
+    """Records without a partner, by hashes: to be judged once the whole lane has been read."""
+
+    missing: list[LeftOver] = []
+    surplus: list[LeftOver] = []
+    words: list[tuple[int, int, str]] = []
+    """The difference between an upstream and a downstream offset, where one may stand for the other."""
+    places: int = 0
+    """How many places they have at most."""
+
+    def __len__(self) -> int:
+        """The number of records."""
+        return len(self.missing) + len(self.surplus)
+
+    def add(self, other: LeftOvers) -> None:
+        """Add those of the part of the lane that follows."""
+        self.missing += [LeftOver(each.place + self.places, each.seen) for each in other.missing]
+        self.surplus += [LeftOver(each.place + self.places, each.seen) for each in other.surplus]
+        self.words += other.words
+        self.places += other.places + 1
+
+    def strangers(self) -> tuple[set[bytes], set[int]]:
+        """The contents of unclaimed records, which are searched for in the lane, and the offsets of these records."""
+        missing = {each.seen.content for each in self.missing}
+        surplus = [each.seen for each in self.surplus if each.seen.content not in missing]
+        return {each.content for each in surplus}, {each.offset for each in surplus}
+
+
 @dataclass(slots=True)
 class Explanation:
     """Gathers the faults of a lane, and turns them into findings."""
 
     verdict: LaneVerdict
-    _missing: list[LeftOver] = field(default_factory=list)
-    _surplus: list[LeftOver] = field(default_factory=list)
+    _kept: LeftOvers = field(default_factory=LeftOvers)
     _originals: dict[int, Record] = field(default_factory=dict)
     """The source's records that are left over, by upstream offset."""
     _copies: dict[int, Record] = field(default_factory=dict)
     """The target's, by downstream offset."""
-    _place: int = 0
 
     @property
     def full(self) -> bool:
         """Whether no more records may be kept."""
-        return len(self._missing) + len(self._surplus) >= LEFT_OVERS
+        return len(self._kept) >= LEFT_OVERS
 
     def strange(self, records: Sequence[Record]) -> None:
         """Keep records that no run claims."""
-        self._surplus += [LeftOver(self._place, RecordAt.of(each)) for each in records]
-        self._place += 1
+        self._kept.surplus += [LeftOver(self._kept.places, RecordAt.of(each)) for each in records]
+        self._kept.places += 1
 
     def beside_source(
         self, group: Sequence[Judged], originals: Sequence[Record], strangers: Sequence[Record] = ()
@@ -75,7 +101,7 @@ class Explanation:
         """
         copies = sorted((*(each for one in group for each in one.records), *strangers), key=lambda each: each.offset)
         source, target = [RecordAt.of(each) for each in originals], [RecordAt.of(each) for each in copies]
-        found = align(source, target, first_place=self._place)
+        found = align(source, target, first_place=self._kept.places)
         self._keep(found, originals, copies)
         if not found.missing and not found.surplus:
             self._misplaced(group, found)
@@ -87,14 +113,14 @@ class Explanation:
         if run is None:
             return
         counts = self.verdict.counts
-        for first, following in _rows(judged.absent):
+        for first, length in in_rows((offset, 1) for offset in judged.absent):
             self.verdict.find(
                 Finding(
                     kind="missing",
                     generation=run.generation,
-                    upstream=upstream_of(judged.window, first, following),
-                    downstream=OffsetRange(first, following),
-                    records=following - first,
+                    upstream=upstream_of(judged.window, first, length),
+                    downstream=OffsetRange(first, first + length),
+                    records=length,
                     what="the map has it here, and no reader sees it",
                 )
             )
@@ -118,19 +144,18 @@ class Explanation:
 
     def left_over(self) -> LeftOvers:
         """Everything that was kept, which is not kept any longer."""
-        found = LeftOvers(
-            missing=list(self._missing), surplus=list(self._surplus), words=self._words(), places=self._place
-        )
-        for kept in (self._missing, self._surplus, self._originals, self._copies):
-            kept.clear()
+        self._kept.words = self._words()
+        found, self._kept = self._kept, LeftOvers()
+        self._originals.clear()
+        self._copies.clear()
         return found
 
     def _words(self) -> list[tuple[int, int, str]]:
         """The difference between each two records that may turn out to stand for each other."""
         in_place: dict[int, tuple[list[int], list[int]]] = {}
-        for lost in self._missing:
+        for lost in self._kept.missing:
             in_place.setdefault(lost.place, ([], []))[0].append(lost.seen.offset)
-        for there in self._surplus:
+        for there in self._kept.surplus:
             if there.place in in_place:
                 in_place[there.place][1].append(there.seen.offset)
         pairs = {
@@ -140,14 +165,15 @@ class Explanation:
             for one in originals
             for other in copies
         }
-        alone = sort_out(self._missing, self._surplus, {each.seen.content for each in self._missing})
+        missing, surplus = self._kept.missing, self._kept.surplus
+        alone = sort_out(missing, surplus, {each.seen.content for each in missing})
         pairs |= {(one.offset, other.offset) for one, other in alone.different if one is not None}
         return [(one, other, differs(self._originals[one], self._copies[other])) for one, other in sorted(pairs)]
 
     def _keep(self, found: Alignment, originals: Sequence[Record], copies: Sequence[Record]) -> None:
-        self._place += len(found.pairs) + 1
-        self._missing += found.missing
-        self._surplus += found.surplus
+        self._kept.places += len(found.pairs) + 1
+        self._kept.missing += found.missing
+        self._kept.surplus += found.surplus
         missing = {each.seen.offset for each in found.missing}
         surplus = {each.seen.offset for each in found.surplus}
         self._originals.update((each.offset, each) for each in originals if each.offset in missing)
@@ -181,34 +207,6 @@ class Explanation:
             )
 
 
-class LeftOvers(msgspec.Struct, kw_only=True):
-    """Records without a partner, by hashes: to be judged once the whole lane has been read."""
-
-    missing: list[LeftOver] = []
-    surplus: list[LeftOver] = []
-    words: list[tuple[int, int, str]] = []
-    """The difference between an upstream and a downstream offset, where one may stand for the other."""
-    places: int = 0
-    """How many places they have at most."""
-
-    def __len__(self) -> int:
-        """The number of records."""
-        return len(self.missing) + len(self.surplus)
-
-    def add(self, other: LeftOvers) -> None:
-        """Add those of the part of the lane that follows."""
-        self.missing += [LeftOver(each.place + self.places, each.seen) for each in other.missing]
-        self.surplus += [LeftOver(each.place + self.places, each.seen) for each in other.surplus]
-        self.words += other.words
-        self.places += other.places + 1
-
-    def strangers(self) -> tuple[set[bytes], set[int]]:
-        """The contents of unclaimed records, which are searched for in the lane, and the offsets of these records."""
-        missing = {each.seen.content for each in self.missing}
-        surplus = [each.seen for each in self.surplus if each.seen.content not in missing]
-        return {each.content for each in surplus}, {each.offset for each in surplus}
-
-
 def judge_left_over(
     verdict: LaneVerdict, kept: LeftOvers, known: Mapping[bytes, int], *, stranger: tuple[FindingKind, str] = FOREIGN
 ) -> None:
@@ -240,12 +238,12 @@ def judge_left_over(
         find(_finding(kind, generation, instead, copy, what))
 
 
-def upstream_of(window: Window, first: int, following: int) -> OffsetRange | None:
-    """The upstream offsets that the map has for a row of downstream offsets."""
+def upstream_of(window: Window, first: int, length: int) -> OffsetRange | None:
+    """The upstream offsets that the map has for a row of so many downstream offsets."""
     for span in window.run.spans if window.run is not None else ():
         if span.downstream <= first < span.downstream + span.length:
             at = span.upstream + first - span.downstream
-            return OffsetRange(at, at + following - first)
+            return OffsetRange(at, at + length)
     return None
 
 
@@ -260,16 +258,6 @@ def _finding(
         records=1,
         what=what,
     )
-
-
-def _rows(offsets: Sequence[int]) -> list[tuple[int, int]]:
-    rows: list[tuple[int, int]] = []
-    for offset in offsets:
-        if rows and rows[-1][1] == offset:
-            rows[-1] = (rows[-1][0], offset + 1)
-        else:
-            rows.append((offset, offset + 1))
-    return rows
 
 
 def differs(original: Record, copy: Record) -> str:

@@ -285,10 +285,11 @@ def _are_claimed(window: Window, batches: Sequence[RecordBatch]) -> bool:
     """Whether the batches hold the claimed offsets and no others."""
     if any(batch.records_count != batch.last_offset_delta + 1 for batch in batches):
         return False
-    return _rows((batch.base_offset, batch.records_count) for batch in batches) == _rows(window.claims)
+    return in_rows((batch.base_offset, batch.records_count) for batch in batches) == in_rows(window.claims)
 
 
-def _rows(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def in_rows(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Parts (first offset, length) in a row, as one."""
     rows: list[tuple[int, int]] = []
     for first, length in parts:
         if rows and rows[-1][0] + rows[-1][1] == first:
