@@ -157,8 +157,7 @@ class RangesLook:
 
     Args:
         ranges: growing and apart; read once, as far as the records go.
-        before: what an earlier look has seen, in the first of them. Where it ended inside of a range, the last stretch
-            goes on.
+        before: what an earlier look at the same ranges has seen: its last stretch may go on.
     """
 
     def __init__(self, ranges: Iterable[OffsetRange], before: Seen | None = None) -> None:

@@ -223,15 +223,11 @@ class LaneView:
         place = (lane.forward.topic, lane.forward.partition)
         self._await_stable(*place, until)
 
-        def apart_from_copies(since: int) -> Iterator[OffsetRange]:
-            # A second pass over the same runs: kept, they would take more memory than all that is read beside them.
-            since = max(since, task.position)
-            copies = places_of(copies_above(committed_runs(self.chains, lane.back), since))
-            return apart(copies, OffsetRange(since, until))
-
+        # A second pass over the same runs: kept, they would take more memory than all that is read beside them.
+        copies = places_of(copies_above(committed_runs(self.chains, lane.back), task.position))
         fence = f"{lane.generation} {task.position} {until} {task.topic_ids}"
-        wanted = [OffsetRange(task.position, until)]
-        seen = self._look("orphans", fence, self.source_log, place, wanted=wanted, ranges=apart_from_copies)
+        whole = OffsetRange(task.position, until)
+        seen = self._look("orphans", fence, self.source_log, place, wanted=[whole], ranges=apart(copies, whole))
         return LaneOrphans(until=until, stretches=seen.stretches)
 
     def _look(
@@ -242,7 +238,7 @@ class LaneView:
         place: TopicPartition,
         *,
         wanted: Iterable[OffsetRange],
-        ranges: Callable[[int], Iterable[OffsetRange]],
+        ranges: Iterable[OffsetRange],
         first_alone: bool = False,
     ) -> Seen:
         """What stands in ranges of a log; an attempt that is made anew goes on where the one before it was.
@@ -253,12 +249,11 @@ class LaneView:
             log: which.
             place: the partition.
             wanted: what is read of it.
-            ranges: of this, what is looked at, growing and apart; from an offset on.
+            ranges: of this, what is looked at, growing and apart.
             first_alone: whether a first record is all that is to be found.
         """
         at, before = self.kept.read(what, fence, Seen) or (0, Seen())
-        # The last stretch of an earlier attempt may go on.
-        look = RangesLook(ranges(before.stretches[-1].first if before.stretches else 0), before)
+        look = RangesLook(ranges, before)
         for some in wanted:
             for chunk in chunks_of(log, *place, OffsetRange(max(at, some.first), some.next), sleep=self.sleep):
                 look.add(chunk.records[:1] if first_alone else chunk.records)
@@ -297,19 +292,11 @@ class LaneView:
         fence = f"{found.generation} {found.position} {claims.end} {since} {log.first} {task.topic_ids}"
         place = (task.remote_topic, task.partition)
         near = read_through(holes, near=NEAR)
-        late = self._look("late", fence, self.target_log, place, wanted=near, ranges=lambda _: holes)
+        late = self._look("late", fence, self.target_log, place, wanted=near, ranges=holes)
         behind = Seen()
         if tail is not None:
-            whole = [tail]
-            behind = self._look(
-                "tail",
-                fence,
-                self.target_log,
-                place,
-                wanted=whole,
-                ranges=lambda _: whole,
-                first_alone=not task.count,
-            )
+            whole, alone = [tail], not task.count
+            behind = self._look("tail", fence, self.target_log, place, wanted=whole, ranges=whole, first_alone=alone)
             tail = OffsetRange(behind.stretches[0].first, tail.next) if behind.stretches else None
         return replace(
             found,
