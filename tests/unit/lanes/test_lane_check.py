@@ -408,6 +408,15 @@ def test_links_that_have_expired_are_passed_over() -> None:
     assert (found.gaps, found.then, found.complete) == (((55, 57),), (0, 80), True)
 
 
+def test_between_two_generations_there_is_no_room_for_records() -> None:
+    chains = MemoryChains()
+    chains.prepare([run(0, 10, (0, 0, 10))])
+    chains.reset(reset(10, 0))
+    chains.prepare([run(0, 5, (0, 30, 5), generation=1), run(5, 9, (5, 40, 4), generation=1)])
+
+    assert scan_chain(chains, LANE, 0, 0).beside == ((35, 40),)
+
+
 @pytest.mark.parametrize("since", [0, 3, 10, 14, 15, 29, 30])
 def test_a_walk_that_begins_inside_a_run_begins_there(since: int) -> None:
     chains = MemoryChains()
