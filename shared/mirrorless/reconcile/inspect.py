@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -54,8 +54,6 @@ from mirrorless.reports.format import numbered
 
 KEPT_EVERY_SECONDS: Final = 20.0
 
-T = TypeVar("T", bound=msgspec.Struct)
-
 
 class LookPlace(msgspec.Struct, frozen=True):
     """How far a look has come."""
@@ -63,7 +61,7 @@ class LookPlace(msgspec.Struct, frozen=True):
     fence: str
     at: int
     """The offset below which everything was read."""
-    found: msgspec.Raw
+    found: Seen
     """Up to there."""
 
 
@@ -78,28 +76,25 @@ class KeptPlaces:
     monotonic: Callable[[], float] = time.monotonic
     _kept_at: dict[str, float] = field(default_factory=dict)
 
-    def read(self, what: str, fence: str, kind: type[T]) -> tuple[int, T] | None:
-        """The place of an earlier look for the same, and what it had found; None where there is none.
+    def read(self, what: str, fence: str) -> tuple[int, Seen]:
+        """The place of an earlier look for the same, and what it had seen.
 
         Raises:
             Retriable: the folder cannot be read.
         """
         self._kept_at[what] = self.monotonic()
         text = self.files.read(self._name(what)) if self.files is not None else None
-        if not text:
-            return None
-        place = msgspec.json.decode(text, type=LookPlace)
-        return (place.at, msgspec.json.decode(place.found, type=kind)) if place.fence == fence else None
+        place = msgspec.json.decode(text, type=LookPlace) if text else None
+        return (place.at, place.found) if place is not None and place.fence == fence else (0, Seen())
 
-    def keep(self, what: str, fence: str, at: int, found: Callable[[], msgspec.Struct]) -> None:
+    def keep(self, what: str, fence: str, at: int, look: RangesLook) -> None:
         """Keep a place, if the last one is old enough. A folder that cannot be written costs time, and nothing else."""
         now = self.monotonic()
         if self.files is None or now < self._kept_at.get(what, now) + KEPT_EVERY_SECONDS:
             return
         self._kept_at[what] = now
-        place = LookPlace(fence, at, msgspec.Raw(msgspec.json.encode(found())))
         try:
-            self.files.write(self._name(what), msgspec.json.encode(place))
+            self.files.write(self._name(what), msgspec.json.encode(LookPlace(fence, at, look.seen())))
         except MirrorlessError as exc:
             print(f"the place of a look is not kept: {exc}", file=sys.stderr)
 
@@ -252,14 +247,14 @@ class LaneView:
             ranges: of this, what is looked at, growing and apart.
             first_alone: whether a first record is all that is to be found.
         """
-        at, before = self.kept.read(what, fence, Seen) or (0, Seen())
+        at, before = self.kept.read(what, fence)
         look = RangesLook(ranges, before)
         for some in wanted:
             for chunk in chunks_of(log, *place, OffsetRange(max(at, some.first), some.next), sleep=self.sleep):
                 look.add(chunk.records[:1] if first_alone else chunk.records)
                 if first_alone and (seen := look.seen()).stretches:
                     return seen
-                self.kept.keep(what, fence, chunk.covered, look.seen)
+                self.kept.keep(what, fence, chunk.covered, look)
         return look.seen()
 
     # The chain
