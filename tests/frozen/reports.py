@@ -272,7 +272,7 @@ def _diff_guard() -> Any:
     with TemporaryDirectory() as folder:
         for name, key in (("old", "lane"), ("new", "other")):
             table = {"TableName": "t", "KeySchema": [{"AttributeName": key, "KeyType": "HASH"}]}
-            template = {"Resources": {"Lanes": {"Type": "AWS::DynamoDB::Table", "Properties": table}}}
+            template = {"Resources": {"Lanes": {"Type": "AWS::DynamoDB::GlobalTable", "Properties": table}}}
             place = Path(folder, name)
             place.mkdir()
             (place / "mirrorless-state-eu.template.json").write_text(json.dumps(template))
