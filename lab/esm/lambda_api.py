@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import sys
 import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -30,14 +28,13 @@ from lab.esm.mapping_api import (
     ValidationError,
 )
 from lab.esm.mappings import EventSourceMappings
+from lab.servers.http_server import HttpConnection, HttpServer
 
 MAPPINGS = ["2015-03-31", "event-source-mappings"]
 TAGS = ["2017-03-31", "tags"]
 
 PAGE = 100
 """Mappings in one answer at most, whatever MaxItems is."""
-
-_BREATH_S = 0.05
 
 HttpAnswer = tuple[HTTPStatus, dict[str, Any] | None]
 
@@ -65,22 +62,17 @@ class LambdaApi:
     @property
     def endpoint(self) -> str:
         """`http://127.0.0.1:port`; empty while it does not listen."""
-        if self._server is None:
-            return ""
-        host, port, *_ = self._server.server_address
-        return f"http://{host!s}:{port}"
+        return "" if self._server is None else f"http://{self._server.address}"
 
     def start(self) -> None:
         """Answer from now on."""
-        self._server = _Server(("127.0.0.1", 0), self.answer)
-        threading.Thread(target=self._server.serve_forever, args=(_BREATH_S,), name="lambda api", daemon=True).start()
+        self._server = _Server(self.answer)
 
     def stop(self) -> None:
-        """Answer no more. Idle connections are left to their clients."""
+        """Answer no more."""
         server, self._server = self._server, None
         if server is not None:
-            server.shutdown()  # returns when nobody is accepted any more
-            server.server_close()
+            server.close()
 
     def answer(self, method: str, path: str, body: bytes) -> HttpAnswer:  # noqa: PLR0911 -- one for each operation
         """Carry out one request.
@@ -156,51 +148,29 @@ class CallRate:
             return True
 
 
-class _Server(ThreadingHTTPServer):
-    """A thread for each connection; none of them outlives the process."""
+class _Server(HttpServer):
+    """What answers, beside the connections."""
 
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int], answer: Callable[[str, str, bytes], HttpAnswer]) -> None:
-        self.answer = answer
-        super().__init__(address, _Connection)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that died in the middle of its call, as a killed function does, is not reported."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
+    def __init__(self, answer: Callable[[str, str, bytes], HttpAnswer]) -> None:
+        self.call = answer
+        super().__init__(_Connection, name="lambda api")
 
 
-class _Connection(BaseHTTPRequestHandler):
-    """One client's connection, kept for its next call."""
+class _Connection(HttpConnection):
+    """One client's calls."""
 
     server: _Server
-    protocol_version = "HTTP/1.1"
-    # Headers and body are two writes: with Nagle's algorithm the second would wait for the first's acknowledgement.
-    disable_nagle_algorithm = True
 
     def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         try:
-            self._write(*self.server.answer(self.command, self.path, body))
+            status, found = self.server.call(self.command, self.path, self.body())
+            self.answer(status, b"" if found is None else json.dumps(found, default=_epoch).encode())
         except LambdaApiError as exc:
-            fault = {"Type": "Service" if exc.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "User"}
-            self._write(HTTPStatus(exc.status), {**fault, "message": exc.args[0]}, error=exc.code)
+            fault = "Service" if exc.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "User"
+            body = json.dumps({"Type": fault, "message": exc.args[0]}).encode()
+            self.answer(exc.status, body, {"x-amzn-errortype": exc.code})
 
     do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 -- the server looks for these names
-
-    def _write(self, status: HTTPStatus, answer: dict[str, Any] | None, *, error: str = "") -> None:
-        body = b"" if answer is None else json.dumps(answer, default=_epoch).encode()
-        self.send_response(status)
-        if error:
-            self.send_header("x-amzn-errortype", error)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Write no line for each call: whoever watches the lab has its mappings' logs."""
 
 
 def _parameters(body: bytes) -> dict[str, Any]:

@@ -15,20 +15,19 @@ import json
 import os
 import select
 import signal
-import socket
 import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, Literal, NamedTuple, TextIO
 
 from infra.packaging import wheels
+from lab.servers.http_server import HttpConnection, HttpServer
 from lab.servers.process import ChildProcess, tail
 
 if TYPE_CHECKING:
-    import io
     from collections.abc import Callable, Mapping, Sequence
 
     from lab.functions.invocation import Status
@@ -59,107 +58,55 @@ class Event:
     arn: str
 
 
-class Runtime(Protocol):
-    """What the server needs of an execution environment. Called from the server's threads."""
+class RuntimeApi(HttpServer):
+    """The server for one environment."""
 
-    def next_event(self) -> Event | None:
-        """Block until there is an event; None when there will be no other."""
-        ...
-
-    def answered(self, request_id: str, body: bytes) -> bool:
-        """The handler returned; False when this is not the invocation that the environment has."""
-        ...
-
-    def failed(self, request_id: str, body: bytes) -> bool:
-        """The handler raised, or its answer was too large; False as above."""
-        ...
-
-    def init_failed(self, body: bytes) -> None:
-        """The handler's module could not be imported."""
-        ...
+    def __init__(self, runtime: Environment) -> None:
+        self.runtime = runtime
+        super().__init__(_Call, name="runtime-api")
 
 
-class RuntimeApi:
-    """The server for one environment; it listens from construction until `close()`."""
+class _Call(HttpConnection):
+    """The calls of the runtime interface client."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._address = "{}:{}".format(*self._listener.getsockname())
-        self._connections: set[socket.socket] = set()
-        self._closed = False
-        self._lock = threading.Lock()
-        threading.Thread(target=self._accept, name=f"runtime-api-{self.address}", daemon=True).start()
+    server: RuntimeApi
 
-    @property
-    def address(self) -> str:
-        """`127.0.0.1:port`, as AWS_LAMBDA_RUNTIME_API wants it."""
-        return self._address
+    def do_GET(self) -> None:  # noqa: N802 -- the server looks for this name
+        """Hand over the next event; where there will be none, the connection has no further use."""
+        if self.path != f"{_RUNTIME}invocation/next":
+            self._refuse()
+        elif (event := self.server.runtime.next_event()) is not None:
+            self.answer(HTTPStatus.OK, event.body, _headers(event))
+        else:
+            self.close_connection = True
 
-    def close(self) -> None:
-        """Stop listening and drop every connection."""
-        with self._lock:
-            self._closed = True
-            for connection in (self._listener, *self._connections):
-                _hang_up(connection)
-
-    def _accept(self) -> None:
-        with self._listener:
-            while True:
-                try:
-                    connection, _ = self._listener.accept()
-                except OSError:
-                    return  # close() hung up
-                # Nagle's algorithm with delayed acknowledgements would add 40 ms to an answer in two writes.
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                with self._lock:
-                    if self._closed:
-                        connection.close()
-                        return
-                    self._connections.add(connection)
-                threading.Thread(target=self._serve, args=(connection,), name="runtime-api", daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        try:
-            with connection.makefile("rb") as stream:
-                while request := _read(stream, connection):
-                    if not self._answer(connection, *request):
-                        return
-        except OSError:
-            return  # the process died in the middle of a call, or close() hung up: the environment handles it
-        finally:
-            with self._lock:
-                self._connections.discard(connection)
-            connection.close()
-
-    def _answer(self, connection: socket.socket, method: str, path: str, body: bytes) -> bool:
-        """Answer one call; False when the connection has no further use."""
-        match method, path.removeprefix(_RUNTIME).split("/"):
-            case "GET", ["invocation", "next"]:
-                event = self._runtime.next_event()
-                if event is None:
-                    return False
-                _write(connection, HTTPStatus.OK, event.body, _headers(event))
-            case "POST", ["invocation", request_id, "response"] if len(body) > MAX_RESPONSE:
+    def do_POST(self) -> None:  # noqa: N802 -- the server looks for this name
+        """Take an answer or an error."""
+        runtime, body = self.server.runtime, self.body()
+        match self.path.removeprefix(_RUNTIME).split("/"):
+            case ["invocation", request_id, "response"] if len(body) > MAX_RESPONSE:
                 said = f"Exceeded maximum allowed payload size ({MAX_RESPONSE} bytes)."
-                self._runtime.failed(
-                    request_id, _error_body("Function.ResponseSizeTooLarge", f"Response payload: {said}")
-                )
-                _write(connection, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _error_body("RequestEntityTooLarge", said))
-            case "POST", ["invocation", request_id, "response"]:
-                _acknowledge(connection, known=self._runtime.answered(request_id, body))
-            case "POST", ["invocation", request_id, "error"]:
-                _acknowledge(connection, known=self._runtime.failed(request_id, body))
-            case "POST", ["init", "error"]:
-                self._runtime.init_failed(body)
-                _acknowledge(connection, known=True)
+                runtime.failed(request_id, _error("Function.ResponseSizeTooLarge", f"Response payload: {said}"))
+                self.answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _error("RequestEntityTooLarge", said))
+            case ["invocation", request_id, "response"]:
+                self._acknowledge(known=runtime.answered(request_id, body))
+            case ["invocation", request_id, "error"]:
+                self._acknowledge(known=runtime.failed(request_id, body))
+            case ["init", "error"]:
+                runtime.init_failed(body)
+                self._acknowledge(known=True)
             case _:
-                _write(
-                    connection,
-                    HTTPStatus.NOT_FOUND,
-                    _error_body("NotFound", f"{method} {path} is not in the Runtime API"),
-                )
-        return True
+                self._refuse()
+
+    def _acknowledge(self, *, known: bool) -> None:
+        """202, the only status that lets the runtime interface client live; 400 for an id it was not given."""
+        if known:
+            self.answer(HTTPStatus.ACCEPTED, b'{"status":"OK"}')
+        else:
+            self.answer(HTTPStatus.BAD_REQUEST, _error("InvalidRequestID", "Invalid request ID"))
+
+    def _refuse(self) -> None:
+        self.answer(HTTPStatus.NOT_FOUND, _error("NotFound", f"{self.command} {self.path} is not in the Runtime API"))
 
 
 def _headers(event: Event) -> dict[str, str]:
@@ -170,51 +117,6 @@ def _headers(event: Event) -> dict[str, str]:
         "Lambda-Runtime-Invoked-Function-Arn": event.arn,
         "Lambda-Runtime-Trace-Id": f"Root=1-{root};Parent=0000000000000001;Sampled=0",
     }
-
-
-def _read(stream: io.BufferedReader, connection: socket.socket) -> tuple[str, str, bytes] | None:
-    """One request as (method, path, body); None when the other side hung up."""
-    request_line = stream.readline().decode("latin-1").split()
-    if not request_line:
-        return None
-    headers: dict[str, str] = {}
-    while line := stream.readline().strip():
-        name, _, value = line.decode("latin-1").partition(":")
-        headers[name.lower()] = value.strip()
-    if headers.get("expect", "").lower() == "100-continue":
-        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-    length = int(headers.get("content-length", "0"))
-    body = stream.read(length)
-    return (request_line[0], request_line[1], body) if len(body) == length else None
-
-
-def _write(
-    connection: socket.socket, status: HTTPStatus, body: bytes, headers: Mapping[str, str] | None = None
-) -> None:
-    lines = [f"HTTP/1.1 {status.value} {status.phrase}", "Content-Type: application/json"]
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
-    lines += [f"Content-Length: {len(body)}", "", ""]
-    connection.sendall("\r\n".join(lines).encode("latin-1") + body)
-
-
-def _acknowledge(connection: socket.socket, *, known: bool) -> None:
-    """202, the only status that lets the runtime interface client live; 400 for an id it was not given."""
-    if known:
-        _write(connection, HTTPStatus.ACCEPTED, b'{"status":"OK"}')
-    else:
-        _write(connection, HTTPStatus.BAD_REQUEST, _error_body("InvalidRequestID", "Invalid request ID"))
-
-
-def _error_body(kind: str, text: str) -> bytes:
-    return json.dumps({"errorMessage": text, "errorType": kind}).encode()
-
-
-def _hang_up(connection: socket.socket) -> None:
-    try:
-        # Unblocks the thread that reads from it; closing alone would not.
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # the other side was first
 
 
 EnvironmentState = Literal["starting", "idle", "busy", "zombie", "dead"]
@@ -376,10 +278,10 @@ class Environment:
             return answer
         return self._exit() if ended else self._timed_out(event.request_id, seconds)
 
-    # What the runtime interface client does with it (`lab.functions.environment.Runtime`)
+    # What the runtime interface client does with it, from the server's threads
 
     def next_event(self) -> Event | None:
-        """Freeze until there is an event. A zombie that came to its end is put out of its misery."""
+        """Freeze until there is an event, None if there will be no other. A zombie that came to its end is killed."""
         with self._changed:
             zombie = self.state == "zombie"
             if self.state == "starting":
@@ -396,7 +298,7 @@ class Environment:
         return event
 
     def answered(self, request_id: str, body: bytes) -> bool:
-        """Keep the answer; a zombie's is taken from it and dropped."""
+        """Keep the answer, False if it is of another invocation; a zombie's is taken from it and dropped."""
         return self._keep(request_id, InvocationOutcome("success", body))
 
     def failed(self, request_id: str, body: bytes) -> bool:

@@ -11,13 +11,10 @@ https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Err
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import socket
-import socketserver
 import struct
-import threading
 import uuid
 import zlib
 from collections import Counter
@@ -34,6 +31,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import create_loader
 
 from lab.servers.artifacts import TEMPLATES, classpath, compiled, compiles, dynamodb_jars, java_command
+from lab.servers.http_server import LOOPBACK, HttpConnection, HttpServer
 from lab.servers.process import Server, free_port
 
 if TYPE_CHECKING:
@@ -196,7 +194,6 @@ _Headers = Sequence[tuple[str, str]]
 OPERATIONS_OF_PARTS: Final = frozenset({"BatchGetItem", "BatchWriteItem"})
 """Operations of which single parts may fail."""
 
-LOOPBACK: Final = "127.0.0.1"
 SERVER_SECONDS: Final = 60.0
 """For DynamoDB Local to answer."""
 OK: Final = 200
@@ -291,7 +288,6 @@ class DynamoDbProxy:
         self._random = random or Random()  # noqa: S311 -- a fault, not a secret
         self._under_way: list[Misbehaviour] = []
         self._server: _Server | None = None
-        self._thread: threading.Thread | None = None
 
     def open(self) -> None:
         """Begin to accept connections; nothing happens to a proxy that is open.
@@ -301,17 +297,12 @@ class DynamoDbProxy:
         """
         if self._server is None:
             self._server = _Server(self, self._port)
-            self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="DynamoDB proxy")
-            self._thread.start()
 
     def close(self) -> None:
         """End every connection and accept none; the proxy may be opened again. Its threads end."""
-        if self._server is not None and self._thread is not None:
-            self._server.shutdown()
-            self._thread.join()
-            self._server.close_connections()
-            self._server.server_close()
-            self._server = self._thread = None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
     def begin(self, misbehaviour: Misbehaviour) -> None:
         """Let calls go wrong from now on."""
@@ -334,69 +325,32 @@ class DynamoDbProxy:
         return self._random.random() < share
 
 
-class _Server(socketserver.ThreadingTCPServer):
-    """The listening socket, and the connections that are open."""
+class _Server(HttpServer):
+    """What decides, beside the connections."""
 
-    allow_reuse_address = True
-    request_queue_size = 100
     daemon_threads = False
-    """Joined by `server_close`."""
+    """Joined when it ends."""
 
     def __init__(self, proxy: DynamoDbProxy, port: int) -> None:
         self.proxy = proxy
-        self.closing = threading.Event()
-        self._open: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        super().__init__((LOOPBACK, port), _Call)
-
-    def joined(self, connection: socket.socket) -> None:
-        """Note an open connection."""
-        with self._lock:
-            self._open.add(connection)
-            if self.closing.is_set():
-                _shut(connection)
-
-    def left(self, connection: socket.socket) -> None:
-        """Note a connection that is about to be closed."""
-        with self._lock:
-            self._open.discard(connection)
-
-    def close_connections(self) -> None:
-        """End every read and wait; each thread closes its own connection."""
-        with self._lock:
-            self.closing.set()
-            for connection in self._open:
-                _shut(connection)
+        super().__init__(_Call, port, name="DynamoDB proxy")
 
 
-def _shut(connection: socket.socket) -> None:
-    with suppress(OSError):  # its client has gone
-        connection.shutdown(socket.SHUT_RDWR)
-
-
-class _Call(http.server.BaseHTTPRequestHandler):
+class _Call(HttpConnection):
     """The calls of one connection, one after the other."""
 
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1
     server: _Server
 
     def setup(self) -> None:
         """Begin a connection."""
         super().setup()
-        self.server.joined(self.connection)
         self._onward = HTTPConnection(LOOPBACK, self.server.proxy.behind, timeout=SERVER_SECONDS)
 
     def finish(self) -> None:
         """End it."""
-        self.server.left(self.connection)
         self._onward.close()
         with suppress(OSError):  # the client has gone before its answer
             super().finish()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the base's name
-        """Nothing is logged: DynamoDB Local has a log."""
 
     def handle(self) -> None:
         """Answer call after call."""
@@ -406,10 +360,10 @@ class _Call(http.server.BaseHTTPRequestHandler):
             # The client has gone, or DynamoDB Local has: its connections break with it.
             self._reset()
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 -- the server looks for this name
         """One call of the API."""
         proxy = self.server.proxy
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.body()
         operation = self.headers.get("X-Amz-Target", "").rpartition(".")[2]
         misbehaviour = proxy.draw(operation)
         if misbehaviour is None:
@@ -467,14 +421,8 @@ class _Call(http.server.BaseHTTPRequestHandler):
         self._answer(status, headers, json.dumps(answer).encode())
 
     def _answer(self, status: int, headers: _Headers, body: bytes) -> None:
-        self.send_response_only(status)
-        for name, value in headers:
-            if name.lower() not in _OWN_HEADERS:
-                self.send_header(name, value)
-        self.send_header("x-amz-crc32", str(zlib.crc32(body)))
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        kept = {name: value for name, value in headers if name.lower() not in _OWN_HEADERS}
+        self.answer(status, body, {**kept, "x-amz-crc32": str(zlib.crc32(body))})
 
     def _reset(self) -> None:
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORTIVE)

@@ -242,11 +242,6 @@ class NetworkLink(LinkConditions):
         """Connections of clients that are open now."""
         return sum(end.of_client for end in self.ends.copy())
 
-    @property
-    def is_cut(self) -> bool:
-        """Whether nothing passes."""
-        return self.refusing or not self.carrying
-
     def open(self) -> None:
         """Begin to accept connections; nothing happens to a link that is open.
 
