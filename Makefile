@@ -56,8 +56,8 @@ SERVERS := $(addprefix integration-,1 2 3 4 0) sample
 # fills two cores beside them, and behind them.
 LONGEST := $(addprefix integration-,1 3 4 2) contracts unit $(addprefix integration-,0) sample types
 EVERYTHING := $(LONGEST) $(filter-out $(LONGEST),$(SERVERS) $(CHECKS))
-# The parts keep one journal of the calls of AWS; at their end it shows which recorded call nothing made.
-JOURNAL := MIRRORLESS_TEST_CALLS=$(CURDIR)/.lab/aws-calls
+# The parts keep their calls of AWS in one folder; at their end it shows which recorded call nothing made.
+CALLS := MIRRORLESS_TEST_CALLS=$(CURDIR)/.lab/aws-calls
 # Scenarios whose claim a cheaper test holds too run in `make integration` alone, and at the end of `make soak`.
 CHOSEN = $(if $(WHOLE),,-m 'not soak')
 STEPS = MAKE='$(MAKE)' $(BIN)/python -m tests.support.steps
@@ -70,8 +70,8 @@ test: $(READY)
 else
 test integration: $(READY)
 	@rm -rf .lab/aws-calls && mkdir -p .lab/aws-calls
-	@KEEP_CALLS='$(JOURNAL)' WHOLE=$(filter integration,$@) $(STEPS) --jobs 5 $(if $(filter test,$@),$(EVERYTHING),$(SERVERS))
-	@$(if $(filter integration,$@),$(JOURNAL) $(BIN)/python -m tests.support.aws_recorder)
+	@KEEP_CALLS='$(CALLS)' WHOLE=$(filter integration,$@) $(STEPS) --jobs 5 $(if $(filter test,$@),$(EVERYTHING),$(SERVERS))
+	@$(if $(filter integration,$@),$(CALLS) $(BIN)/python -m tests.support.aws_recorder)
 endif
 
 check: $(READY) ## the quick part of `make test`: lint, types, imports, unit, contract and template tests

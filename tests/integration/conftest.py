@@ -45,16 +45,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session", autouse=True)
-def aws_journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The journal of the calls of AWS, held against the recording at the end: a call that it lacks is an error.
+def aws_calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The calls of AWS, held against the recording at the end: a call that it lacks is an error.
 
     `make integration` names one folder for all parts, and looks at its end for what no part has called.
     """
-    with pytest.MonkeyPatch.context() as patch, aws_recorder.recording(aws_recorder.journal_call):
+    with pytest.MonkeyPatch.context() as patch, aws_recorder.recording(aws_recorder.note_call):
         if aws_recorder.FOLDER not in os.environ:
             patch.setenv(aws_recorder.FOLDER, str(tmp_path_factory.mktemp("aws-calls")))
         yield
-        differences = aws_recorder.differences(aws_recorder.journalled(), whole=False)
+        differences = aws_recorder.differences(aws_recorder.noted(), whole=False)
     assert differences == []
 
 

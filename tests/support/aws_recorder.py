@@ -3,7 +3,7 @@
 `recorded_calls.json` is the committed recording: what each deployed part, and each kind of operator's command, was seen
 to call. The roles are compared with it both ways (`tests/infra/test_rights.py`); the adapters are run against it in
 every check (`tests/contract/test_requests.py`), and the parts themselves in the integration tests, which fail on a call
-that it does not have and, when all of them ran, on an entry that no test used (`Journal`).
+that it does not have and, when all of them ran, on an entry that no test used (`differences`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from mirrorless.flow.settings import Tables
 ROOT = Path(__file__).parents[2]
 RECORDING = Path(__file__).with_name("recorded_calls.json")
 WITHIN_JOBS = Path(__file__).with_name("within_jobs")
-"""A folder for PYTHONPATH: with it, the drivers and workers of jobs keep the journal too."""
+"""A folder for PYTHONPATH: with it, the drivers and workers of jobs note their calls too."""
 FOLDER = "MIRRORLESS_TEST_CALLS"
-"""The variable with the folder of the journal, for processes that tests start."""
+"""The variable with the folder of the calls, for processes that tests start."""
 
 Need = tuple[str, str]
 """An action, and the kind of table that it is about; empty where it is about none."""
@@ -226,11 +226,11 @@ def _transacted(item: Mapping[str, Any]) -> tuple[str, str]:
     ), request["TableName"]
 
 
-# The journal of the integration tests
+# The calls of the integration tests
 
 
-def journal(part: str, need: Need) -> None:
-    """Note in the journal, where one is kept, that a part needed an action. A process writes a file of its own."""
+def note(part: str, need: Need) -> None:
+    """Note, where calls are kept, that a part needed an action. A process writes a file of its own."""
     folder = os.environ.get(FOLDER)
     if folder and part and (part, need, os.getpid()) not in _written:
         _written.add((part, need, os.getpid()))
@@ -241,23 +241,23 @@ def journal(part: str, need: Need) -> None:
 _written: set[tuple[str, Need, int]] = set()
 
 
-def journal_call(call: Call) -> None:
-    """Note a call in the journal."""
+def note_call(call: Call) -> None:
+    """Note a call."""
     for need in call.needs if call.part else ():
-        journal(call.part, need)
+        note(call.part, need)
 
 
-def journalled() -> set[tuple[str, str, str]]:
-    """Part, action and table of everything in the journal, of all processes."""
+def noted() -> set[tuple[str, str, str]]:
+    """Part, action and table of all calls, of all processes."""
     files = Path(os.environ[FOLDER]).iterdir()
     return {tuple(json.loads(line)) for file in files for line in file.read_text().splitlines()}
 
 
 def differences(seen: set[tuple[str, str, str]], *, whole: bool) -> list[str]:
-    """What the journal of a run of the integration tests and the recording have against each other.
+    """What the calls of a run of the integration tests and the recording have against each other.
 
     Args:
-        seen: the journal.
+        seen: the calls.
         whole: whether all tests ran, so that all that can be seen was seen.
     """
     known = {(part, *need) for part, needs in recorded().items() for need in needs}
@@ -316,4 +316,4 @@ UNSEEN: Mapping[str, str] = {
 
 
 if __name__ == "__main__":  # after all parts of the integration tests; the folder is in the environment
-    sys.exit("\n".join(differences(journalled(), whole=True)) or None)
+    sys.exit("\n".join(differences(noted(), whole=True)) or None)

@@ -72,7 +72,7 @@ class Gate:
                 return f"not authorized to perform: {action} on resource: {resource}"
             self.passed.add(action)
             table = kind_of(resource.rpartition("/")[2]) if action.startswith("dynamodb:") else ""
-            aws_recorder.journal(self.part, (action, table))
+            aws_recorder.note(self.part, (action, table))
         return ""
 
     def _asked(self, method: str, path: str, target: str, body: bytes) -> list[tuple[str, str, dict[str, str]]]:

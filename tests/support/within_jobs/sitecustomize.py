@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from tests.support import aws_recorder
 
-_recording = aws_recorder.recording(aws_recorder.journal_call)
+_recording = aws_recorder.recording(aws_recorder.note_call)
 _recording.__enter__()  # for as long as the process lives

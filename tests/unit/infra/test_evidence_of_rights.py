@@ -21,8 +21,8 @@ from tests.support.aws_recorder import (
     WITHOUT_SERVER,
     Call,
     differences,
-    journal_call,
-    journalled,
+    note_call,
+    noted,
     recorded,
     recording,
 )
@@ -222,15 +222,13 @@ def test_the_journal_keeps_what_parts_call_and_is_compared_with_the_recording_bo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    with recording(journal_call):
+    with recording(note_call):
         within("functions/forward.py", partial(within, PROTOCOL, partial(client().scan, TableName="x")))
         client().scan(TableName="mirrorless-lanes")
     everything = {(part, *need) for part, needs in recorded().items() for need in needs}
 
-    assert journalled() == {("forward", "dynamodb:Scan", "x")}
-    assert differences(journalled(), whole=False) == [
-        "forward calls dynamodb:Scan x, which is not in recorded_calls.json"
-    ]
+    assert noted() == {("forward", "dynamodb:Scan", "x")}
+    assert differences(noted(), whole=False) == ["forward calls dynamodb:Scan x, which is not in recorded_calls.json"]
     assert differences(everything, whole=True) == []
     (missing,) = differences(everything - {("refresh_topics", "lambda:ListTags", "")}, whole=True)
     assert missing.startswith("refresh_topics never called lambda:ListTags")
