@@ -400,7 +400,7 @@ def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invar
     run_state_machine_as_test(
         type("Flow", (Replication,), {"kind": kind}),
         settings=settings(
-            max_examples=tries(30, many=600),
+            max_examples=tries(30, many=200),
             stateful_step_count=60,
             derandomize=True,
             report_multiple_bugs=False,
