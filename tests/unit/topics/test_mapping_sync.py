@@ -12,86 +12,25 @@ from msgspec.structs import replace
 
 from mirrorless.chain.lane import Lane
 from mirrorless.clock import Deadline
-from mirrorless.errors import Retriable
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
 from mirrorless.ports.topics import SourceTopics
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.discovery import discover
 from mirrorless.topics.group_start import GroupStart
-from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Request
 from mirrorless.topics.mapping_sync import MappingRefusals, MappingSync
 from mirrorless.topics.topic_state import Recreated, TopicState
 from tests.support.chains import FLOW, MemoryChains, reset, run
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_control
 from tests.support.group_cluster import MemoryGroups
+from tests.support.mappings import MemoryMappings
 
 SETTINGS = make_control(
     "t.*",
     function_name="forward",
     mapping_template={"Enabled": True, "BatchSize": 100, "SelfManagedKafkaEventSourceConfig": {}},
 )
-
-
-@dataclass(slots=True)
-class MemoryMappings:
-    """Implements `mirrorless.topics.mapping_plan.Mappings`; a mapping has settled before the next round."""
-
-    mappings: dict[str, Request] = field(default_factory=dict)
-    keeps_updates: bool = True
-    refused: str = ""
-    """A topic whose mapping is refused."""
-    silent_after: int = 1000
-    """How many changes are answered."""
-    updates: int = 0
-    attempts: int = 0
-    """To create one."""
-    problem: str = ""
-    """An address that pollers do not reach."""
-
-    def list(self, deadline: Deadline) -> list[Request]:
-        """See `Mappings.list`."""
-        return [
-            {
-                "UUID": topic,
-                "EventSourceMappingArn": topic,
-                "State": "Enabled",
-                "LastProcessingResult": "PROBLEM: Connection error"
-                if self.problem and self.problem in str(request)
-                else "",
-                **request,
-            }
-            for topic, request in self.mappings.items()
-        ]
-
-    def tags(self, arn: str, deadline: Deadline) -> dict[str, str]:
-        """See `Mappings.tags`."""
-        tags: dict[str, str] = self.mappings[arn]["Tags"]
-        return tags
-
-    def create(self, request: Request, deadline: Deadline) -> MappingOutcome:
-        """See `Mappings.create`."""
-        (topic,) = request["Topics"]
-        self.attempts += 1
-        if topic == self.refused:
-            raise MappingRefused("no")
-        if len(self.mappings) >= self.silent_after:
-            raise Retriable("throttled")
-        self.mappings[topic] = request
-        return "done"
-
-    def update(self, uuid: str, fields: Request, deadline: Deadline) -> MappingOutcome:
-        """See `Mappings.update`."""
-        self.updates += 1
-        if self.keeps_updates:
-            self.mappings[uuid] |= fields
-        return "done"
-
-    def delete(self, uuid: str, deadline: Deadline) -> MappingOutcome:
-        """See `Mappings.delete`."""
-        del self.mappings[uuid]
-        return "done"
 
 
 @dataclass(slots=True)
@@ -225,14 +164,14 @@ def test_a_refused_mapping_is_tried_at_once_with_other_options(stage: Stage) -> 
 
 
 def test_a_service_that_is_down_is_reported_once_and_the_next_round_continues(stage: Stage) -> None:
-    stage.mappings.silent_after = 1
+    stage.mappings.answers = 1
     topics = [topic(f"t{n}") for n in range(5)]
 
     report = stage.round(*topics)
 
     assert (report.counts["mappings-created"], report.counts["mappings-pending"]) == (1, 4)
     assert len(report.troubles) == 1
-    stage.mappings.silent_after = 1000
+    stage.mappings.answers = 1000
     assert stage.round(*topics).counts["mappings-created"] == 4
 
 
@@ -246,14 +185,14 @@ def test_no_change_is_begun_when_time_runs_out(stage: Stage) -> None:
 
 
 def test_where_the_flow_begins_is_committed_before_the_mapping_can_read(stage: Stage) -> None:
-    stage.mappings.silent_after = 0
+    stage.mappings.answers = 0
 
     stage.round(topic("ta", 5, 7))
 
     assert stage.groups.offsets == {GROUP: {("ta", 0): OffsetAndMetadata(5), ("ta", 1): OffsetAndMetadata(7)}}
     # The round died before the mapping stood, and the group went on meanwhile: nothing is committed twice.
     stage.groups.offsets[GROUP]["ta", 0] = OffsetAndMetadata(6)
-    stage.mappings.silent_after = 1000
+    stage.mappings.answers = 1000
     stage.round(topic("ta", 5, 7))
     assert stage.groups.offsets[GROUP]["ta", 0] == OffsetAndMetadata(6)
     assert "ta" in stage.mappings.mappings
@@ -310,7 +249,7 @@ def test_an_update_is_made_once_and_again_only_after_it_took(stage: Stage) -> No
     stage.mappings.mappings["ta"]["BatchSize"] = 100
     report = stage.round(topic("ta"))
 
-    assert (stage.mappings.updates, report.troubles) == (2, [])
+    assert (len(stage.mappings.updates), report.troubles) == (2, [])
 
 
 def test_an_update_that_does_not_take_is_not_repeated_every_minute(stage: Stage) -> None:
@@ -321,7 +260,7 @@ def test_an_update_that_does_not_take_is_not_repeated_every_minute(stage: Stage)
 
     reports = [stage.round(topic("ta")) for _ in range(3)]
 
-    assert stage.mappings.updates == 1
+    assert len(stage.mappings.updates) == 1
     assert [bool(report.troubles) for report in reports] == [False, True, True]
     assert "BatchSize" in reports[1].troubles[0]
 

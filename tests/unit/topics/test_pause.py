@@ -7,61 +7,48 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirrorless.clock import Deadline
-from mirrorless.errors import Retriable
+from mirrorless.chain.lane import FlowName
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.topics.mapping_plan import MappingOutcome, Request
 from mirrorless.topics.pause import MappingPause, order_pause, order_resume, read_pause
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
+from tests.support.mappings import MemoryMappings
 
 
 @dataclass
 class Account:
     """Mappings that take a round to be enabled or disabled."""
 
-    states: dict[str, str]
-    answers: int = 1_000
+    mappings: MemoryMappings = field(default_factory=MemoryMappings)
     documents: MemoryDocuments = field(default_factory=MemoryDocuments)
     now: int = 1_000_000
-    updates: list[tuple[str, bool]] = field(default_factory=list)
-
-    def update(self, uuid: str, fields: Request, deadline: Deadline) -> MappingOutcome:
-        """See `Mappings.update`."""
-        if len(self.updates) >= self.answers:
-            raise Retriable("throttled")
-        self.updates.append((uuid, fields["Enabled"]))
-        self.states[uuid] = "Enabling" if fields["Enabled"] else "Disabling"
-        return "done"
 
     def round(self) -> bool:
         """One round of `refresh_topics`, a minute later; what was under way has settled."""
         self.now += 60_000
-        settled = {"Enabling": "Enabled", "Disabling": "Disabled"}
-        self.states = {uuid: settled.get(state, state) for uuid, state in self.states.items()}
-        actual = [
-            {"UUID": uuid, "State": state, "SelfManagedKafkaEventSourceConfig": {"ConsumerGroupId": group(uuid)}}
-            for uuid, state in self.states.items()
-        ]
-        pause = MappingPause(flow=FLOW, mappings=self, documents=self.documents, clock=lambda: self.now)  # type: ignore[arg-type]
-        return pause.act(actual, RoundReport(), lambda: 60.0)
+        pause = MappingPause(flow=FLOW, mappings=self.mappings, documents=self.documents, clock=lambda: self.now)
+        return pause.act(self.mappings.list(seconds), RoundReport(), seconds)
 
     def rounds(self, count: int) -> None:
         """Some of them."""
         for _ in range(count):
             self.round()
 
-    def polling(self) -> set[str]:
-        """The mappings that poll."""
-        return {uuid for uuid, state in self.states.items() if state == "Enabled"}
+
+OFF = {"Enabled": False}
 
 
-def group(uuid: str) -> str:
-    return "another" if uuid.startswith("other") else f"mirrorless.{FLOW.slug}.{uuid}"
+def seconds() -> float:
+    return 60.0
 
 
 def account(enabled: Iterable[str] = ("found", "literal"), disabled: Iterable[str] = ("by-hand",)) -> Account:
-    return Account(dict.fromkeys(enabled, "Enabled") | dict.fromkeys(disabled, "Disabled") | {"other": "Enabled"})
+    """With one of another flow."""
+    made = Account()
+    for topic in (*enabled, *disabled):
+        made.mappings.add(topic, state="Enabled" if topic in enabled else "Disabled")
+    made.mappings.add("other", flow=FlowName("us-east", "eu-north"))
+    return made
 
 
 def test_a_pause_stops_every_mapping_of_the_flow_and_its_end_starts_those_and_no_others() -> None:
@@ -73,15 +60,15 @@ def test_a_pause_stops_every_mapping_of_the_flow_and_its_end_starts_those_and_no
     assert read_pause(flow.documents, FLOW).quiet_at is None, "pollers are still ending"
     assert flow.round()
     quiet = read_pause(flow.documents, FLOW).quiet_at
-    assert (quiet, flow.polling()) == (flow.now, {"other"})
+    assert (quiet, flow.mappings.polling()) == (flow.now, {"other"})
     flow.rounds(3)
     assert read_pause(flow.documents, FLOW).quiet_at == quiet, "since then"
-    assert flow.updates == [("found", False), ("literal", False)], "each once"
+    assert flow.mappings.updates == [("found", OFF), ("literal", OFF)], "each once"
 
     assert order_resume(flow.documents, FLOW, now=flow.now)
     assert flow.round(), "mappings are not changed otherwise"
     flow.rounds(2)
-    assert flow.polling() == {"found", "literal", "other"}, "and not what an operator had disabled"
+    assert flow.mappings.polling() == {"found", "literal", "other"}, "and not what an operator had disabled"
     assert read_pause(flow.documents, FLOW).mappings.disabled == ()
     assert not flow.round()
 
@@ -102,16 +89,17 @@ def test_a_mapping_that_a_deployment_enables_or_makes_meanwhile_is_disabled_agai
     flow = account()
     order_pause(flow.documents, FLOW, reason="", now=flow.now)
     flow.rounds(2)
-    flow.states |= {"literal": "Enabled", "new": "Enabled"}
+    flow.mappings.add("literal")
+    flow.mappings.add("new")
 
     flow.round()
 
     assert read_pause(flow.documents, FLOW).quiet_at is None
     flow.round()
-    assert flow.polling() == {"other"}
+    assert flow.mappings.polling() == {"other"}
     order_resume(flow.documents, FLOW, now=flow.now)
     flow.rounds(3)
-    assert flow.polling() == {"found", "literal", "new", "other"}
+    assert flow.mappings.polling() == {"found", "literal", "new", "other"}
 
 
 def test_a_second_pause_is_not_quiet_by_the_first() -> None:
@@ -120,7 +108,7 @@ def test_a_second_pause_is_not_quiet_by_the_first() -> None:
     flow.round()
     order_resume(flow.documents, FLOW, now=flow.now)
     flow.round()
-    flow.states["by-hand"] = "Enabled"
+    flow.mappings.add("by-hand")
 
     order_pause(flow.documents, FLOW, reason="", now=flow.now + 1)
 
@@ -131,13 +119,13 @@ def test_a_second_pause_is_not_quiet_by_the_first() -> None:
 def test_rounds_that_die_anywhere_are_made_up_for(answers: int) -> None:
     """A paused flow is resumed after any number of answered calls, and ends as it began."""
     flow = account(enabled=("a", "b", "c", "d"))
-    began = flow.polling()
+    began = flow.mappings.polling()
     order_pause(flow.documents, FLOW, reason="", now=flow.now)
-    flow.answers = answers
+    flow.mappings.answers = answers
     flow.round()
-    flow.answers = 1_000
+    flow.mappings.answers = 1_000
     order_resume(flow.documents, FLOW, now=flow.now)
     flow.rounds(4)
 
-    assert flow.polling() == began
-    assert len(flow.updates) >= answers
+    assert flow.mappings.polling() == began
+    assert len(flow.mappings.updates) >= answers
