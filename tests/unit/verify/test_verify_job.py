@@ -236,11 +236,12 @@ def test_a_clean_report_says_what_is_proved_and_what_cannot_be() -> None:
     assert [section.heading for section in report.sections] == ["Not proved", "Lanes"]
     assert "log begins above them" in render(report)
 
-    verdict = a_verdict()
-    verdict.counts.foreign = 100
+    verdict, there = a_verdict(), OffsetRange(20, 120)
+    verdict.find(Finding(kind="foreign", generation=0, upstream=None, downstream=there, records=100, what="no run"))
     report = report_of([verdict], flow="a->b", seconds=2.0, made_at=1)
     assert report.verdict == "Nothing is wrong: 10 of 10 records are proved; 100 more that this flow has not written."
     assert (report.tone, [section.heading for section in report.sections]) == ("", ["Not proved", "Lanes"])
+    assert "100 records from downstream offset 20 on are not of this flow" in report.sections[0].text[0]
 
 
 def test_a_report_with_findings_lists_them_with_their_places() -> None:
