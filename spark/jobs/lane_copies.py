@@ -14,17 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
-from uuid import uuid4
 
 import msgspec
 from pyspark import SparkContext
 
 from mirrorless.adapters.aws.job_files import open_job_files
-from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.source import KafkaSource
 from mirrorless.adapters.kafka.target import KafkaTarget
+from mirrorless.adapters.replicator import wired_replicator
 from mirrorless.clock import Deadline, deadline_in, now_ms
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.batch_copy import BatchCopy, EngineChoice
@@ -32,7 +30,6 @@ from mirrorless.jobs.copy_task import CopyResult, CopyTask, LaneLog
 from mirrorless.jobs.lane_copy import CHUNK_SECONDS, Ending, LaneCopy
 from mirrorless.jobs.shared_transactions import SharedTransactions
 from mirrorless.ports.kafka import Source, SourceTopic
-from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.records.origin import OriginRule
 from mirrorless.records.record_batch import PassTerms
@@ -160,19 +157,13 @@ def by_batches(task: CopyTask) -> bool:
 def _replicator(tasks: Sequence[CopyTask], target: KafkaTarget, terms: Callable[[str], PassTerms | None]) -> Replicator:
     """The replicator of some lanes of a job, by one writer."""
     first, of = tasks[0], {task.lane_topic: task for task in tasks}
-    settings, dynamodb = _exactly_once(first), _tables(first)
-    chains = DynamoDbChains(dynamodb, settings.tables.offset_map, retention_days=settings.offset_map_retention_days)
-    return Replicator(
-        flow=settings.name,
-        delivery="exactly_once",
+    settings = _exactly_once(first)
+    return wired_replicator(
+        settings,
+        _tables(first),
+        target,
         remote_topic=lambda topic: of[topic].write_topic,
-        chains=chains,
-        positions=Positions(chains=chains, states=_states(first), target=target, clock=now_ms),
-        ledger=DynamoDbLossLedger(dynamodb, settings.tables.loss_ledger),
-        target=target,
         source=_Described(KafkaSource(settings), {topic: task.read_topic for topic, task in of.items()}),
-        clock=now_ms,
-        new_id=lambda: uuid4().hex,
         holder=first.holder,
         examined=True,
         terms=terms,

@@ -73,30 +73,17 @@ def run_lanes(
         context: of Spark.
         work: of each lane.
         tasks: its pieces; begun in this order.
-        sizes: the bytes of each, where they are known: then only small ones share a task.
+        sizes: the bytes of each, where they are known: only small ones share a task.
 
     Raises:
         Exception: of Spark, when a worker died at a task's last attempt.
     """
     slots = lanes_at_a_time(context)
-    groups: Sequence[Sequence[int]]
-    if sizes is None:
-        groups = groups_of(len(tasks), least=TASKS_OF_A_SLOT * slots, most=LANES_OF_A_TASK)
-    else:
-        whole = sum(sizes) + BYTES_OF_A_LANE * len(sizes)
-        groups = gathered(
-            [(number, size + BYTES_OF_A_LANE) for number, size in enumerate(sizes)],
-            most=min(BYTES_OF_A_TASK, whole // (TASKS_OF_A_SLOT * slots)),
-        )
+    each = [size + BYTES_OF_A_LANE for size in sizes or [0] * len(tasks)]
+    groups = gathered(enumerate(each), most=min(BYTES_OF_A_TASK, sum(each) // (TASKS_OF_A_SLOT * slots)))
     found = _done(context, work, tasks, groups)
     found |= _done(context, work, tasks, [[number] for group in groups for number in group if number not in found])
     return [found[number] for number in range(len(tasks))]
-
-
-def groups_of(count: int, *, least: int, most: int) -> list[range]:
-    """The numbers of so many lanes, divided into tasks: `least` where there are as many, of `most` lanes at most."""
-    tasks = min(count, max(least, -(-count // most)))
-    return [range(number, count, tasks) for number in range(tasks)]
 
 
 def gathered(lanes: Iterable[tuple[int, int]], *, most: int) -> list[list[int]]:

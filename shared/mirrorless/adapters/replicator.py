@@ -37,9 +37,6 @@ def flow_replicator(
         environment: part of the transactional id; two writers of the same one fence each other.
         engine: of its copies.
     """
-    tables = settings.tables
-    chains = DynamoDbChains(dynamodb, tables.offset_map, retention_days=settings.offset_map_retention_days)
-    states = DynamoDbLaneStates(dynamodb, tables.lanes)
     target = KafkaTarget(settings, environment=environment)
     terms: Callable[[str], PassTerms | None] = _none
     if engine == "batches":
@@ -47,20 +44,32 @@ def flow_replicator(
 
         target = by_batches = KafkaBatchTarget(settings, environment=environment)
         terms = by_batches.terms
+    return wired_replicator(
+        settings,
+        dynamodb,
+        target,
+        terms=terms,
+        history_first=settings.begins_with_history,
+        origin=cache(settings.origin_rule) if settings.origins else _none,
+    )
+
+
+def wired_replicator(settings: FlowSettings, dynamodb: Any, target: KafkaTarget, **more: Any) -> Replicator:
+    """The same with a target that is there. Args: more: of the replicator, in the place of what is usual."""
+    tables = settings.tables
+    chains = DynamoDbChains(dynamodb, tables.offset_map, retention_days=settings.offset_map_retention_days)
+    states = DynamoDbLaneStates(dynamodb, tables.lanes)
+    usual: dict[str, Any] = {"remote_topic": settings.remote_topic, "source": KafkaSource(settings)}
     return Replicator(
         flow=settings.name,
         delivery=settings.delivery,
-        remote_topic=settings.remote_topic,
         chains=chains,
         positions=Positions(chains=chains, states=states, target=target, clock=now_ms),
         ledger=DynamoDbLossLedger(dynamodb, tables.loss_ledger),
         target=target,
-        source=KafkaSource(settings),
         clock=now_ms,
         new_id=lambda: uuid4().hex,
-        history_first=settings.begins_with_history,
-        terms=terms,
-        origin=cache(settings.origin_rule) if settings.origins else _none,
+        **usual | more,
     )
 
 

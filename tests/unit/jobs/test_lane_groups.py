@@ -27,7 +27,6 @@ from spark.jobs.lane_tasks import (
     LANES_OF_A_TASK,
     TaskAttempt,
     gathered,
-    groups_of,
     result_of,
     run_lanes,
 )
@@ -110,15 +109,6 @@ def test_a_lane_that_fails_is_tried_again_while_the_others_go_on_and_fails_for_g
     assert tries == {0: 1, 1: 2, 2: MOST_ATTEMPTS}
 
 
-def test_every_lane_has_one_group_and_no_slot_is_idle_while_a_group_has_several() -> None:
-    for count in range(40):
-        for slots in range(1, 9):
-            groups = groups_of(count, least=slots, most=4)
-            assert sorted(number for group in groups for number in group) == list(range(count))
-            assert all(1 <= len(group) <= 4 for group in groups)
-            assert len(groups) >= min(count, slots)
-
-
 @given(sizes=st.lists(st.integers(0, 50), max_size=100), most=st.integers(1, 100))
 def test_small_lanes_are_gathered_in_their_order_and_none_is_left_out(sizes: list[int], most: int) -> None:
     groups = gathered(enumerate(sizes), most=most)
@@ -179,15 +169,28 @@ def test_a_lane_that_fails_alone_is_left_to_spark() -> None:
 
 
 @pytest.mark.parametrize("slots", [2, 100])
-def test_a_long_lane_shares_its_task_with_no_other_and_small_ones_leave_no_slot_idle(slots: int) -> None:
+@pytest.mark.parametrize("long", [3, None], ids=["of known sizes", "of unknown sizes"])
+def test_a_long_lane_shares_its_task_with_no_other_and_small_ones_leave_no_slot_idle(
+    slots: int, long: int | None
+) -> None:
     spark = InThisProcess(slots)
     pieces = [b"%d" % number for number in range(10_000)]
+    sizes = [BYTES_OF_A_TASK] * long + [0] * (10_000 - long) if long else None
 
-    run_lanes(spark, lambda piece, _: piece, pieces, sizes=[BYTES_OF_A_TASK] * 3 + [0] * 9_997)  # type: ignore[arg-type]  # as above
+    run_lanes(spark, lambda piece, _: piece, pieces, sizes=sizes)  # type: ignore[arg-type]  # as above
 
     (tasks,) = spark.stages
-    assert tasks[:3] == [[b"0"], [b"1"], [b"2"]]
+    assert tasks[:3] == [[b"0"], [b"1"], [b"2"]] or not long
     assert 8 * slots <= len(tasks) < 10_000
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 63, 200])
+def test_few_lanes_have_as_many_tasks_as_there_are_slots_for(count: int) -> None:
+    spark = InThisProcess(slots=4)
+
+    run_lanes(spark, lambda piece, _: piece, [b"%d" % number for number in range(count)])  # type: ignore[arg-type]  # as above
+
+    assert len(spark.stages[0]) >= min(count, 4)
 
 
 FIRST, LAST = TaskAttempt(number=0, last=False), TaskAttempt(number=3, last=True)
