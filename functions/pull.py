@@ -101,7 +101,8 @@ class PullWiring:
             flow = self.settings.flow
             flow = replace(flow, producer={"message.max.bytes": LARGEST_RECORD} | flow.producer)
             # The same id in every environment and engine: a run that begins fences whatever the one before left open.
-            replicator = flow_replicator(flow, self.dynamodb, environment=f"pull.{self.settings.shard}", engine=engine)
+            writer = f"pull.{self.settings.shard}"
+            replicator = flow_replicator(flow, self.dynamodb, environment=writer, engine=engine, examined=True)
             self.copies[engine] = replicator, _log(flow, engine)
         return self.copies[engine]
 

@@ -89,7 +89,7 @@ class World:
         Args:
             at_least_once: whether it writes without transactions.
             job: the job run; empty for a function.
-            writer: its transactional id; empty for one of its own.
+            writer: its transactional id, of a run that reads the log itself; empty for one of its own.
         """
         name = writer or f"environment-{next(self._environments)}"
         target = MemoryTarget(self.cluster, "" if at_least_once else name)
@@ -109,7 +109,7 @@ class World:
             clock=lambda: self.now,
             new_id=lambda: f"attempt-{next(self._environments)}",
             holder=job,
-            examined=bool(job),
+            examined=bool(job or writer),
             history_first=lambda _: self.history_first,
             terms=lambda _: target.terms(),
         )

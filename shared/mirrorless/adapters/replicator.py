@@ -27,7 +27,7 @@ LARGEST_RECORD: Final = 100_000_000
 
 
 def flow_replicator(
-    settings: FlowSettings, dynamodb: Any, *, environment: str, engine: Engine = "records"
+    settings: FlowSettings, dynamodb: Any, *, environment: str, engine: Engine = "records", examined: bool = False
 ) -> Replicator:
     """The replicator of a flow; none of its clients connects here.
 
@@ -36,6 +36,7 @@ def flow_replicator(
         dynamodb: a client of the tables' region and account.
         environment: part of the transactional id; two writers of the same one fence each other.
         engine: of its copies.
+        examined: whether it reads the source's log itself.
     """
     target = KafkaTarget(settings, environment=environment)
     terms: Callable[[str], PassTerms | None] = _none
@@ -49,6 +50,7 @@ def flow_replicator(
         dynamodb,
         target,
         terms=terms,
+        examined=examined,
         history_first=settings.begins_with_history,
         origin=cache(settings.origin_rule) if settings.origins else _none,
     )

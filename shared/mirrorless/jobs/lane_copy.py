@@ -117,7 +117,7 @@ class LaneCopy:
 
     task: CopyTask
     replicator: Replicator
-    """Of the engine that copies now, with positions of this lane alone; `LaneCopy` sets its `examined`."""
+    """Of the engine that copies now, with positions of this lane alone."""
     log: LaneLog
     epochs: LogEpochs | None = None
     """Of the same cluster; None where an archive is read."""
@@ -388,9 +388,10 @@ class LaneCopy:
             begins={place: content.begins},
             epochs={place: content.epoch},
             left_out={} if content.left_out is None else {place: content.left_out},
+            unexamined=frozenset() if examined else frozenset({place}),
         )
         with self._paid(content):
-            outcome = self._written(batch, examined=examined)
+            outcome = self._written(batch)
         if outcome.waiting:
             raise self._lost_to_another()
         size = sum(run.bytes for run in outcome.runs)
@@ -406,10 +407,10 @@ class LaneCopy:
             self.by_batches.choice.copied(outcome.runs[-1].next - before, size, seconds)
         self._copied_at = self.monotonic()
 
-    def _written(self, batch: Batch, *, examined: bool) -> BatchOutcome:
+    def _written(self, batch: Batch) -> BatchOutcome:
         """Write a batch, beside those of other lanes where that is possible."""
         if self.shared is not None and self.by_batches is not None and self.replicator is self.by_batches.replicator:
-            outcome = self.shared.replicate(batch, examined=examined)
+            outcome = self.shared.replicate(batch)
             self.by_batches.choice.lanes = 1 if outcome is None else self.shared.lanes
             if outcome is not None:
                 if outcome.runs:
@@ -417,7 +418,6 @@ class LaneCopy:
                 else:
                     self.replicator.positions.forget([self.lane])  # a twin has written it
                 return outcome
-        self.replicator.examined = examined
         return self.replicator.replicate(batch, request=self.task.run_id, deadline=deadline_in(CHUNK_SECONDS))
 
     @contextmanager

@@ -36,7 +36,6 @@ class _Part:
     """What one lane writes."""
 
     batch: Batch
-    examined: bool
     outcome: BatchOutcome | None = None
     failure: BaseException | None = None
 
@@ -90,13 +89,13 @@ class SharedTransactions:
                 self._sharing -= 1
                 self._changed.notify_all()
 
-    def replicate(self, batch: Batch, *, examined: bool) -> BatchOutcome | None:
+    def replicate(self, batch: Batch) -> BatchOutcome | None:
         """Replicate the batch of one lane beside those of others; None where it is to be written alone.
 
         Raises:
             Retriable: as `Replicator.replicate`, for any of the lanes that shared the transaction.
         """
-        part = _Part(batch, examined)
+        part = _Part(batch)
         with self._changed:
             if self._sharing < 2 or self.monotonic() < self._apart_until:  # noqa: PLR2004 -- nobody to share with
                 return None
@@ -107,8 +106,7 @@ class SharedTransactions:
             if not part.over:
                 self._busy = True
                 self._changed.wait_for(lambda: len(self._waiting) >= self._sharing, GATHER_SECONDS)
-                parts = [each for each in self._waiting if each.examined == examined]
-                self._waiting = [each for each in self._waiting if each.examined != examined]
+                parts, self._waiting = self._waiting, []
         if not part.over:
             self._write(parts)
         if part.failure is not None:
@@ -122,8 +120,8 @@ class SharedTransactions:
             begins={place: offset for part in parts for place, offset in part.batch.begins.items()},
             epochs={place: epoch for part in parts for place, epoch in part.batch.epochs.items()},
             left_out={place: rows for part in parts for place, rows in part.batch.left_out.items()},
+            unexamined=frozenset().union(*(part.batch.unexamined for part in parts)),
         )
-        self.replicator.examined = parts[0].examined
         try:
             outcome = self.replicator.replicate(joined, request=self.request, deadline=self.deadline())
         except BaseException as exc:  # noqa: BLE001 -- raised in the thread of each lane

@@ -38,6 +38,8 @@ class Batch:
     """By partition: the leader epoch at the end of its content, where that is known; see `Run.epoch`."""
     left_out: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     """By partition: the upstream offsets of a batch that nobody can read and that the operator ordered to leave out."""
+    unexamined: frozenset[TopicPartition] = frozenset()
+    """Of these the source's log may have something that was passed over; see `Replicator.examined`."""
 
     @classmethod
     def of_topic(

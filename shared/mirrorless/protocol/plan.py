@@ -50,6 +50,8 @@ class LanePlan:
     """At its end, see `Run.epoch`; not known of a part of the batch."""
     orders: tuple[LeftOut, ...] = ()
     """Of the operator, for records that the target will refuse."""
+    examined: bool = False
+    """See `Run.examined`."""
 
     @property
     def next(self) -> int:

@@ -84,6 +84,7 @@ def joined(rest: Batch | None, later: Batch | None, held: Collection[TopicPartit
         begins={place: each.begins[place] for place, each in begin.items() if place in each.begins},
         epochs={place: each.epochs[place] for place, each in end.items() if place in each.epochs},
         left_out={place: each.left_out[place] for place, each in end.items() if place in each.left_out},
+        unexamined=first.unexamined | later.unexamined,
     )
 
 
@@ -153,6 +154,7 @@ def _split(
         begins={place: offset for place, offset in batch.begins.items() if place in taken},
         epochs={place: epoch for place, epoch in epochs.items() if place in taken},
         left_out=batch.left_out,  # nothing else of such a lane is in a batch
+        unexamined=batch.unexamined,
     )
     if not left:
         return portion, None
@@ -163,6 +165,7 @@ def _split(
             covered={place: offset for place, offset in batch.covered.items() if place in left},
             begins={place: offset for place, offset in begins.items() if place in left},
             epochs={place: epoch for place, epoch in batch.epochs.items() if place in left},
+            unexamined=batch.unexamined,
         ),
     )
 

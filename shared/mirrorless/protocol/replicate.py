@@ -96,7 +96,8 @@ class Replicator:
     holder: str = ""
     """The job run that replicates, whose leases do not keep it out; empty for a function."""
     examined: bool = False
-    """Whether batches hold all that the source's log has in their range, see `Run.examined`."""
+    """Whether batches hold all that the source's log has in their range but for `Batch.unexamined`, see `Run.examined`.
+    """
     history_first: Callable[[str], bool] = field(default=lambda _: False)
     """Whether lanes of this source topic wait for a job before they have a chain, see `waits_for_history`."""
     terms: Callable[[str], PassTerms | None] = field(default=lambda _: None)
@@ -214,8 +215,7 @@ class Replicator:
         waiting = {
             place: found
             for place, lane in lanes.items()
-            if batch.records[place]
-            and (found := self._waiting(lane, batch.first(place), leased=lane in leased)) is not None
+            if batch.records[place] and (found := self._waiting(lane, batch, place, leased=lane in leased)) is not None
         }
         reached("position")
 
@@ -277,12 +277,12 @@ class Replicator:
                     hint="nothing is to be done: it is delivered again, or read again",
                 )
 
-    def _waiting(self, lane: Lane, first: int, *, leased: bool) -> Waiting | None:
-        state = self.positions.state(lane)
+    def _waiting(self, lane: Lane, batch: Batch, place: TopicPartition, *, leased: bool) -> Waiting | None:
+        state, first = self.positions.state(lane), batch.first(place)
         if leased and state.lease is not None:
             return waits_for_lease(lane, state.lease, first, now=self.clock())
         head = self.positions.head(lane)
-        if self.holder or (head.run is not None and self.examined):
+        if self.holder or (head.run is not None and self._examines(batch, place)):
             # A job is what others wait for; and what is read of the log itself from the position on leaves out nothing.
             return None
         if state.lease is not None and (found := waits_for_rest(lane, head, state.lease, first)) is not None:
@@ -290,6 +290,9 @@ class Replicator:
         if head.run is not None and not head.run.examined:
             return None  # where a function has written, nothing is awaited any more
         return waits_for_history(lane, head, state, first, history_first=self.history_first(lane.topic))
+
+    def _examines(self, batch: Batch, place: TopicPartition) -> bool:
+        return self.examined and place not in batch.unexamined
 
     def _plan(self, lane: Lane, batch: Batch) -> LanePlan:
         place = _place(lane)
@@ -311,6 +314,8 @@ class Replicator:
         epoch = content[-1].leader_epoch if is_raw(content) else batch.epochs.get(place)
         if plan.stop is None and epoch is not None:
             plan = replace(plan, epoch=epoch)  # of a part of what was read, the epoch at its end is not known
+        if self._examines(batch, place):
+            plan = replace(plan, examined=True)
         if not plan.unproven:
             return plan
         links = self.positions.links_over(lane, plan.unproven[0].offset, last_offset(plan.unproven[-1]))
@@ -347,7 +352,6 @@ class Replicator:
             target=self.target,
             clock=self.clock,
             new_id=self.new_id,
-            examined=self.examined,
             note=self.ledger.note,
             request=request,
             deadline=deadline,

@@ -31,8 +31,6 @@ class Attempt:
     request: str
     now: int
     """ms since the epoch."""
-    examined: bool = False
-    """See `Run.examined`."""
     throttled_ms: int = 0
     """See `Run.throttled_ms`."""
 
@@ -77,7 +75,7 @@ def settle_lane(plan: LanePlan, downstream: Sequence[int], attempt: Attempt) -> 
         returned=rows_of(plan.returned),
         request=attempt.request,
         settled_at=attempt.now,
-        examined=attempt.examined,
+        examined=plan.examined,
         epoch=plan.epoch,
         throttled_ms=attempt.throttled_ms,
     )

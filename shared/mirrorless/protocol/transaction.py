@@ -112,7 +112,6 @@ class PortionTransactions:
     target: Target
     clock: Callable[[], int]
     new_id: Callable[[], str]
-    examined: bool
     note: Callable[[Loss], None]
     """Keeps a loss, before the chain passes it: noting one twice keeps one, forgetting it would hide it."""
     request: str
@@ -294,7 +293,6 @@ class PortionTransactions:
             attempt=self.new_id(),
             request=self.request,
             now=self.clock(),
-            examined=self.examined,
             throttled_ms=writer.throttled_ms,
         )
         runs = [settle_lane(plan, deliveries[plan.lane].downstream, attempt) for plan in plans]

@@ -179,12 +179,11 @@ class Readings:
         return bool(self.followed) and len(self.silent(float("inf"))) == len(self.followed)
 
     def batches(self, places: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:
-        """The lanes of one transaction after another: alike in what was examined, and fewer after a failure."""
-        kinds: dict[tuple[bool, int], list[TopicPartition]] = {}
+        """The lanes of one transaction after another: fewer after a failure."""
+        kinds: dict[int, list[TopicPartition]] = {}
         for place in places:
-            reading = self.lanes[place]
-            kinds.setdefault((reading.examined, reading.together), []).append(place)
-        for (_, together), alike in kinds.items():
+            kinds.setdefault(self.lanes[place].together, []).append(place)
+        for together, alike in kinds.items():
             yield from transactions(alike, together)
 
     def went_well(

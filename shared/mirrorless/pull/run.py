@@ -451,6 +451,7 @@ class PullRun:
                 covered={place: arrivals.ended[place] for place in some if place in arrivals.ended},
                 begins={place: begins for place in some if (begins := lanes[place].next) is not None},
                 epochs={place: arrivals.epochs[place] for place in some if place in arrivals.epochs},
+                unexamined=self._unexamined(some),
             )
             for portion in (batch,) if self.limit is None else portions(batch, self.limit.allowance):
                 # What is not written now is read again, from the positions.
@@ -490,10 +491,12 @@ class PullRun:
         reading.tally.note(arrived)
         return opened_to_records(arrived, reading.next or 0) if reading.tally.opens else arrived
 
+    def _unexamined(self, places: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+        return frozenset(place for place in places if not self.readings.lanes[place].examined)
+
     def _replicate(self, batch: Batch, deadline: Deadline) -> BatchOutcome:
         if self.lease.seconds * 1000 < LEAST_MS:
             raise Retriable("the lease of the shard is short", where=f"{self.replicator.flow} shard {self.shard}")
-        self.replicator.examined = all(self.readings.lanes[place].examined for place in batch.records)
         generations = {
             Lane(self.replicator.flow, *place): self.readings.lanes[place].generation for place in batch.records
         }

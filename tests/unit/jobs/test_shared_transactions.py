@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -26,12 +26,13 @@ from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import Step
+from mirrorless.protocol.portions import BATCH_BYTES
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.records.record import Record
 from tests.support.batches import in_batches
 from tests.support.chains import FLOW, run
-from tests.support.protocol_world import World, records
+from tests.support.protocol_world import World, records, replicate
 from tests.unit.jobs.test_batch_copy import MemoryLogs, copy_of
 
 SECONDS = 20
@@ -45,8 +46,7 @@ class WatchedReplicator:
     failures: list[Exception] = field(default_factory=list)
     stopped: int = -1
     """The partition whose lane stops."""
-    examined: bool = False
-    written: list[tuple[list[TopicPartition], bool]] = field(default_factory=list)
+    written: list[list[TopicPartition]] = field(default_factory=list)
     meanwhile: Callable[[], object] = lambda: None
     _busy: threading.Lock = field(default_factory=threading.Lock)
 
@@ -55,7 +55,7 @@ class WatchedReplicator:
         assert (request, round(deadline())) == ("job-1", 60)
         assert self._busy.acquire(blocking=False), "another transaction is under way"
         self.meanwhile()
-        self.written.append((sorted(batch.records), self.examined))
+        self.written.append(sorted(batch.records))
         self._busy.release()
         if self.failures:
             raise self.failures.pop()
@@ -79,13 +79,13 @@ class Task:
             monotonic=lambda: self.now,
         )
 
-    def write(self, lanes: int, *, reading: int = 0, examined: Callable[[int], bool] = lambda _: True) -> list[object]:
+    def write(self, lanes: int, *, reading: int = 0) -> list[object]:
         """Let each of so many lanes write, while some read; their outcomes, or failures, in the order of the lanes."""
 
         def one(partition: int) -> object:
             batch = Batch.of_topic("orders", {partition: [Record(0, 1, [], None, b"v")]})
             try:
-                return self.shared.replicate(batch, examined=examined(partition))
+                return self.shared.replicate(batch)
             except Retriable as exc:
                 return exc
 
@@ -108,7 +108,7 @@ def test_what_all_lanes_have_is_one_transaction_and_each_has_its_own_outcome() -
 
     outcomes = task.write(3)
 
-    assert task.replicator.written == [([("orders", 0), ("orders", 1), ("orders", 2)], True)]
+    assert task.replicator.written == [[("orders", 0), ("orders", 1), ("orders", 2)]]
     for partition, outcome in enumerate(outcomes):
         assert isinstance(outcome, BatchOutcome)
         assert [each.lane.partition for each in outcome.runs] == [partition]
@@ -158,20 +158,15 @@ def test_after_a_failure_of_any_of_them_the_lanes_write_by_themselves_for_a_whil
     assert all(isinstance(each, BatchOutcome) for each in task.write(2))
 
 
-def test_what_was_examined_and_what_was_not_are_written_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_transactions, "GATHER_SECONDS", 0.01)
-    task = Task()
+@pytest.mark.parametrize("most", [BATCH_BYTES, 1], ids=["in one transaction", "in portions"])
+def test_of_lanes_that_are_written_together_each_says_whether_all_of_its_log_was_read(most: int) -> None:
+    there = World({partition: records(0, 1, 2) for partition in range(2)})
+    job = there.environment(job="backfill-1")
+    job.size.most = most
 
-    task.write(4, examined=lambda partition: partition % 2 == 0)
+    outcome = replicate(job, replace(there.whole(), unexamined=frozenset({("orders", 1)})))
 
-    assert sorted(
-        {(partition, examined) for places, examined in task.replicator.written for _, partition in places}
-    ) == [
-        (0, True),
-        (1, False),
-        (2, True),
-        (3, False),
-    ]
+    assert {(run.lane.partition, run.examined) for run in outcome.runs} == {(0, True), (1, False)}
 
 
 def test_what_comes_while_a_transaction_is_written_waits_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +187,7 @@ def test_what_comes_while_a_transaction_is_written_waits_for_the_next_one(monkey
         all_there.wait(SECONDS)
         work.result(SECONDS)
 
-    sizes = [len(places) for places, _ in task.replicator.written]
+    sizes = list(map(len, task.replicator.written))
     assert sizes == [1, 3]
 
 
@@ -299,10 +294,9 @@ def test_a_lane_whose_twin_was_faster_by_one_offset_goes_on_behind_it() -> None:
     there = in_small_batches(40, largest=1)
     twin, calls = there.environment(job="backfill-1"), list[int]()
 
-    def faster(_: SharedTransactions, batch: Batch, *, examined: bool) -> BatchOutcome:
+    def faster(_: SharedTransactions, batch: Batch) -> BatchOutcome:
         assert len(calls) < 40, "the same offset comes again and again"
         calls.append(batch.covered["orders", 0])
-        twin.examined = examined
         twin.replicate(batch, request="backfill-1", deadline=deadline_in(60))
         return BatchOutcome(runs=[], stopped={})
 

@@ -235,7 +235,7 @@ def test_whole_batches_without_the_terms_of_their_topic_are_a_fault_of_the_progr
 
 
 def settled(found: LanePlan, bases: list[int]) -> Run:
-    return settle_lane(found, bases, Writing(writer="w", attempt="a", request="r", now=T, examined=True))
+    return settle_lane(found, bases, Writing(writer="w", attempt="a", request="r", now=T))
 
 
 def test_a_run_of_batches_has_a_span_for_each_and_the_digest_of_what_was_produced() -> None:
