@@ -27,7 +27,8 @@ from mirrorless.clock import Deadline, deadline_in, now_ms
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.batch_copy import BatchCopy, EngineChoice
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, LaneLog
-from mirrorless.jobs.lane_copy import CHUNK_SECONDS, Ending, LaneCopy
+from mirrorless.jobs.lane_copy import Ending, LaneCopy
+from mirrorless.jobs.lane_start import CHUNK_SECONDS
 from mirrorless.jobs.shared_transactions import SharedTransactions
 from mirrorless.ports.kafka import Source, SourceTopic
 from mirrorless.protocol.replicate import Replicator

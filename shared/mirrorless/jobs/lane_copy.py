@@ -24,7 +24,7 @@ from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, MirrorlessError,
 from mirrorless.flow.rate_limit import ByteRateLimit
 from mirrorless.jobs.batch_copy import BatchCopy, Content
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, LaneLog, OffsetRange
-from mirrorless.jobs.lane_start import HeldLog, beginning, first_links
+from mirrorless.jobs.lane_start import CHUNK_SECONDS, HeldLog, beginning, first_links, patience
 from mirrorless.jobs.progress import EVERY_MS, JobProgress, LaneProgress, LaneStateName, write_progress
 from mirrorless.jobs.request import PROGRESS
 from mirrorless.jobs.shared_transactions import SharedTransactions
@@ -88,9 +88,6 @@ def sums_of(chains: Chains, lane: Lane, generation: int, ranges: Iterable[Offset
             links = chains.after(lane, generation, links[-1].position, limit=LINKS)
     return sums
 
-
-CHUNK_SECONDS = 60.0
-"""For everything that one chunk needs."""
 
 SHARE_SECONDS = 10.0
 """Between two reads of how many lanes share the cap."""
@@ -499,8 +496,3 @@ class LaneCopy:
             return sums_of(self.replicator.chains, self.lane, generation, self.task.ranges)
         except MirrorlessError:
             return CopiedSums()  # without an answer of the store there are no sums; the next run reads the chain again
-
-
-def patience() -> float:
-    """The seconds that a log may take for a chunk: a range is read for as long as it takes."""
-    return CHUNK_SECONDS

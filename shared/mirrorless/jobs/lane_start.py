@@ -30,6 +30,7 @@ LINKS = 20
 """Links read to find the first that has a record."""
 
 CHUNK_SECONDS = 60.0
+"""For everything that one chunk needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +99,12 @@ class HeldLog:
         if run is None:
             return
         at, reason = self._parted(run), "its end was lost, and offsets from there on were given again"
-        if at is not None and self._comparison().differs_below(self.lane, head, at, _patience):
+        if at is not None and self._comparison().differs_below(self.lane, head, at, patience):
             at, reason = 0, "none of its records is one that was copied"
         if at is None and by_record and run.spans and (found := self._another_record(run)) is not None:
             reason = found
             elected = Elected(head, max(0, self._current() - EPOCHS), self._current())
-            parting = self._comparison().parting(self.lane, elected, _patience)
+            parting = self._comparison().parting(self.lane, elected, patience)
             at = parting.at if parting is not None else 0
         if at is None:
             return
@@ -121,7 +122,7 @@ class HeldLog:
     def _parted(self, run: Run) -> int | None:
         """By the epoch of the last record, where it is known."""
         parting = Parting(run, lambda offset: self._covering(run.generation, offset))
-        if compare({self.place: parting}, lambda asked: self.epochs.ends(asked, _patience)):
+        if compare({self.place: parting}, lambda asked: self.epochs.ends(asked, patience)):
             raise Retriable("the partition has no leader now", where=f"{self.place[0]}-{self.place[1]}")
         same_to = parting.same_to
         if same_to is not None and same_to < run.next:
@@ -132,7 +133,7 @@ class HeldLog:
     def _another_record(self, run: Run) -> str | None:
         """Why the log's record at the offset of the run's last one is not that; None where it is, or is gone."""
         last = run.known_to - 1
-        read = self.read({self.place: [(last, last + 1)]}, _patience, near=0, size=0)[self.place]
+        read = self.read({self.place: [(last, last + 1)]}, patience, near=0, size=0)[self.place]
         if read.log_start > last:
             return None  # retention has deleted it
         if read.until <= last:
@@ -148,7 +149,7 @@ class HeldLog:
         return LogComparison(chains=self.chains, epochs=self.epochs, log=self, place_of=lambda _: self.place)
 
     def _current(self) -> int:
-        return (self.epochs.current([self.place[0]], _patience) or {}).get(self.place, 0)
+        return (self.epochs.current([self.place[0]], patience) or {}).get(self.place, 0)
 
     def read(
         self,
@@ -175,13 +176,14 @@ def _place(lane: Lane) -> TopicPartition:
     return topic, lane.partition
 
 
-def _patience() -> float:
+def patience() -> float:
+    """The seconds that a log may take for a chunk: a range is read for as long as it takes."""
     return CHUNK_SECONDS
 
 
 def _holds_a_record(place: TopicPartition, between: OffsetRange, log: LaneLog) -> bool:
     try:
-        chunks = log.read(*place, between, _patience)
+        chunks = log.read(*place, between, patience)
         return any(chunk.records for chunk in chunks)
     except RecordsGone:
         return False  # deleted records cannot be put there

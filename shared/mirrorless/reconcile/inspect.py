@@ -30,7 +30,7 @@ from mirrorless.clock import TRIES, deadline_in, pause_seconds
 from mirrorless.errors import ChainBroken, MirrorlessError, Retriable
 from mirrorless.flow.naming import bounded, reset_lane
 from mirrorless.jobs.copy_task import Chunk, LaneLog, OffsetRange
-from mirrorless.jobs.lane_copy import patience
+from mirrorless.jobs.lane_start import patience
 from mirrorless.jobs.request import TOPIC_BYTES
 from mirrorless.ports.kafka import Target, TopicPartition
 from mirrorless.ports.stores import Chains, JobFiles, LaneStates
