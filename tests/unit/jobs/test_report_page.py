@@ -106,23 +106,20 @@ def test_a_page_has_its_parts_in_order() -> None:
     assert outline == ["h1", "dl", "h2", *figure, *figure, "h3", "table"]
 
 
-def test_every_drawing_is_sound_and_has_a_description() -> None:
-    found = drawings(render(report(LINES, LANES)))
+def test_every_drawing_is_sound_and_has_a_description_and_ids_of_its_own() -> None:
+    page = render(report(LINES, LANES, LINES))
+    found = drawings(page)
 
-    assert [drawing.findtext("title") for drawing in found] == ["Throughput", "Proved"]
-    assert [drawing.findtext("desc") for drawing in found] == [
+    ids = [attributes["id"] for _, attributes in read(page).tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert [drawing.findtext("title") for drawing in found] == ["Throughput", "Proved", "Throughput"]
+    assert [drawing.findtext("desc") for drawing in found[:2]] == [
         "records/s by s: orders from 0 at 0 to 149,032 at 2, at most 149,032.",
         "Offsets of 1 lanes by kind: proved: 999,998 records, missing: 1 record.",
     ]
     for drawing in found:
         assert drawing.get("role") == "img"
         assert set(str(drawing.get("aria-labelledby")).split()) <= {each.get("id") for each in drawing}
-
-
-def test_ids_are_unique() -> None:
-    ids = [attributes["id"] for _, attributes in read(render(report(LINES, LINES, LANES))).tags if "id" in attributes]
-
-    assert len(ids) == len(set(ids))
 
 
 def test_a_page_fetches_nothing_and_runs_nothing() -> None:
@@ -212,13 +209,17 @@ def test_zero_on_a_logarithmic_axis_is_left_out_and_said() -> None:
     assert "1 of the points" in page
 
 
-def test_a_bad_row_is_marked_and_numbers_stand_right() -> None:
+def test_a_bad_row_is_marked_and_numbers_stand_right_and_rows_are_blocks_on_a_narrow_screen() -> None:
     rows = (("orders-0", 1_000, None), ("orders-1", 2.5, "x"))
-    page = render(report(tables=(Table(title="t", columns=("lane", "n", "note"), rows=rows, tones=("bad",)),)))
+    table = Table(title="t", columns=("lane", "n", "note"), rows=rows, tones=("bad",))
+    page = render(report(tables=(table, Table(title="Findings", columns=("a",), rows=()))))
 
     assert '<tr class="bad">' in page
     assert '<td class="number" data-of="n">1,000</td>' in page
+    assert '<td class="short" data-of="lane">orders-0</td>' in page
     assert '<th scope="col" class="number">n</th>' in page
+    assert "None." in page
+    assert "max-height" not in page, "no table is in a box that scrolls down"
 
 
 def test_lanes_that_need_a_look_are_drawn_first_and_marked() -> None:
@@ -241,19 +242,6 @@ def test_an_axis_shows_the_time_that_its_plot_is_about_where_the_points_cover_le
 
     ticks = [each.text for each in drawing.iter("text") if each.get("class") == "tick"]
     assert {"0", "60"} <= set(ticks)
-
-
-def test_no_table_is_in_a_box_that_scrolls_down_and_rows_are_blocks_on_a_narrow_screen() -> None:
-    table = Table(title="t", columns=("lane", "n"), rows=(("orders-0", 1),))
-
-    page = render(report(tables=(table,)))
-
-    assert "max-height" not in page
-    assert '<td class="short" data-of="lane">orders-0</td>' in page
-
-
-def test_an_empty_table_says_so() -> None:
-    assert "None." in render(report(tables=(Table(title="Findings", columns=("a",), rows=()),)))
 
 
 def test_a_table_with_a_row_that_does_not_fit_is_refused_where_it_is_made() -> None:
