@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
@@ -59,13 +59,21 @@ class Arrivals:
             else:
                 self.records[place] = records
         self.bytes += more.bytes
-        self.covered |= more.covered
-        self.epochs |= more.epochs
-        self.ended |= more.ended
         self.out_of_range |= more.out_of_range
-        self.truncated |= more.truncated
-        self.unreadable |= more.unreadable
-        self.refused |= more.refused
+        for name in _TOLD:
+            getattr(self, name).update(getattr(more, name))
+
+    def without(self, places: Collection[TopicPartition]) -> Arrivals:
+        """Take away what came of some partitions, and return it. Bytes are left to the caller."""
+        taken = Arrivals(out_of_range=self.out_of_range.intersection(places))
+        self.out_of_range -= taken.out_of_range
+        for name in ("records", *_TOLD):
+            of = getattr(self, name)
+            setattr(taken, name, {place: of.pop(place) for place in [each for each in of if each in places]})
+        return taken
+
+
+_TOLD: Final = ("covered", "epochs", "ended", "truncated", "unreadable", "refused")
 
 
 class Log(Protocol):

@@ -94,18 +94,7 @@ class Gathering:
 
     def drop(self, places: Iterable[TopicPartition]) -> None:
         """Forget what has come of lanes that are read no more, or are to be read anew."""
-        for place in places:
-            for come in (
-                self.come.covered,
-                self.come.epochs,
-                self.come.ended,
-                self.come.truncated,
-                self.come.unreadable,
-            ):
-                come.pop(place, None)
-            self.come.out_of_range.discard(place)
-            if (content := self.come.records.pop(place, None)) is None:
-                continue
+        for place, content in self.come.without(set(places)).records.items():
             self._records -= len(content)
             self.come.bytes -= _bytes(content)
             waiting = self._waiting[_slice(place)]
@@ -131,20 +120,11 @@ class Gathering:
 
     def _part(self, places: set[TopicPartition]) -> Arrivals:
         """What has come of some lanes, and of all of which no record waits. The rest goes on waiting."""
-        found = self.come
-        left = {place: content for place, content in found.records.items() if place not in places}
-        self.come = rest = Arrivals(records=left)
+        found, left = self.come, self.come.records.keys() - places
+        self.come = found.without(left)
         if left:
-            found.records = {place: content for place, content in found.records.items() if place in places}
             written = sum(map(_bytes, found.records.values()))
-            found.bytes, rest.bytes = written, found.bytes - written
-            rest.covered = {place: found.covered.pop(place) for place in found.covered.keys() & left.keys()}
-            rest.epochs = {place: found.epochs.pop(place) for place in found.epochs.keys() & left.keys()}
-            rest.ended = {place: found.ended.pop(place) for place in found.ended.keys() & left.keys()}
-            rest.truncated = {place: found.truncated.pop(place) for place in found.truncated.keys() & left.keys()}
-            rest.unreadable = {place: found.unreadable.pop(place) for place in found.unreadable.keys() & left.keys()}
-            rest.out_of_range = found.out_of_range & left.keys()
-            found.out_of_range -= rest.out_of_range
+            found.bytes, self.come.bytes = written, found.bytes - written
         self._records -= sum(map(len, found.records.values()))
         self._look()
         return found
