@@ -55,7 +55,7 @@ from mirrorless.verify.findings import LaneVerdict
 from spark import backfill, verify
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
-from tests.benchmarks.beside_mm2.report import Measurement, Run, conclude, open_results
+from tests.benchmarks.beside_mm2.report import Measurement, Run, open_results
 from tests.frozen.key_tree import tree
 from tests.support.flows import make_flow
 
@@ -257,7 +257,7 @@ def _state() -> Any:
 def _bench() -> Any:
     with TemporaryDirectory() as folder:
         path = Path(folder, "report.json")
-        results = open_results(path, profile="full", say=lambda _: None, finish=conclude, resume=False)
+        results = open_results(path, profile="full", say=lambda _: None, resume=False)
         for side in ("Mirrorless", "MM2"):
             measured = Measurement(
                 kind="throughput", against="MM2", case="100B-x6", round=1, side=side, figures={"records_per_cpu_s": 1.0}

@@ -22,7 +22,7 @@ from mirrorless.cost.bill import ITEM_BYTES
 from mirrorless.flow.settings import Tables
 from tests.benchmarks.beside_mm2 import backlog, flow
 from tests.benchmarks.beside_mm2.profiles import PROFILES, Profile
-from tests.benchmarks.beside_mm2.report import Figures, Results, Run, conclude, open_results, page
+from tests.benchmarks.beside_mm2.report import Figures, Results, Run, open_results, page
 from tests.benchmarks.beside_mm2.sides import OURS
 from tests.benchmarks.ground import Ground
 from tests.benchmarks.harness import Outcome
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     profile = PROFILES[chosen.profile]
     if chosen.gigabytes is not None:
         profile = replace(profile, backfill_gigabytes=chosen.gigabytes)
-    results = open_results(chosen.out / JSON, profile=profile.name, say=_clock(), finish=conclude, resume=chosen.resume)
+    results = open_results(chosen.out / JSON, profile=profile.name, say=_clock(), resume=chosen.resume)
     results.say(f"{profile.name}: {profile.about}")
     interrupted = False
     try:
@@ -86,7 +86,7 @@ def keep(run: Run, folder: Path) -> None:
     raw, text = folder / "benchmarks" / JSON, folder / "reference" / "benchmarks.md"
     for each in (raw, text):
         each.parent.mkdir(parents=True, exist_ok=True)
-    raw.write_bytes(Results(raw, run, print, conclude).encoded())
+    raw.write_bytes(Results(raw, run, print).encoded())
     text.write_text(page(run, raw=f"../benchmarks/{JSON}"))
 
 

@@ -10,7 +10,6 @@ import os
 import platform
 import re
 import subprocess
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,18 +19,15 @@ from statistics import median
 from typing import Any, Literal
 
 import msgspec
+import psutil
 
+from mirrorless.clock import now_ms
 from tests.benchmarks.beside_mm2.sides import OURS
 
 FORMAT = 1
 Figures = dict[str, float]
 Against = Sequence[str]
 """The other sides of a side's pairs; `("",)` where it stands alone."""
-TIMES = ("seconds", "cpu_s", "poller_cpu_s", "records_per_s", "records_per_cpu_s", "p50_ms", "p99_ms", "p999_ms")
-SHOWN = (*TIMES, "duplicates", "duplicates_uncommitted", "lost")
-"""Of a measurement's figures, on the terminal."""
-SHORT = 100
-"""Above this, a figure on the terminal has no decimals."""
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,7 +104,6 @@ class Run(msgspec.Struct, kw_only=True):
     began_at: int
     ended_at: int = 0
     machine: dict[str, str] = {}
-    method: dict[str, str] = {}
     summary: dict[str, float | None] = {}
     ratios: list[Ratio] = []
     warm_ups: list[WarmUp] = []
@@ -123,9 +118,6 @@ class Results:
     path: Path
     run: Run
     say: Callable[[str], None]
-    finish: Callable[[Run], None] = lambda _: None
-    """Adds what follows from the measurements."""
-    _said: str = ""
     _known: dict[tuple[str, str, str, int, str], Measurement] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -142,12 +134,9 @@ class Results:
         if not measurement.failed:
             self._known[measurement.key] = measurement
         self.write()
-        shown = f"FAILED: {measurement.failed.splitlines()[0]}" if measurement.failed else _shown(measurement.figures)
-        place = f"{measurement.kind} {measurement.case}"
-        line = f"{place:<24} round {measurement.round}  {measurement.side:<24} {shown}"
-        if line != self._said:  # the same one, in another pair
-            self.say(line)
-        self._said = line
+        shown = ", ".join(f"{name} {value:,.3g}" for name, value in measurement.figures.items())
+        place = f"{measurement.kind} {measurement.case} round {measurement.round}"
+        self.say(f"{place:<32} {measurement.side:<24} {measurement.failed or shown}")
 
     def measure(
         self,
@@ -176,7 +165,7 @@ class Results:
             figures = found.get(side, {})
             place: dict[str, Any] = {"kind": kind, "case": case, "round": turn, "side": side}
             for other in against:
-                self.add(Measurement(**place, against=other, figures=figures, failed=failed, at=now()))
+                self.add(Measurement(**place, against=other, figures=figures, failed=failed, at=now_ms()))
         return not failed
 
     def warmed_up(self, warm_up: WarmUp) -> None:
@@ -202,20 +191,18 @@ class Results:
 
     def write(self) -> None:
         """Write the file anew, whole or not at all."""
-        self.run.ended_at = now()
+        self.run.ended_at = now_ms()
         fresh = self.path.with_suffix(".fresh")
         fresh.write_bytes(self.encoded())
         fresh.replace(self.path)
 
     def encoded(self) -> bytes:
         """What the file holds: JSON, with what follows from the measurements."""
-        self.finish(self.run)
+        conclude(self.run)
         return json.dumps(msgspec.to_builtins(self.run), indent=1).encode()
 
 
-def open_results(
-    path: Path, *, profile: str, say: Callable[[str], None], finish: Callable[[Run], None], resume: bool
-) -> Results:
+def open_results(path: Path, *, profile: str, say: Callable[[str], None], resume: bool) -> Results:
     """The results of a new run, or of one that was interrupted.
 
     Raises:
@@ -227,42 +214,24 @@ def open_results(
         if (run.format, run.profile, run.machine) != (FORMAT, profile, machine):
             raise ValueError(f"{path} is not of this profile, machine and version: measure anew, without --resume")
     else:
-        run = Run(profile=profile, began_at=now(), machine=machine)
+        run = Run(profile=profile, began_at=now_ms(), machine=machine)
     path.parent.mkdir(parents=True, exist_ok=True)
-    return Results(path, run, say, finish)
+    return Results(path, run, say)
 
 
 def this_machine() -> dict[str, str]:
     """What the figures depend on."""
-    cores = os.cpu_count() or 1
-    model = next(
-        (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), ""
-    )
-    memory = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
+    info = Path("/proc/cpuinfo")
+    model = re.search(r"model name\s*: (.*)", info.read_text() if info.exists() else "")
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()[:1]
     return {
-        "processor": model or platform.machine(),
-        "cores": str(cores),
-        "memory": f"{memory / 2**20:.0f} GiB",
+        "processor": model[1] if model else platform.machine(),
+        "cores": str(os.cpu_count() or 1),
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "java": java[0] if java else "",
     }
-
-
-def now() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
-def _lines(path: str) -> list[str]:
-    file = Path(path)
-    return file.read_text().splitlines() if file.exists() else []
-
-
-def _shown(figures: Mapping[str, float]) -> str:
-    shown = ((name, figures[name]) for name in SHOWN if name in figures)
-    return ", ".join(f"{name} {value:,.0f}" if value > SHORT else f"{name} {value:.3g}" for name, value in shown)
 
 
 # Ratios
@@ -410,8 +379,6 @@ COUNTS = {
 }
 CHIEF = {"records_per_cpu_s", "p99_ms", "seconds"}
 """The figure of each kind of measurement that says most."""
-LESS = ("p99", "recovery", "memory")
-"""In the names of first figures of which less is better."""
 
 METHOD = """
 
@@ -446,15 +413,14 @@ The raw figures have more: catching up from a cold start, a killed replicator, a
 
 def page(run: Run, *, raw: str) -> str:
     """Markdown. Args: raw: where the figures of all rounds are, for a link."""
-    found = {(each.kind, each.against, each.case, each.figure): each for each in run.ratios if each.side == OURS}
+    found = _firsts(run)
     rows: dict[str, list[str]] = {}
-    for name, place in SUMMARY.items():
-        kind, against, case, figure = place
-        ratio = found.get(place)
+    for kind, against, case, figure in SUMMARY.values():
+        ratio = found.get((kind, against, case, figure))
         spread = (
             f"{case}: {ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})" if ratio else f"{case}: not measured"
         )
-        behind = ratio is not None and not _ahead(name, ratio.median)
+        behind = ratio is not None and not ratio.ahead
         rows.setdefault(what(kind, figure) + _over(against), []).append(f"**{spread}**" if behind else spread)
     made = f"{verdict(run)} Made by `make bench`; [{raw}]({raw}) has every round."
     table = ["| ours over MM2's | by case: median of the rounds, lowest and highest; **behind** |", "| --- | --- |"]
@@ -473,10 +439,11 @@ def what(kind: str, figure: str) -> str:
 def verdict(run: Run) -> str:
     """Where ours is behind, first of all."""
     missing = [name for name, value in run.summary.items() if value is None]
+    found = _firsts(run)
     behind = [
         f"{what(kind, figure)}, {case}{_over(against)}"
-        for name, (kind, against, case, figure) in SUMMARY.items()
-        if (value := run.summary.get(name)) and not _ahead(name, value)
+        for kind, against, case, figure in SUMMARY.values()
+        if (ratio := found.get((kind, against, case, figure))) is not None and not ratio.ahead
     ]
     failed = sum(bool(each.failed) for each in run.measurements)
     said = f"{len(run.measurements)} measurements, {failed} of them failed ({run.profile} run)."
@@ -499,8 +466,9 @@ def _over(against: str) -> str:
     return "" if against == EXACTLY_ONCE_TUNED else f", over {against}"
 
 
-def _ahead(name: str, value: float) -> bool:
-    return value <= 1 if any(part in name for part in LESS) else value >= 1
+def _firsts(run: Run) -> dict[tuple[str, str, str, str], Ratio]:
+    """Our ratios by their places in `SUMMARY`."""
+    return {(each.kind, each.against, each.case, each.figure): each for each in run.ratios if each.side == OURS}
 
 
 def _counts(run: Run) -> Iterator[str]:

@@ -14,7 +14,6 @@ from tests.benchmarks.beside_mm2.report import (
     Measurement,
     Results,
     Run,
-    conclude,
     counted,
     open_results,
     page,
@@ -76,7 +75,7 @@ def measured(side: str, turn: int, value: float, *, case: str = "100B-x6", faile
 
 
 def opened(path: Path, *found: Measurement, resume: bool = False) -> Results:
-    results = open_results(path, profile="full", say=lambda _: None, finish=conclude, resume=resume)
+    results = open_results(path, profile="full", say=lambda _: None, resume=resume)
     for each in found:
         results.add(each)
     return results
