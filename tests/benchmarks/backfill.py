@@ -7,10 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
@@ -35,6 +33,7 @@ from mirrorless.jobs.request import REPORT, BackfillOptions, JobRequest, encode_
 from spark.jobs.context import spark_context
 from spark.jobs.lane_copies import copy_all, copy_together
 from spark.jobs.lane_tasks import TaskAttempt, Work
+from tests.benchmarks.beside_mm2.flow import Writer
 from tests.benchmarks.beside_mm2.records import fill, shape
 from tests.benchmarks.beside_mm2.sides import Backfill
 from tests.benchmarks.ground import REPOSITORY, Ground, Written, copy_task, grounded, produce, reader, variables
@@ -79,6 +78,8 @@ def small(*, records: int = 300_000, batch: int = 256_000) -> Outcome:
 
 # One beside a live mapping
 
+LIVE_RATE = 10
+"""Records a second to each partition, from before the job until behind it."""
 FLOW = f"""us-east->eu-west:
     topics: [{TOPIC}]
     start: backfill
@@ -102,7 +103,7 @@ def live(*, records: int = 2_000_000, partitions: int = 12, kills: int = 0) -> O
             create_topics(source, [NewTopic(TOPIC, partitions, 1)])
             _history(source, records, partitions)
             lab.start_flows()
-            with _producing(source, partitions) as written:
+            with Writer(source, TOPIC, partitions, LIVE_RATE * partitions) as writer:
                 jobs = [_job(lab, flow, folder / "backfill-1", kills)]
                 jobs += [_job(lab, flow, folder / "backfill-2", 0)] * bool(kills)
             wait_until_replicated(lab, lab.flow_mappings, deadline=time.monotonic() + 120)
@@ -110,8 +111,9 @@ def live(*, records: int = 2_000_000, partitions: int = 12, kills: int = 0) -> O
         finally:
             lab.stop()
     return Outcome(
-        {"audit": found, "live": written[0], "jobs": [each["totals"] for each in jobs]},
-        [f"{found[fault]} records are {fault}" for fault in FAULTS if found[fault]],
+        {"audit": found, "live": writer.written, "jobs": [each["totals"] for each in jobs]},
+        [f"{found[fault]} records are {fault}" for fault in FAULTS if found[fault]]
+        + [f"the source refused {writer.refused} live records"] * bool(writer.refused),
     )
 
 
@@ -137,30 +139,6 @@ def _history(bootstrap: str, records: int, partitions: int) -> None:
             number += not aborted
         producer.flush(60)
         (producer.abort_transaction if aborted else producer.commit_transaction)(60)
-
-
-@contextmanager
-def _producing(bootstrap: str, partitions: int) -> Iterator[list[int]]:
-    """Some records at a time to every partition, until the end; how many."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0})
-    over, written = threading.Event(), [0]
-
-    def run() -> None:
-        while not over.wait(0.1):
-            for partition in range(partitions):
-                producer.produce(TOPIC, b"live %d" % written[0], b"k", partition)
-                written[0] += 1
-            producer.poll(0)
-
-    thread = threading.Thread(target=run, name="live producer")
-    thread.start()
-    try:
-        yield written
-    finally:
-        over.set()
-        thread.join()
-        if producer.flush(30):
-            raise RuntimeError("the live records were not written")
 
 
 def _job(lab: Lab, flow: Flow, folder: Path, kills: int) -> dict[str, Any]:

@@ -16,14 +16,14 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
-from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -51,9 +51,9 @@ from mirrorless.jobs.request import (
 from mirrorless.verify.comparison import RecordAt, compare
 from spark.jobs.lane_copies import finished, wire_copy
 from spark.jobs.lane_tasks import TaskAttempt
-from tests.benchmarks.ground import Ground, copy_task, grounded
+from tests.benchmarks.ground import Ground, Headers, Written, copy_task, grounded, produce
 from tests.benchmarks.harness import Outcome
-from tests.support.lane_stage import ORDERED, LaneStage
+from tests.support.lane_stage import LaneStage
 from tests.support.spark_cluster import ROOT, RunningJob, plain_environment, submitted
 from tests.support.tampering import Tamper, changed, tampered_with
 from tests.support.topics import admin_of
@@ -117,17 +117,16 @@ def new_stage(ground: Ground) -> LaneStage:
 
 def fill_lanes(bootstrap: str, topic: str, counts: Mapping[int, int], *, kind: bytes = b"record") -> None:
     """Write so many records to each partition, all different; some have a header. Args: kind: in their values."""
-    sizes = {"batch.size": 64_000, "queue.buffering.max.messages": 1_000_000}  # also where a topic takes no larger ones
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, **sizes, **ORDERED})
-    for number in range(max(counts.values())):
-        for partition, count in counts.items():
-            if number >= count:
-                continue
-            value = b"%s %d-%d " % (kind, partition, number)
-            headers: list[tuple[str, str | bytes | None]] = [("n", value)] if number % 100 == 0 else []
-            producer.produce(topic, value.ljust(VALUE_BYTES, b"."), b"%08d" % number, partition, headers=headers)
-        producer.poll(0)
-    assert producer.flush(300) == 0
+
+    def records() -> Iterator[Written]:
+        for number, (partition, count) in product(range(max(counts.values())), counts.items()):
+            if number < count:
+                value = b"%s %d-%d " % (kind, partition, number)
+                headers: Headers = [("n", value)] if number % 100 == 0 else []
+                yield partition, b"%08d" % number, value.ljust(VALUE_BYTES, b"."), headers
+
+    # In order, and in batches that a topic takes that takes no larger ones.
+    produce(bootstrap, topic, records(), batch_size=64_000, max_in_flight=1)
 
 
 def lane_faults(
