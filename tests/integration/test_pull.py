@@ -22,9 +22,6 @@ from msgspec.structs import replace
 
 from lab.faults.topic_changes import ChangedTopic
 from lab.servers.dynamodb import DynamoDbLocal
-from lab.servers.kafka import KafkaCluster
-from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.lane_log import KafkaBatchLaneLog, KafkaLaneLog
@@ -78,10 +75,7 @@ class PullStage:
 
     prefix: str
     settings: PullSettings
-    source: KafkaCluster
-    target: KafkaCluster
-    chains: DynamoDbChains
-    orders: DynamoDbLaneOrders
+    stage: LaneStage
     documents: DynamoDbDocuments
     function: ModuleType
     partitions: dict[str, int] = field(default_factory=dict)
@@ -94,7 +88,7 @@ class PullStage:
     def create(self, name: str, partitions: int = 2, **configs: str) -> str:
         """Create a scheduled topic; underscores in config names are dots."""
         topic = f"{self.prefix}-{name}"
-        create_topic(self.source.bootstrap, topic, partitions, **configs)
+        create_topic(self.stage.source.bootstrap, topic, partitions, **configs)
         self.schedule(self.partitions | {topic: partitions})
         return topic
 
@@ -105,7 +99,8 @@ class PullStage:
 
     def write(self, topic: str, *values: bytes | None, partition: int = 0, **options: Any) -> None:
         """Write records to the source."""
-        producer = Producer({"bootstrap.servers": self.source.bootstrap, "message.max.bytes": 30_000_000, **ORDERED})
+        config = {"bootstrap.servers": self.stage.source.bootstrap, "message.max.bytes": 30_000_000, **ORDERED}
+        producer = Producer(config)  # a new one, which knows all partitions
         for value in values:
             producer.produce(topic, value, partition=partition, **{"key": b"k"} | options)
         assert producer.flush(30) == 0
@@ -135,51 +130,42 @@ class PullStage:
         """Every lane is on the target byte for byte, once, in order, and the map has its place."""
         for topic in topics:
             remote = self.flow.remote_topic(topic)
-            await_settled(self.target.bootstrap, remote)
-            source, target = read_topic(self.source.bootstrap, topic), read_topic(self.target.bootstrap, remote)
+            await_settled(self.stage.target.bootstrap, remote)
+            source, target = (
+                read_topic(self.stage.source.bootstrap, topic),
+                read_topic(self.stage.target.bootstrap, remote),
+            )
             assert source.keys() == target.keys()
             for partition, expected in source.items():
-                assert_mirrored(self.lane(topic, partition), self.chains, expected, target[partition])
+                assert_mirrored(self.lane(topic, partition), self.stage.chains, expected, target[partition])
 
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
         """What readers of the remote topic see."""
         remote = self.flow.remote_topic(topic)
-        await_settled(self.target.bootstrap, remote)
-        return [each.content.value for each in read_topic(self.target.bootstrap, remote)[partition]]
+        await_settled(self.stage.target.bootstrap, remote)
+        return [each.content.value for each in read_topic(self.stage.target.bootstrap, remote)[partition]]
 
 
 @pytest.fixture
-def pull(
-    clusters: tuple[KafkaCluster, KafkaCluster],
-    dynamodb: DynamoDbLocal,
-    flow_settings: FlowSettings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[PullStage]:
+def pull(stage: LaneStage, dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch) -> Iterator[PullStage]:
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lab")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
-    flow_settings = replace(flow_settings, transaction_timeout_ms=10_000)  # a busy machine stands still for two
-    client, tables = dynamodb.client(), flow_settings.tables
-    prefix = f"pulled-{uuid4().hex[:8]}"
-    documents = DynamoDbDocuments(client, tables.control)
+    flow = stage.changed(transaction_timeout_ms=10_000)  # a busy machine stands still for two
+    documents = DynamoDbDocuments(dynamodb.client(), flow.tables.control)
     function = importlib.import_module("pull")
     function.warm.clear()
-    documents.delete(flow_settings.name, "pull/topics")
+    documents.delete(flow.name, "pull/topics")
     for part in ("lease", "holder", "successor"):
-        documents.delete(flow_settings.name, f"pull/0/{part}")
+        documents.delete(flow.name, f"pull/0/{part}")
     yield PullStage(
-        prefix=prefix,
-        settings=PullSettings(flow=flow_settings, shard=0, shards=1),
-        source=clusters[0],
-        target=clusters[1],
-        chains=DynamoDbChains(client, tables.offset_map),
-        orders=DynamoDbLaneOrders(client, tables.lanes),
+        prefix=f"pulled-{uuid4().hex[:8]}",
+        settings=PullSettings(flow=flow, shard=0, shards=1),
+        stage=stage,
         documents=documents,
         function=function,
     )
     function.warm.clear()
-    for server in (*clusters, dynamodb):
-        server.start()  # whatever a failed test has left dead
 
 
 def test_a_run_brings_what_many_topics_have_and_the_next_one_only_what_is_new(pull: PullStage) -> None:
@@ -204,7 +190,7 @@ def test_batches_pass_as_they_lie_beside_runs_by_records_and_are_proved_by_their
 ) -> None:
     """Of a producer that compresses; the second run copies records, and the third passes the batches behind them."""
     topic = pull.create("orders", 1)
-    producer = Producer({"bootstrap.servers": pull.source.bootstrap, "compression.type": "lz4", "linger.ms": 50})
+    producer = Producer({"bootstrap.servers": pull.stage.source.bootstrap, "compression.type": "lz4", "linger.ms": 50})
     reports = []
     for copy in ("auto", "records", "auto"):
         for _ in range(3):
@@ -216,13 +202,13 @@ def test_batches_pass_as_they_lie_beside_runs_by_records_and_are_proved_by_their
     assert [report["records"] for report in reports] == [120] * 3
     assert [report["passed_bytes"] == report["bytes"] for report in reports] == [True, False, True]
     pull.assert_mirrored(topic)
-    head = pull.chains.heads([pull.lane(topic)])[pull.lane(topic)]
+    head = pull.stage.chains.heads([pull.lane(topic)])[pull.lane(topic)]
     assert head.run is not None
     assert head.run.digest_of == "batches"
     flow = pull.flow
     verdict = LaneVerification(
         task=VerifyTask(settings=flow, topic=topic, partition=0, run_id="verify-1", against_source=True),
-        chains=pull.chains,
+        chains=pull.stage.chains,
         ledger=DynamoDbLossLedger(dynamodb.client(), flow.tables.loss_ledger),
         target=KafkaLaneLog(flow.target, flow=flow.flow),
         source=KafkaLaneLog(flow.source, flow=flow.flow),
@@ -233,7 +219,7 @@ def test_batches_pass_as_they_lie_beside_runs_by_records_and_are_proved_by_their
     assert (verdict.counts.proved, verdict.counts.compared, verdict.counts.found) == (360, 360, 0)
     assert (verdict.findings, verdict.notes) == ([], [])
     target, remote = KafkaRecordRanges(flow.target, flow=flow.flow), (flow.remote_topic(topic), 0)
-    runs = links(pull.lane(topic), pull.chains)
+    runs = links(pull.lane(topic), pull.stage.chains)
     assert [run.digest_of for run in runs] == ["batches", "records", "batches"]
     for run in runs:
         assert dict(judged_runs(target, {remote: run}, lambda: 20.0))[remote].state == "proved"
@@ -279,7 +265,7 @@ def test_a_partition_that_was_added_is_read_by_a_warm_environment(pull: PullStag
     topic = pull.create("orders", 1)
     pull.write(topic, b"1")
     pull.run()
-    ChangedTopic(bootstrap=pull.source.bootstrap, topic=topic).add_partition()
+    ChangedTopic(bootstrap=pull.stage.source.bootstrap, topic=topic).add_partition()
     pull.write(topic, b"2", partition=1)
     pull.schedule({topic: 2})
 
@@ -289,13 +275,13 @@ def test_a_partition_that_was_added_is_read_by_a_warm_environment(pull: PullStag
 
 def test_transactions_of_the_source_with_aborts_leave_no_work_behind(pull: PullStage) -> None:
     topic = pull.create("orders", 1)
-    producer = Producer({"bootstrap.servers": pull.source.bootstrap, "transactional.id": uuid4().hex})
+    producer = Producer({"bootstrap.servers": pull.stage.source.bootstrap, "transactional.id": uuid4().hex})
     producer.init_transactions(20)
     for number in range(4):
         producer.begin_transaction()
         producer.produce(topic, b"%d" % number, partition=0)
         producer.commit_transaction(20) if number % 2 == 0 else producer.abort_transaction(20)
-    await_settled(pull.source.bootstrap, topic)
+    await_settled(pull.stage.source.bootstrap, topic)
 
     first, second = pull.run(), pull.run()
 
@@ -355,18 +341,18 @@ def holder(pull: PullStage, *, ends_in: int) -> ShardLease:
 def test_a_record_that_fits_by_its_producers_codec_arrives_by_its_batch(pull: PullStage) -> None:
     """Text of random bytes: gzip and zstd make three quarters of it, lz4 nothing. A quarantined one opens its batch."""
     topic = pull.create("text", 2, max_message_bytes="3000000", compression_type="gzip")
-    create_topic(pull.target.bootstrap, pull.flow.remote_topic(topic), 2, max_message_bytes="1048588")
+    create_topic(pull.stage.target.bootstrap, pull.flow.remote_topic(topic), 2, max_message_bytes="1048588")
     large = [b64encode(os.urandom(990_000)) for _ in range(2)]
     pull.write(topic, b"before", large[0], b"behind")
     pull.write(topic, b"left out", large[1], b"behind", partition=1)
-    pull.orders.quarantine(pull.lane(topic, 1), *LeftOut.each(0))
+    pull.stage.orders.quarantine(pull.lane(topic, 1), *LeftOut.each(0))
 
     def arrived() -> bool:
         pull.run()  # a busy broker may answer late, which is tried again
         return pull.values(topic) == [b"before", large[0], b"behind"] and len(pull.values(topic, 1)) == 2
 
     eventually(arrived, "both lanes are copied")
-    assert pull.orders.stopped(pull.flow.name) == {}
+    assert pull.stage.orders.stopped(pull.flow.name) == {}
     assert pull.values(topic, 1) == [large[1], b"behind"]
 
 
@@ -374,17 +360,17 @@ def test_a_header_name_that_is_no_text_passes_in_its_batch_and_by_records_stops_
     """The client has no answer to it: its exception ended the run, with the lanes of every other topic."""
     orders, payments = pull.create("orders", 1), pull.create("payments", 1)
     pull.write(orders, b"0")
-    write_header_name(pull.source.bootstrap, orders, b"na\xefve", b"1" * 60)
+    write_header_name(pull.stage.source.bootstrap, orders, b"na\xefve", b"1" * 60)
     pull.write(payments, b"1")
 
     pull.run(copy="records")
 
-    stop = pull.orders.read([pull.lane(orders)])[pull.lane(orders)].stop
+    stop = pull.stage.orders.read([pull.lane(orders)])[pull.lane(orders)].stop
     assert stop is not None
     assert (stop.reason, stop.upstream_offset) == ("refused", 1)
     pull.assert_mirrored(payments)
 
-    pull.orders.resume(pull.lane(orders))
+    pull.stage.orders.resume(pull.lane(orders))
     pull.cold()
     pull.run(copy="auto")
     log = KafkaBatchLaneLog(pull.flow.target, flow="test")
@@ -397,14 +383,14 @@ def test_records_that_retention_has_deleted_before_they_were_read_are_left_to_th
     pull.write(topic, b"0", b"1")
     pull.run()
     pull.write(topic, b"2", b"3", b"4")
-    admin = AdminClient({"bootstrap.servers": pull.source.bootstrap})
+    admin = AdminClient({"bootstrap.servers": pull.stage.source.bootstrap})
     for future in admin.delete_records([TopicPartition(topic, 0, 4)]).values():
         future.result(20)
 
     pull.run()
 
     assert pull.values(topic) == [b"0", b"1", b"4"]
-    head = pull.chains.heads([pull.lane(topic)])[pull.lane(topic)]
+    head = pull.stage.chains.heads([pull.lane(topic)])[pull.lane(topic)]
     assert head.run is not None
     assert list(head.run.gaps()) == [(2, 4)]
     assert not head.run.examined
@@ -416,7 +402,7 @@ def test_positions_are_committed_for_the_group_that_the_topics_mapping_would_hav
 
     pull.run()
 
-    assert committed(pull.source.bootstrap, pull.flow.consumer_group(topic), topic) == {0: 2}
+    assert committed(pull.stage.source.bootstrap, pull.flow.consumer_group(topic), topic) == {0: 2}
 
 
 def test_a_record_of_twenty_megabytes_is_copied(pull: PullStage) -> None:
@@ -460,11 +446,11 @@ def test_a_log_that_lost_its_end_and_grew_past_the_position_is_stopped_where_it_
         stage.replicate(forwarder, stage.event(p0=range(first, min(first + 10, 50))))
     check(RoundReport())
 
-    pull.source.stop()
+    pull.stage.source.stop()
     for topic in (*copied, stage.topic):
-        cut_off(pull.source, topic, 0, kept)
-    replace_by_format_1(pull.source, of_old, 0, old)
-    pull.source.start()
+        cut_off(pull.stage.source, topic, 0, kept)
+    replace_by_format_1(pull.stage.source, of_old, 0, old)
+    pull.stage.source.start()
     for topic in copied:
         pull.write(topic, *new)
     stage.write(*new)
@@ -474,7 +460,7 @@ def test_a_log_that_lost_its_end_and_grew_past_the_position_is_stopped_where_it_
         pull.schedule({topic: 1})
         pull.cold()
         assert pull.run(**changes)["records"] == 0
-        stops[pull.lane(topic)] = pull.orders.read([pull.lane(topic)])[pull.lane(topic)].stop
+        stops[pull.lane(topic)] = pull.stage.orders.read([pull.lane(topic)])[pull.lane(topic)].stop
     stage.replicate(forwarder, stage.event(p0=range(50, 60)))  # its poller reads on where it was
     check(report := RoundReport())
     stops[stage.lane()] = stage.orders.read([stage.lane()])[stage.lane()].stop
@@ -484,13 +470,13 @@ def test_a_log_that_lost_its_end_and_grew_past_the_position_is_stopped_where_it_
     # What the stops advise.
     for lane, stop in stops.items():
         assert stop is not None
-        head = pull.chains.heads([lane])[lane]
+        head = pull.stage.chains.heads([lane])[lane]
         plan = plan_reset(
             lane, head, LaneState(stop=stop), kept, reason="as advised", now=1, replicated=stop.replicated
         )
         assert plan.loss is None
-        pull.chains.reset(plan.link)
-        pull.orders.begin_anew(lane, plan.stop)
+        pull.stage.chains.reset(plan.link)
+        pull.stage.orders.begin_anew(lane, plan.stop)
     for topic, changes in copied.items():
         pull.schedule({topic: 1})
         pull.cold()
