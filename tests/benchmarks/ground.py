@@ -216,6 +216,7 @@ def produce(bootstrap: str, topic: str, records: Iterable[Written], **options: A
         RuntimeError: they were not acknowledged in time.
     """
     config = {"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 1_000_000, "log_level": 0}
+    config |= {"enable.idempotence": True, "queue.buffering.max.messages": 1_000_000}
     producer = Producer(config | {name.replace("_", "."): value for name, value in options.items()})
     for partition, key, value, headers in records:
         while True:

@@ -19,8 +19,6 @@ from itertools import islice, product
 from random import Random
 from uuid import uuid4
 
-from confluent_kafka import KafkaError, Message, Producer
-
 from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.records.batch_records import packed
@@ -28,6 +26,7 @@ from mirrorless.records.record import Record
 from mirrorless.records.record_batch import RecordBatch
 from tests.benchmarks.beside_mm2.report import Figures
 from tests.benchmarks.beside_mm2.sides import Cpu
+from tests.benchmarks.ground import Written, produce
 
 TEMPLATE_BYTES = 1_000_000
 """Of different values, before they come again: far more than lz4 looks back (64 KB), so that it finds none twice."""
@@ -147,7 +146,14 @@ def fill(bootstrap: str, topics: Sequence[str], records: Shape, *, seed: int = 1
         MirrorlessError: the cluster took whole batches for too long.
     """
     if not records.batch:
-        _by_client(bootstrap, topics, records, seed=seed)
+        tails, lanes = values(records, seed=seed), range(records.partitions)
+        for topic in topics:  # as batches that a client gathers, lz4 as many producers do
+            gathered: Iterator[Written] = (
+                (partition, KEY % number, b"%08x" % number + tails[(number + partition) % len(tails)], [])
+                for number in range(records.per_partition)
+                for partition in lanes
+            )
+            produce(bootstrap, topic, gathered, compression_type="lz4", message_max_bytes=8_000_000)
         return
     some, last = _batches(records, seed=seed)
     writer = RawWriter(
@@ -191,34 +197,3 @@ def _batches(records: Shape, *, seed: int) -> tuple[list[RecordBatch], list[Reco
     different = max(1, min(whole, DIFFERENT_BYTES // (each * records.size)))
     made = [batch(number * each, each)[0] for number in range(different)] if whole else []
     return [made[number % different] for number in range(whole)], batch(whole * each, left, numbered=True)
-
-
-def _by_client(bootstrap: str, topics: Sequence[str], records: Shape, *, seed: int) -> None:
-    """Write the records as batches that a client gathers, lz4 as many producers do."""
-    tails = values(records, seed=seed)
-    sizes = {"batch.size": 1_000_000, "queue.buffering.max.messages": 1_000_000, "message.max.bytes": 8_000_000}
-    options = {"enable.idempotence": True, "compression.type": "lz4", "linger.ms": 20, "log_level": 0}
-    producer = Producer({"bootstrap.servers": bootstrap, **sizes, **options})
-    refused: list[str] = []
-
-    def on_delivery(error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            refused.append(str(error))
-
-    produce, poll = producer.produce, producer.poll
-    # The last of each partition is looked at: a report per record would double the cost of filling.
-    last = records.per_partition - 1
-    for number in range(records.per_partition):
-        head, key = b"%08x" % number, KEY % number
-        for topic, partition in product(topics, range(records.partitions)):
-            value = head + tails[(number + partition) % len(tails)]
-            while True:
-                try:
-                    produce(topic, value, key, partition, on_delivery if number == last else None)
-                    break
-                except BufferError:
-                    poll(0.05)
-        if number % 1000 == 0:
-            poll(0)
-    if producer.flush(TIMEOUT_S) or refused:
-        raise RuntimeError(f"{topics[0]} was not filled within {TIMEOUT_S:.0f} s {refused[:1]}")
