@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from random import Random
 from statistics import median, quantiles
 from typing import Any, Final
@@ -88,8 +89,11 @@ lost = [0]
 """Races that this process has lost since its last order."""
 
 
-def work(orders: Connection, settings: FlowSettings, number: int) -> None:
-    """One environment of each form, in a process of its own as on Lambda; runs what it is ordered to."""
+_environments: dict[str, Environment] = {}
+"""One of each form, in a process of its own as on Lambda."""
+
+
+def _wire(settings: FlowSettings, number: int) -> None:
     prepare = DynamoDbChains.prepare
 
     def counted(chains: DynamoDbChains, runs: Any, deadline: Any = None) -> None:
@@ -101,14 +105,16 @@ def work(orders: Connection, settings: FlowSettings, number: int) -> None:
 
     DynamoDbChains.prepare = counted  # type: ignore[assignment, method-assign]  # in this process alone
     apart = SLICE_LANES * (number + 1)
-    environments = {
-        FORMS[0]: Environment(settings, (2 * number, 2 * number + 1)),
-        FORMS[1]: Environment(settings, (apart, apart + 1)),
-    }
-    orders.send("ready")
-    while (order := orders.recv()) is not None:
-        form, events, start = order
-        orders.send(environments[form].run(events, start))
+    _environments[FORMS[0]] = Environment(settings, (2 * number, 2 * number + 1))
+    _environments[FORMS[1]] = Environment(settings, (apart, apart + 1))
+
+
+def _ready() -> bool:
+    return bool(_environments)
+
+
+def _run(form: str, events: int, start: float) -> Share:
+    return _environments[form].run(events, start)
 
 
 def measure(*, events: int = 40, target_ms: float = 20.0, rounds: int = 5) -> Outcome:
@@ -117,35 +123,26 @@ def measure(*, events: int = 40, target_ms: float = 20.0, rounds: int = 5) -> Ou
     Args: events: of each environment in a round. target_ms: the round trip to the target.
     """
     shares: dict[str, list[list[Share]]] = {form: [] for form in FORMS}
-    with grounded(linked="target") as ground:
+    with grounded(linked="target") as ground, ExitStack() as stack:
         port = free_port()
         link = NetworkLink({port: int(ground.dynamodb.endpoint.rpartition(":")[2])})
         link.open()
-        spawn, workers, ends = get_context("spawn"), [], []
-        try:
-            os.environ |= {"AWS_ENDPOINT_URL_DYNAMODB": f"http://127.0.0.1:{port}", "AWS_LAMBDA_RUNTIME_API": "none"}
-            ground.target.link.round_trip_ms, link.round_trip_ms = target_ms, ROUND_TRIP_MS
-            settings = ground.settings()
-            ground.create_remote({settings.remote_topic(TOPIC): SLICE_LANES * (ENVIRONMENTS + 1)})
-            for number in range(ENVIRONMENTS):
-                ours, theirs = spawn.Pipe()
-                workers.append(spawn.Process(target=work, args=(theirs, settings, number)))
-                workers[-1].start()
-                ends.append(ours)
-            for end in ends:
-                end.recv()
-            for number in range(rounds + 1):
-                for form in FORMS:
-                    for end in ends:
-                        end.send((form, events, time.monotonic() + 0.2))
-                    found = [end.recv() for end in ends]
-                    shares[form] += [found] if number else []  # the first one warms up
-        finally:
-            for end, worker in zip(ends, workers, strict=True):
-                if worker.is_alive():
-                    end.send(None)
-                worker.join(30)
-            link.close()
+        stack.callback(link.close)
+        os.environ |= {"AWS_ENDPOINT_URL_DYNAMODB": f"http://127.0.0.1:{port}", "AWS_LAMBDA_RUNTIME_API": "none"}
+        ground.target.link.round_trip_ms, link.round_trip_ms = target_ms, ROUND_TRIP_MS
+        settings, spawn = ground.settings(), get_context("spawn")
+        ground.create_remote({settings.remote_topic(TOPIC): SLICE_LANES * (ENVIRONMENTS + 1)})
+        workers = [
+            stack.enter_context(ProcessPoolExecutor(1, spawn, _wire, (settings, number)))
+            for number in range(ENVIRONMENTS)
+        ]
+        for ready in [each.submit(_ready) for each in workers]:
+            ready.result()
+        for number in range(rounds + 1):
+            for form in FORMS:
+                start = time.monotonic() + 0.2
+                found = [each.result() for each in [worker.submit(_run, form, events, start) for worker in workers]]
+                shares[form] += [found] if number else []  # the first one warms up
     return _outcome(shares)
 
 

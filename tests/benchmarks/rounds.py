@@ -6,9 +6,9 @@ import importlib
 import os
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from typing import Any, Final
 from uuid import uuid4
 
@@ -52,18 +52,20 @@ class Took:
     troubles: list[str]
 
 
-def work(orders: Connection, settings: FlowSettings) -> None:
-    """The environment of the function, in a process of its own; does the tasks that it is ordered to."""
+_tasks: dict[str, Any] = {}
+"""Of the environment of the function, which has a process of its own."""
+
+
+def _wire(settings: FlowSettings) -> None:
     sys.path.insert(0, str(REPOSITORY / "functions"))
-    tasks = {task.name: task for task in importlib.import_module("control").wire(settings).tasks()}
-    orders.send("ready")
-    while (name := orders.recv()) is not None:
-        report, began, cpu = RoundReport(), time.monotonic(), time.process_time()
-        end = began + 60
-        tasks[name].act(report, lambda end=end: end - time.monotonic())
-        seconds, spent = time.monotonic() - began, time.process_time() - cpu
-        resident = psutil.Process().memory_info().rss >> 20
-        orders.send(Took(seconds, spent, resident, report.counts, report.troubles))
+    _tasks.update({task.name: task for task in importlib.import_module("control").wire(settings).tasks()})
+
+
+def _act(name: str) -> Took:
+    report, began, cpu = RoundReport(), time.monotonic(), time.process_time()
+    _tasks[name].act(report, lambda: began + 60 - time.monotonic())
+    seconds, spent = time.monotonic() - began, time.process_time() - cpu
+    return Took(seconds, spent, psutil.Process().memory_info().rss >> 20, report.counts, report.troubles)
 
 
 def measure(*, topics: int = 500, rounds: int = 3) -> Outcome:
@@ -86,19 +88,13 @@ def measure(*, topics: int = 500, rounds: int = 3) -> Outcome:
             sync_group_offsets_enabled=True,
             sync_group_offsets_interval_seconds=0.001,
         )
-        spawn = get_context("spawn")
-        ours, theirs = spawn.Pipe()
-        worker = spawn.Process(target=work, args=(theirs, settings))
-        try:
-            worker.start()
-            theirs.close()  # or its end would not be noticed
-            ours.recv()
+        with ProcessPoolExecutor(1, get_context("spawn"), _wire, (settings,)) as environment:
             print(f"at most {CPU_SECONDS:.1f} CPU-s a round")
             print("| round | seconds | CPU-s | resident, MB | offsets wrong |")
             print("| --- | --- | --- | --- | --- |")
             for number in range(rounds + 1):
                 _move(ground, flow, names, number * RECORDS)
-                took = _ordered(ours, "checkpoints")
+                took = environment.submit(_act, "checkpoints").result()
                 off = _wrong(flow, names, (number + 1) * RECORDS - 1)
                 print(
                     f"| {number} | {took.seconds:.1f} | {took.cpu_seconds:.1f} | {took.resident_mb} | {off} |",
@@ -109,12 +105,8 @@ def measure(*, topics: int = 500, rounds: int = 3) -> Outcome:
                     wrong.append(
                         f"round {number} is beyond a limit: {SECONDS} s, {CPU_SECONDS:.1f} CPU-s, {MEMORY_MB} MB"
                     )
-            lanes = _ordered(ours, "lanes")
+            lanes = environment.submit(_act, "lanes").result()
             print(f"\nthe lane check: {lanes.seconds:.1f} s, {lanes.cpu_seconds:.1f} CPU-s, {lanes.counts}")
-        finally:
-            if worker.is_alive():
-                ours.send(None)
-            worker.join(30)
     return Outcome({}, wrong)
 
 
@@ -146,9 +138,3 @@ def _wrong(flow: FlowSettings, topics: list[str], right: int) -> int:
 def _moved(lane: Lane, first: int, attempt: str, at: int) -> Run:
     moved = run(first, first + RECORDS, (first, first, RECORDS), lane=lane, attempt=attempt)
     return replace(moved, digest=os.urandom(32), oldest_timestamp=at, newest_timestamp=at, settled_at=at)
-
-
-def _ordered(orders: Any, task: str) -> Took:
-    orders.send(task)
-    took: Took = orders.recv()
-    return took
