@@ -35,19 +35,10 @@ from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from tests.benchmarks.beside_mm2.stand_in import HOLD, POLLED, READY, Request
 from tests.benchmarks.ground import PYTHONPATH, QUICK_START, REPOSITORY, Ground
 from tests.benchmarks.harness import family, family_cpu, own_cpu, resident_mb
+from tests.support.commands import replication_yaml
 
 OURS = "Mirrorless"
 POLLED_WITHIN_S, LOOK_S = 60.0, 0.02
-
-CONFIGURATION = """
-clusters:
-  {alias}: {{bootstrap.servers: source.example.com:9092, region: us-east-1}}
-  target: {{bootstrap.servers: target.example.com:9092, region: us-east-1}}
-flows:
-  {alias}->target:
-    topics: [{topics}]
-{options}
-"""
 
 AT_ONCE = "    mapping: {maximum.batching.window.seconds: 0}"
 """For latency: deliver what is there. Left out, a mapping gathers for Lambda's own half a second."""
@@ -128,9 +119,9 @@ class Side(Server):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _write_configuration(self, options: str = "") -> Path:
-        text = CONFIGURATION.format(alias=self._alias, topics=", ".join(self._topics), options=options)
+        flow = f"{self._alias}->target:\n    topics: [{', '.join(self._topics)}]\n{options}"
         configuration = self._folder / "replication.yaml"
-        configuration.write_text(text)
+        configuration.write_text(replication_yaml(flow))
         return configuration
 
 
@@ -138,9 +129,23 @@ class Deployed(Side):
     """A function of a flow, with what AWS does for it in a process of its own. Ready is what that says of itself."""
 
     _options = ""
-    """More lines of the flow's configuration, at its indentation."""
-    _one_at_a_time = False
     _timeout_seconds = 0.0
+    """Of a run, where a schedule starts it."""
+
+    def __init__(
+        self, ground: Ground, *, alias: str, topics: Sequence[str], options: str = "", one_at_a_time: bool = False
+    ) -> None:
+        """Describe it.
+
+        Args:
+            ground: the clusters and the tables.
+            alias: of the source.
+            topics: the literal topics that it replicates.
+            options: more lines of the flow's configuration, at its indentation.
+            one_at_a_time: whether one event is under way, as if alone on its processor, instead of as many as come.
+        """
+        super().__init__(ground, name=OURS, alias=alias, topics=topics, log="aws.log")
+        self._options, self._one_at_a_time = options or self._options, one_at_a_time
 
     def cpu(self) -> Cpu:
         """CPU so far; a cold start's is in it."""
@@ -178,28 +183,7 @@ class Deployed(Side):
 class Mirrorless(Deployed):
     """One flow with a mapping per topic. Ready means that the mappings poll every partition."""
 
-    def __init__(
-        self,
-        ground: Ground,
-        *,
-        alias: str,
-        topics: Sequence[str],
-        options: str = "",
-        name: str = OURS,
-        one_at_a_time: bool = False,
-    ) -> None:
-        """Describe it.
-
-        Args:
-            ground: the clusters and the tables.
-            alias: of the source.
-            topics: the literal topics that it replicates.
-            options: more lines of the flow's configuration, at its indentation.
-            name: in the report.
-            one_at_a_time: whether one event is under way, as if alone on its processor, instead of as many as come.
-        """
-        super().__init__(ground, name=name, alias=alias, topics=topics, log="aws.log")
-        self._options, self._one_at_a_time, self._polled = options, one_at_a_time, 0
+    _polled = 0
 
     def kill_busy(self) -> None:
         """SIGKILL one execution environment, one that works if there is one: idle ones are stopped (SIGSTOP)."""
@@ -251,17 +235,8 @@ class Pulled(Deployed):
     """One flow whose topics are scheduled, in continuous runs of a single shard. Ready: its first run was started."""
 
     _options = CONTINUOUS
-
-    def __init__(
-        self,
-        ground: Ground,
-        *,
-        alias: str,
-        topics: Sequence[str],
-    ) -> None:
-        super().__init__(ground, name=OURS, alias=alias, topics=topics, log="aws.log")
-        self._timeout_seconds = PULL_TIMEOUT_SECONDS
-        self._frozen: list[psutil.Process] = []
+    _timeout_seconds = PULL_TIMEOUT_SECONDS
+    _frozen: Sequence[psutil.Process] = ()
 
     def freeze(self) -> None:
         """Stop schedule and run where they are (SIGSTOP); environments that are idle are stopped anyway."""
@@ -274,7 +249,7 @@ class Pulled(Deployed):
         """Let them go on."""
         for each in self._frozen:
             each.resume()
-        self._frozen = []
+        self._frozen = ()
         super().thaw()
 
     def _command(self) -> list[str]:
