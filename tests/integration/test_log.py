@@ -8,8 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.lane_log import ChunkedLog
@@ -24,7 +23,7 @@ from mirrorless.ports.log import Arrivals, Log
 from mirrorless.records.batch_records import records as records_in
 from mirrorless.records.record import Record
 from tests.support.memory_log import MemoryLog
-from tests.support.topics import create_topic
+from tests.support.topics import begin_transaction, create_topic, delete_before, transaction, transactional
 
 QUIET = {"log_level": 0}
 
@@ -69,16 +68,11 @@ class Stage:
                 return lambda: self.memory.append(self.places[0], *range(own.end, own.end + count), marker=True)
             self.memory.append(self.places[0], *range(own.end, own.end + count), marker=True, seen=end == "commit")
             return lambda: None
-        producer = Producer({"bootstrap.servers": self.cluster.bootstrap, "transactional.id": uuid4().hex, **QUIET})
-        producer.init_transactions(20)
-        producer.begin_transaction()
-        for _ in range(count):
-            producer.produce(self.topic, b"t" * 50, b"k", 0)
-        assert producer.flush(20) == 0
-        if end == "abort":
-            producer.abort_transaction(20)
-        elif end == "commit":
-            producer.commit_transaction(20)
+        producer, values = transactional(self.cluster.bootstrap), [b"t" * 50] * count
+        if end == "open":
+            begin_transaction(producer, self.topic, *values)
+        else:
+            transaction(producer, self.topic, *values, commit=end == "commit")
         return lambda: producer.commit_transaction(20)
 
     def delete_before(self, offset: int) -> None:
@@ -86,9 +80,7 @@ class Stage:
         if self.cluster is None:
             self.memory.partitions[self.places[0]].start = offset
             return
-        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, **QUIET})
-        for future in admin.delete_records([TopicPartition(self.topic, 0, offset)]).values():
-            future.result(20)
+        delete_before(self.cluster.bootstrap, self.topic, offset)
 
     def until(self, told: Callable[[Arrivals], Any], *, size: int = 10**6) -> Arrivals:
         """All that comes until it says so."""

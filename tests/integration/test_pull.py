@@ -15,8 +15,7 @@ from uuid import uuid4
 
 import msgspec
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 from control import ControlWiring
 from msgspec.structs import replace
 
@@ -46,7 +45,7 @@ from tests.support.batch_writers import write_header_name
 from tests.support.cut_logs import cut_off, replace_by_format_1
 from tests.support.lane_stage import ORDERED, Crash, LaneStage, at_step, crash
 from tests.support.readback import assert_mirrored, await_settled, committed, links, read_topic
-from tests.support.topics import create_topic
+from tests.support.topics import create_topic, delete_before, transaction, transactional
 from tests.support.tries import some_of
 from tests.support.waiting import eventually
 
@@ -275,12 +274,9 @@ def test_a_partition_that_was_added_is_read_by_a_warm_environment(pull: PullStag
 
 def test_transactions_of_the_source_with_aborts_leave_no_work_behind(pull: PullStage) -> None:
     topic = pull.create("orders", 1)
-    producer = Producer({"bootstrap.servers": pull.stage.source.bootstrap, "transactional.id": uuid4().hex})
-    producer.init_transactions(20)
+    producer = transactional(pull.stage.source.bootstrap)
     for number in range(4):
-        producer.begin_transaction()
-        producer.produce(topic, b"%d" % number, partition=0)
-        producer.commit_transaction(20) if number % 2 == 0 else producer.abort_transaction(20)
+        transaction(producer, topic, b"%d" % number, commit=number % 2 == 0)
     await_settled(pull.stage.source.bootstrap, topic)
 
     first, second = pull.run(), pull.run()
@@ -383,9 +379,7 @@ def test_records_that_retention_has_deleted_before_they_were_read_are_left_to_th
     pull.write(topic, b"0", b"1")
     pull.run()
     pull.write(topic, b"2", b"3", b"4")
-    admin = AdminClient({"bootstrap.servers": pull.stage.source.bootstrap})
-    for future in admin.delete_records([TopicPartition(topic, 0, 4)]).values():
-        future.result(20)
+    delete_before(pull.stage.source.bootstrap, topic, 4)
 
     pull.run()
 

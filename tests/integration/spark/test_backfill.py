@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.chain.lane_state import Lease
@@ -22,6 +21,7 @@ from spark.backfill import backfill
 from spark.jobs.backfill.plan import plan_backfill
 from spark.jobs.driver import Cancelled, drive
 from tests.support.lane_stage import LaneStage
+from tests.support.topics import transaction, transactional
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("signals")]
 
@@ -134,12 +134,8 @@ def test_a_plan_is_refused_where_others_have_written_until_it_is_told_to_write_b
     stage.create(stage.target, stage.remote_topic, 3)
     for partition in range(3):
         stage.write(b"%d" % partition, partition=partition)
-    aborted = Producer({"bootstrap.servers": stage.target.bootstrap, "transactional.id": stage.topic})
-    aborted.init_transactions(20)
-    aborted.begin_transaction()
-    aborted.produce(stage.remote_topic, b"never seen", partition=1)
-    aborted.flush(20)
-    aborted.abort_transaction(20)
+    aborted = transactional(stage.target.bootstrap)
+    transaction(aborted, stage.remote_topic, b"never seen", partition=1, commit=False)
     assert plan_backfill(request_of(stage)).refusals == []
 
     stage.write_to(stage.target, stage.remote_topic, b"copied", b"by MM2", partition=2)

@@ -11,11 +11,10 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.archive import open_archive
@@ -42,7 +41,7 @@ from tests.support.java_client import Given, write_by_java
 from tests.support.killed_worker import killed_copy
 from tests.support.lane_stage import ORDERED, Crash, LaneStage, at_step, crash
 from tests.support.readback import assert_mirrored, await_settled, links, read_topic
-from tests.support.topics import admin_of
+from tests.support.topics import delete_before, transaction, transactional
 
 pytestmark = pytest.mark.integration
 
@@ -75,13 +74,6 @@ def alone(*tasks: CopyTask) -> list[CopyResult]:
     return [result for task in tasks for result in copied(task)]
 
 
-def forget_below(stage: LaneStage, offset: int, *partitions: int) -> None:
-    """What retention does on the source."""
-    wanted = [TopicPartition(stage.topic, partition, offset) for partition in partitions]
-    for future in admin_of(stage.source.bootstrap).delete_records(wanted).values():
-        assert future.result(20).low_watermark == offset
-
-
 # By records, and whichever way the lane goes
 
 
@@ -90,19 +82,11 @@ def fill(stage: LaneStage, partition: int = 0) -> None:
     write_all = [b"0", None, b"", b"3"]
     stage.write(*write_all, partition=partition, headers=[("h", b"\xff\x00"), ("h", None), ("", b"")])
     stage.write(b"4", key=None, partition=partition, timestamp=1_600_000_000_000)
-    write_transaction(stage, b"never", partition=partition, commit=False)
+    producer = transactional(stage.source.bootstrap)
+    transaction(producer, stage.topic, b"never", partition=partition, commit=False)
+    await_settled(stage.source.bootstrap, stage.topic)
     stage.write(b"5", b"6", b"7", b"8", partition=partition)
-    write_transaction(stage, b"9", partition=partition, commit=True)
-
-
-def write_transaction(stage: LaneStage, value: bytes, *, partition: int = 0, commit: bool) -> None:
-    """One record and a marker behind it."""
-    producer = Producer({"bootstrap.servers": stage.source.bootstrap, "transactional.id": uuid4().hex, "log_level": 0})
-    producer.init_transactions(20)
-    producer.begin_transaction()
-    producer.produce(stage.topic, value, b"k", partition)
-    producer.flush(20)  # what is aborted must have been written, to leave its gap
-    (producer.commit_transaction if commit else producer.abort_transaction)(20)
+    transaction(producer, stage.topic, b"9", partition=partition)
     await_settled(stage.source.bootstrap, stage.topic)
 
 
@@ -141,7 +125,7 @@ def test_a_lane_that_fails_for_good_beside_others_of_its_task_leaves_their_resul
     stage.write(b"0", b"1", os.urandom(5000), b"3", partition=0)
     fill(stage, 1)
     fill(stage, 2)
-    forget_below(stage, 4, 2)
+    delete_before(stage.source.bootstrap, stage.topic, 4, 2)
     ranges = ((0, 4), (0, 13), (0, 13))
 
     results = copied(*(task_of(stage, each, partition=number) for number, each in enumerate(ranges)))
@@ -300,7 +284,8 @@ def test_an_archive_fills_what_retention_has_taken_and_the_log_goes_on(stage: La
     for partition in (0, 1):
         stage.write(b"after the archive", partition=partition)
     written = read_topic(stage.source.bootstrap, stage.topic)
-    forget_below(stage, 290, 0, 1)
+    for partition in (0, 1):
+        delete_before(stage.source.bootstrap, stage.topic, 290, partition)
 
     from_archive = run_backfill(stage, tmp_path, "backfill-1", archive=str(archive))
     from_log = run_backfill(stage, tmp_path, "backfill-2")
