@@ -83,18 +83,7 @@ def archive_topic(bootstrap: str, topic: str, folder: Path, *, per_file: int = 5
     """Every visible record of a topic, to a tidy archive."""
     rows: list[Row] = []
     for partition, seen in read_topic(bootstrap, topic).items():
-        rows += [
-            (
-                topic,
-                partition,
-                Record(
-                    offset=each.offset,
-                    timestamp=each.content.timestamp,
-                    headers=list(each.content.headers),
-                    key=each.content.key,
-                    value=each.content.value,
-                ),
-            )
-            for each in seen
-        ]
+        contents = [(each.offset, each.content) for each in seen]
+        records = [Record(at, it.timestamp, list(it.headers), it.key, it.value) for at, it in contents]
+        rows += rows_of(topic, partition, records)
     write_archive(folder, rows, per_file=per_file)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from msgspec.structs import replace
 
 from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
@@ -19,6 +19,7 @@ from mirrorless.flow.settings import ClusterSettings
 from mirrorless.records.batch_records import packed
 from mirrorless.records.record import Record
 from tests.support.readback import Seen, await_settled, read_topic
+from tests.support.topics import admin_of
 
 COMPACTED = {
     "cleanup_policy": "compact",
@@ -78,12 +79,11 @@ def write_by_librdkafka(  # noqa: C901 -- one line for each order
 def write_compacted(bootstrap: str, topic: str) -> list[Seen]:
     """Write 301 records to a topic of these configs, and wait until some are compacted away; those that are left."""
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4", "linger.ms": 1000})
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def eager(operation: AlterConfigOpType) -> None:
         entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=operation)
         resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(20)
+        admin_of(bootstrap).incremental_alter_configs([resource])[resource].result(20)
 
     now = time.time_ns() // 1_000_000
     for i in range(300):

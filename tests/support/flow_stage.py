@@ -25,6 +25,7 @@ from mirrorless.chain.lane import Lane
 from mirrorless.config.flow import Flow
 from mirrorless.protocol.hooks import Step
 from tests.support.readback import assert_mirrored, await_settled, read_topic
+from tests.support.topics import transactional
 from tests.support.waiting import eventually
 
 PARTITIONS = 2
@@ -62,9 +63,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         """Open the producer, which writes in transactions so that the offsets have gaps."""
-        options = {"bootstrap.servers": self.source, "transactional.id": self.topic, "log_level": 0}
-        self._producer = Producer({**options, "message.max.bytes": 8_000_000})
-        self._producer.init_transactions(30)
+        self._producer = transactional(self.source, message_max_bytes=8_000_000)
 
     # What is where
 
