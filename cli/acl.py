@@ -17,13 +17,12 @@ from uuid import uuid4
 from msgspec.structs import asdict
 
 from cli.args import add_deployment, add_flow, add_order
-from cli.clusters import deadline
 from cli.deployment import DeployedFlows
 from cli.groups_view import groups_of
 from cli.orders import PLAN_ONLY
 from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, TableColumns, console, picked, print_json, table
 from mirrorless.chain.lane import FlowName
-from mirrorless.clock import now_ms
+from mirrorless.clock import deadline_in, now_ms
 from mirrorless.errors import Retriable
 from mirrorless.ports.stores import StateStore
 from mirrorless.reports.format import numbered
@@ -93,7 +92,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
     groups = _groups(deployment, flow)
     known, moved = stored(sync.documents, flow)
     try:
-        view = view_of(sync, sync.plan(deadline(LOOK_SECONDS)), groups)
+        view = view_of(sync, sync.plan(deadline_in(LOOK_SECONDS)), groups)
     except Retriable as exc:
         view = AclView(flow=flow, scheduled=is_scheduled(sync), trouble=str(exc))
         if known is not None:
@@ -128,11 +127,11 @@ def _carried_out(arguments: argparse.Namespace, view: AclView, sync: AclSync) ->
 
 def _due(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclView:
     with _held(sync, execute=execute) as held:
-        plan = held.plan(deadline(LOOK_SECONDS))
+        plan = held.plan(deadline_in(LOOK_SECONDS))
         view = view_of(held, plan, groups)
         if not execute or isinstance(plan, Disabled):
             return view
-        return replace(view, outcome=held.carry_out(plan, deadline(WRITE_SECONDS)))
+        return replace(view, outcome=held.carry_out(plan, deadline_in(WRITE_SECONDS)))
 
 
 def _held(sync: AclSync, *, execute: bool) -> AbstractContextManager[AclSync]:
@@ -143,26 +142,26 @@ def _held(sync: AclSync, *, execute: bool) -> AbstractContextManager[AclSync]:
 def _fail_over(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclView:
     flow = sync.settings.name
     failover = AclFailover(flow=flow, target=sync.target, documents=sync.documents, groups=groups)
-    missing = failover.plan(deadline(LOOK_SECONDS))
+    missing = failover.plan(deadline_in(LOOK_SECONDS))
     view = AclView(flow=flow, scheduled=is_scheduled(sync))
     if isinstance(missing, Disabled):
         return replace(view, without_authorizer=flow.target)
     known, _ = stored(sync.documents, flow)
     staged = {acl: acl not in missing for acl in sorted(failover.staged())}
     left = _withheld(known.withheld if known is not None else ())
-    outcome = failover.carry_out(missing, deadline(WRITE_SECONDS)) if execute else None
+    outcome = failover.carry_out(missing, deadline_in(WRITE_SECONDS)) if execute else None
     return replace(view, create=missing, staged=staged, left=left, outcome=outcome)
 
 
 def _revoke(sync: AclSync, others: frozenset[Acl], *, execute: bool) -> AclView:
     view = AclView(flow=sync.settings.name, scheduled=is_scheduled(sync))
     with _held(sync, execute=execute) as held:
-        plan = planned_revocation(held, others, deadline(LOOK_SECONDS))
+        plan = planned_revocation(held, others, deadline_in(LOOK_SECONDS))
         if isinstance(plan, Disabled):
             return replace(view, without_authorizer=view.flow.target)
         found = plan.revocation
         kept = dict.fromkeys(sorted(found.due), DUE) | dict.fromkeys(sorted(found.shared), SHARED)
-        outcome = plan.failover.revoke(found, deadline(WRITE_SECONDS)) if execute else None
+        outcome = plan.failover.revoke(found, deadline_in(WRITE_SECONDS)) if execute else None
         return replace(view, delete=found.delete, kept=kept, outcome=outcome)
 
 

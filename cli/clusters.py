@@ -5,7 +5,6 @@ A cluster that does not answer makes no command fail: what it alone has is None 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,17 +20,10 @@ from mirrorless.mm2.internal_records import Heartbeat
 
 if TYPE_CHECKING:
     from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets, OpenTransaction
-    from mirrorless.clock import Deadline
     from mirrorless.flow.settings import ClusterSettings
     from mirrorless.ports.kafka import TopicPartition
 
 _T = TypeVar("_T")
-
-
-def deadline(seconds: float) -> Deadline:
-    """A function that returns the seconds that are left, from now on."""
-    end = time.monotonic() + seconds
-    return lambda: end - time.monotonic()
 
 
 class ClusterReads:

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from cli.args import BadInput
-from cli.clusters import deadline
 from cli.deployment import DeployedFlows
 from cli.groups_view import checkpoints_of
 from cli.orders import Order, obey
 from cli.output import picked
 from mirrorless.chain.lane import Lane
+from mirrorless.clock import deadline_in
 from mirrorless.groups.checkpoints import Direction
 from mirrorless.groups.ownership import Move, claim_of, plan_move_back
 from mirrorless.groups.readiness import Rereads
@@ -62,7 +62,7 @@ def run_move_back(arguments: argparse.Namespace) -> int:
 
     settings = deployment.settings(flow)
     cluster = settings.target if direction == "forward" else settings.source
-    groups, limit = KafkaGroups(cluster, flow=str(flow)), deadline(ANSWER_SECONDS)
+    groups, limit = KafkaGroups(cluster, flow=str(flow)), deadline_in(ANSWER_SECONDS)
     state = groups.states([name], limit)[name]
     committed = groups.committed([name], limit)
     if name not in committed:

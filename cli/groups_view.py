@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from cli.args import BadInput
-from cli.clusters import ClusterReads, deadline, offsets_of
+from cli.clusters import ClusterReads, offsets_of
 from cli.deployment import DeployedFlows
 from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.clock import deadline_in
 from mirrorless.flow.naming import OWN_GROUPS
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset, document_key
 from mirrorless.ports.stores import StateStore
@@ -115,7 +116,7 @@ def groups_of(checkpoints: StateStore, flow: FlowName, direction: Direction) -> 
 
 def _with_excluded(deployment: DeployedFlows, view: GroupsView) -> GroupsView:
     names, trouble = _asked(
-        deployment, view.flow, view.begins_on, lambda groups: groups.names(deadline(ANSWER_SECONDS))
+        deployment, view.flow, view.begins_on, lambda groups: groups.names(deadline_in(ANSWER_SECONDS))
     )
     accepts = deployment.flow(view.flow).groups.accepts
     excluded = [name for name in names or () if not name.startswith(OWN_GROUPS) and not accepts(name)]
@@ -147,7 +148,7 @@ def _committed(deployment: DeployedFlows, view: GroupsView, name: str) -> tuple[
     """A group's commits on the cluster where the direction ends, by lane; or none, and why they are not known."""
     flow, reverse = deployment.flow(view.flow), view.direction == "reverse"
     found, trouble = _asked(
-        deployment, view.flow, view.ends_on, lambda groups: groups.committed([name], deadline(ANSWER_SECONDS))
+        deployment, view.flow, view.ends_on, lambda groups: groups.committed([name], deadline_in(ANSWER_SECONDS))
     )
     if found is None:
         return {}, trouble

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cli.args import BadInput, offset
-from cli.clusters import ClusterView, deadline, offsets_of
+from cli.clusters import ClusterView, offsets_of
 from cli.deployment import DeployedFlows, Stores
 from cli.orders import Order, obey
 from cli.output import TableColumns, console, lane_as_json, sentence, table
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import RUNNING, Head, LaneState, ReplicatedRanges, Stop, believed
-from mirrorless.clock import now_ms
+from mirrorless.clock import deadline_in, now_ms
 from mirrorless.errors import LostRace
 from mirrorless.lanes.check_state import read_notes
 from mirrorless.lanes.foreign import sentences
@@ -178,7 +178,7 @@ def _replicated(
     left = tuple(each for each in stop.replicated if each[0] > to) if stop is not None else ()
     if not (left if to >= head.position else of_another_log or ordered is not None):
         return ()
-    logs, soon = _comparison(deployment, stores, lane), deadline(ANSWER_SECONDS)
+    logs, soon = _comparison(deployment, stores, lane), deadline_in(ANSWER_SECONDS)
 
     def look() -> ReplicatedRanges:
         found = left
@@ -211,7 +211,7 @@ def _waits_for(source: ClusterView, logs: LogComparison, lane: Lane, head: Head,
 
     What was there when the lane was sent there may have expired since, or been compacted away.
     """
-    soon = deadline(ANSWER_SECONDS)
+    soon = deadline_in(ANSWER_SECONDS)
     stands = source.read(lambda: logs.stands_at(lane, head.position, stop.upstream_offset, soon))
     return stop if stands is None else replace(stop, upstream_offset=stands)
 
@@ -361,7 +361,7 @@ def _behind_target(deployment: DeployedFlows, lane: Lane, stop: Stop | None, sin
         raise _unknown(lane, "without transactions, what was written behind records that are gone stands there too")
     flow = str(lane.flow)
     extent = offsets_of(settings.source, lane.flow).extents([place]).get(place)
-    ends = KafkaRecords(settings.target, flow=flow, client_role="operator").ends([remote], deadline(ANSWER_SECONDS))
+    ends = KafkaRecords(settings.target, flow=flow, client_role="operator").ends([remote], deadline_in(ANSWER_SECONDS))
     if extent is None or remote not in ends:
         raise _unknown(lane, f"the {'source' if extent is None else 'target'} does not show this partition")
     start, stable, high_watermark = ends[remote]
@@ -380,7 +380,7 @@ def _behind_target(deployment: DeployedFlows, lane: Lane, stop: Stop | None, sin
     read = _ranges(deployment, lane, place, of_target=False)
     first = max(since, extent.start)
     timed = KafkaTopics(settings.source, flow=flow, role="operator").offsets_at(
-        [place], tail[-1].timestamp, deadline(ANSWER_SECONDS)
+        [place], tail[-1].timestamp, deadline_in(ANSWER_SECONDS)
     )
     found = None
     if (at := timed.get(place, -1)) >= 0:
@@ -409,7 +409,7 @@ def _ranges(deployment: DeployedFlows, lane: Lane, place: TopicPartition, *, of_
     reader = KafkaRecordRanges(settings.target if of_target else settings.source, flow=str(lane.flow))
 
     def read(first: int, end: int) -> list[Record]:
-        return [each for _, some in reader.ranges({place: (first, end)}, deadline(ANSWER_SECONDS)) for each in some]
+        return [each for _, some in reader.ranges({place: (first, end)}, deadline_in(ANSWER_SECONDS)) for each in some]
 
     return read
 

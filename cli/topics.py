@@ -12,10 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from cli.args import add_deployment, add_flow
-from cli.clusters import ClusterView, deadline, offsets_of
+from cli.clusters import ClusterView, offsets_of
 from cli.deployment import DeployedFlows, TopicTrigger, triggers_of
 from cli.output import UNKNOWN, TableColumns, console, picked, print_json, table
 from cli.tasks import tasks_of
+from mirrorless.clock import deadline_in
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.flow.triggers import SCHEDULE
 from mirrorless.reports.format import numbered
@@ -183,7 +184,7 @@ def _drift(
 
     def configs(view: ClusterView, cluster: ClusterSettings, names: Iterable[str]) -> Mapping[str, list[ConfigEntry]]:
         topics = KafkaTopics(cluster, flow=str(settings.name), role="operator")
-        return view.read(lambda: topics.configs(list(names), deadline(ANSWER_SECONDS))[0]) or {}
+        return view.read(lambda: topics.configs(list(names), deadline_in(ANSWER_SECONDS))[0]) or {}
 
     here = configs(source, settings.source, both) if both else {}
     there = configs(target, settings.target, both.values()) if both else {}

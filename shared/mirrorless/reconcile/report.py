@@ -73,7 +73,7 @@ def _sections(
     local: Sequence[LocalTopic],
     troubles: Sequence[str],
 ) -> Iterator[ReportSection]:
-    waits = [*troubles, *(f"{each.topic}-{each.partition}: {text}" for each in lanes if (text := _waits(each)))]
+    waits = [*troubles, *(f"{_named(each)}: {text}" for each in lanes if (text := _waits(each)))]
     if waits:
         yield ReportSection(heading="What is left to do", text=tuple(waits))
     yield ReportSection(
@@ -94,10 +94,14 @@ def _sections(
                 "A flow the other way brings them to the source, or a backfill of that flow.",
             ),
             tables=(
-                Table(
-                    title="Topics",
-                    columns=("topic", "offsets in its log", "since the lanes were held"),
-                    rows=tuple((each.topic, each.offsets, each.since) for each in local),
+                Table.of(
+                    "Topics",
+                    local,
+                    {
+                        "topic": lambda each: each.topic,
+                        "offsets in its log": lambda each: each.offsets,
+                        "since the lanes were held": lambda each: each.since,
+                    },
                 ),
             ),
         )
@@ -127,36 +131,22 @@ def _waits(lane: LaneOutcome) -> str:
 
 
 def _lane_table(lanes: Sequence[LaneOutcome]) -> Table:
-    return Table(
-        title="Records by lane",
-        columns=(
-            "lane",
-            "on the target",
-            "new there",
-            "copied back",
-            "bytes",
-            "% passed",
-            "orphans",
-            "policy",
-            "moved",
-            "position",
-        ),
-        rows=tuple(
-            (
-                f"{each.topic}-{each.partition}",
-                each.on_target,
-                each.new,
-                each.copied_back,
-                each.copied_back_bytes,
-                percent(each.copied_back_passed_bytes, each.copied_back_bytes),
-                each.orphan_records,
-                each.policy,
-                each.orphans_moved,
-                each.position,
-            )
-            for each in lanes
-        ),
-        tones=tuple(_bad(not each.clean) for each in lanes),
+    return Table.of(
+        "Records by lane",
+        lanes,
+        {
+            "lane": _named,
+            "on the target": lambda each: each.on_target,
+            "new there": lambda each: each.new,
+            "copied back": lambda each: each.copied_back,
+            "bytes": lambda each: each.copied_back_bytes,
+            "% passed": lambda each: percent(each.copied_back_passed_bytes, each.copied_back_bytes),
+            "orphans": lambda each: each.orphan_records,
+            "policy": lambda each: each.policy,
+            "moved": lambda each: each.orphans_moved,
+            "position": lambda each: each.position,
+        },
+        tone=lambda each: _bad(not each.clean),
     )
 
 
@@ -165,7 +155,7 @@ def _orphan_table(lanes: Sequence[LaneOutcome]) -> Table:
         title="Orphans, by upstream offset",
         columns=("lane", "first", "last", "records", "bytes", "policy"),
         rows=tuple(
-            (f"{each.topic}-{each.partition}", found.first, found.next - 1, found.records, found.bytes, each.policy)
+            (_named(each), found.first, found.next - 1, found.records, found.bytes, each.policy)
             for each in lanes
             for found in each.orphans
         ),
@@ -180,36 +170,27 @@ def _conflict_tables(lanes: Sequence[LaneOutcome]) -> Iterator[Table]:
     if not listed:
         return
     withheld = sum(lane.orphans_withheld for lane in lanes)
-    yield Table(
-        title="Keys that were written on both sides",
-        columns=(
-            "lane",
-            "key",
-            "orphan",
-            "at",
-            "bytes",
-            "other record",
-            "written",
-            "other bytes",
-            "newer",
-        ),
-        rows=tuple(
-            (
-                f"{lane.topic}-{lane.partition}",
-                each.key,
-                _place(each.orphan),
-                _time(each.orphan.timestamp),
-                each.orphan.bytes,
-                _place(each.other),
-                _time(each.other.timestamp),
-                each.other.bytes,
-                "the other record" if each.older else "the orphan",
-            )
-            for lane, each in listed
-        ),
+    yield Table.of(
+        "Keys that were written on both sides",
+        listed,
+        {
+            "lane": lambda each: _named(each[0]),
+            "key": lambda each: each[1].key,
+            "orphan": lambda each: _place(each[1].orphan),
+            "at": lambda each: _time(each[1].orphan.timestamp),
+            "bytes": lambda each: each[1].orphan.bytes,
+            "other record": lambda each: _place(each[1].other),
+            "written": lambda each: _time(each[1].other.timestamp),
+            "other bytes": lambda each: each[1].other.bytes,
+            "newer": lambda each: "the other record" if each[1].older else "the orphan",
+        },
         note=f"{len(listed):,} of {sum(lane.conflicts for lane in lanes):,} keys. Withheld from the replay, since the "
         f"topic is compacted and the orphan is not the newer record: {withheld:,}.",
     )
+
+
+def _named(lane: LaneOutcome) -> str:
+    return f"{lane.topic}-{lane.partition}"
 
 
 def _place(written: ConflictRecord) -> str:
@@ -244,7 +225,7 @@ def _upstream_plot(lanes: Sequence[LaneOutcome]) -> LanePlot:
         title="The source, by upstream offset",
         lanes=tuple(
             (
-                f"{each.topic}-{each.partition}",
+                _named(each),
                 (
                     *((Segment(first=0, next=each.position_before, kind=REPLICATED),) if each.position_before else ()),
                     *(Segment(first=found.first, next=found.next, kind=ORPHANED) for found in each.orphans),
@@ -254,26 +235,23 @@ def _upstream_plot(lanes: Sequence[LaneOutcome]) -> LanePlot:
         ),
         tones={REPLICATED: "quiet", ORPHANED: "bad"},
         counts={ORPHANED: sum(each.orphan_records for each in lanes)},
-        first=tuple(f"{each.topic}-{each.partition}" for each in lanes if not each.clean),
+        first=tuple(_named(each) for each in lanes if not each.clean),
     )
 
 
 def _group_table(groups: Sequence[ReturningGroup]) -> Table:
-    return Table(
-        title="Offsets of each group on the source",
-        columns=("group", "readiness", "read again", "kept", "places", "committed"),
-        rows=tuple(
-            (
-                each.group,
-                each.readiness,
-                each.reread,
-                each.kept,
-                len(each.lanes),
-                sum(lane.written for lane in each.lanes),
-            )
-            for each in groups
-        ),
-        tones=tuple(_bad(each.readiness not in READY) for each in groups),
+    return Table.of(
+        "Offsets of each group on the source",
+        groups,
+        {
+            "group": lambda each: each.group,
+            "readiness": lambda each: each.readiness,
+            "read again": lambda each: each.reread,
+            "kept": lambda each: each.kept,
+            "places": lambda each: len(each.lanes),
+            "committed": lambda each: sum(lane.written for lane in each.lanes),
+        },
+        tone=lambda each: _bad(each.readiness not in READY),
         note="Kept: read on the source before the outage, and not again, although the group stands before it there.",
     )
 

@@ -6,9 +6,12 @@ renders them. Code that builds a report writes no HTML.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 Cell = str | int | float | None
 Tone = Literal["", "good", "bad", "quiet"]
@@ -42,6 +45,26 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(f"table {self.title!r}: {len(row)} cells in {len(self.columns)} columns: {row}")
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        some: Iterable[T],
+        cells: Mapping[str, Callable[[T], Cell]],
+        *,
+        tone: Callable[[T], Tone] | None = None,
+        note: str = "",
+    ) -> Table:
+        """A table with a row for each of some. Args: cells: of a row, by the columns' headings."""
+        every = list(some)
+        return cls(
+            title=title,
+            columns=tuple(cells),
+            rows=tuple(tuple(cell(each) for cell in cells.values()) for each in every),
+            tones=() if tone is None else tuple(map(tone, every)),
+            note=note,
+        )
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):

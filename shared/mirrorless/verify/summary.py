@@ -147,7 +147,7 @@ def _findings(verdicts: Sequence[LaneVerdict], folder: str) -> ReportSection | N
     rows = [
         (
             finding.kind,
-            f"{verdict.topic}-{verdict.partition}",
+            _named(verdict),
             _row(finding.upstream),
             _row(finding.downstream),
             finding.records,
@@ -203,25 +203,20 @@ def _foreign(verdict: LaneVerdict) -> Iterator[str]:
 def _lanes(verdicts: Sequence[LaneVerdict]) -> ReportSection:
     # Lanes that need a look come first, in the table and in the plot.
     verdicts = sorted(verdicts, key=_first_looked_at)
-    rows = [
-        (
-            f"{verdict.topic}-{verdict.partition}",
-            _state(verdict),
-            verdict.counts.records,
-            verdict.counts.proved,
-            verdict.counts.found,
-            verdict.counts.runs,
-            verdict.position,
-            round(verdict.seconds, 1),
-        )
-        for verdict in verdicts
-    ]
-    tones: list[Tone] = ["bad" if each.counts.found or each.state == "failed" else "" for each in verdicts]
-    table = Table(
-        title="by lane",
-        columns=("lane", "is", "records", "proved", "wrong", "runs", "looked at up to", "seconds"),
-        rows=tuple(rows),
-        tones=tuple(tones),
+    table = Table.of(
+        "by lane",
+        verdicts,
+        {
+            "lane": _named,
+            "is": _state,
+            "records": lambda each: each.counts.records,
+            "proved": lambda each: each.counts.proved,
+            "wrong": lambda each: each.counts.found,
+            "runs": lambda each: each.counts.runs,
+            "looked at up to": lambda each: each.position,
+            "seconds": lambda each: round(each.seconds, 1),
+        },
+        tone=lambda each: "bad" if each.counts.found or each.state == "failed" else "",
     )
     looked_at = [each for each in verdicts if each.segments or each.state == "failed"]
     counts = counts_of(verdicts)
@@ -230,14 +225,10 @@ def _lanes(verdicts: Sequence[LaneVerdict]) -> ReportSection:
         note += f" Shown are {PLOTTED} of {len(looked_at):,} lanes; counted are all."
     plot = LanePlot(
         title="what of each lane is proved, by upstream offset",
-        lanes=tuple((f"{each.topic}-{each.partition}", tuple(each.segments)) for each in looked_at[:PLOTTED]),
+        lanes=tuple((_named(each), tuple(each.segments)) for each in looked_at[:PLOTTED]),
         tones=TONES,
         counts={kind: getattr(counts, name) for kind, name in COUNTED.items()},
-        first=tuple(
-            f"{each.topic}-{each.partition}"
-            for each in looked_at[:PLOTTED]
-            if each.state == "failed" or each.counts.found
-        ),
+        first=tuple(_named(each) for each in looked_at[:PLOTTED] if each.state == "failed" or each.counts.found),
         note=note,
     )
     return ReportSection(heading="Lanes", tables=(table,), plots=(plot,) if plot.lanes else ())
@@ -245,6 +236,10 @@ def _lanes(verdicts: Sequence[LaneVerdict]) -> ReportSection:
 
 def _first_looked_at(verdict: LaneVerdict) -> tuple[bool, bool]:
     return verdict.state != "failed", not verdict.counts.found
+
+
+def _named(verdict: LaneVerdict) -> str:
+    return f"{verdict.topic}-{verdict.partition}"
 
 
 def _state(verdict: LaneVerdict) -> str:
