@@ -100,7 +100,7 @@ def build(  # noqa: PLR0917 -- fixtures
             flow_settings,
             source=ClusterSettings(alias=source.alias, bootstrap=source.bootstrap),
             target=ClusterSettings(alias=target.alias, bootstrap=target.bootstrap, region="us-east-1"),
-            policy=policy,
+            replication_policy=policy,
         )
         stage = LaneStage.of(settings, guarded, dynamodb.client(), wire)
         stage.create(source, stage.topic, PARTITIONS)
