@@ -84,26 +84,28 @@ def report_of(
 
 def _lanes(results: Sequence[CopyResult], flow: str) -> Table:
     results = sorted(results, key=lambda each: each.state == "done")  # those that need a look first
-    return Table(
-        title="Lanes",
-        columns=(
-            "lane", "state", "records", "bytes", "% passed", "written now", "from", "position", "first on target",
-            "last on target", "joined by", "tries", "s",
-        ),
-        rows=tuple(
-            (
-                each.lane.removeprefix(f"{flow} "),
-                each.state if not each.error else f"{each.state}: {each.error}", each.records, each.bytes,
-                percent(each.passed_bytes, each.bytes), each.written, each.first, each.position, each.first_downstream,
-                each.last_downstream,
-                each.handed_over or None, each.attempts, round(each.seconds, 1),
-            )
-            for each in results
-        ),
-        tones=tuple("" if each.state == "done" else "bad" for each in results),
+    return Table.of(
+        "Lanes",
+        results,
+        {
+            "lane": lambda each: each.lane.removeprefix(f"{flow} "),
+            "state": lambda each: each.state if not each.error else f"{each.state}: {each.error}",
+            "records": lambda each: each.records,
+            "bytes": lambda each: each.bytes,
+            "% passed": lambda each: percent(each.passed_bytes, each.bytes),
+            "written now": lambda each: each.written,
+            "from": lambda each: each.first,
+            "position": lambda each: each.position,
+            "first on target": lambda each: each.first_downstream,
+            "last on target": lambda each: each.last_downstream,
+            "joined by": lambda each: each.handed_over or None,
+            "tries": lambda each: each.attempts,
+            "s": lambda each: round(each.seconds, 1),
+        },
+        tone=lambda each: "" if each.state == "done" else "bad",
         note="`from` and `position` are upstream offsets. `joined by` is the evidence that the lane meets its mapping. "
         "`% passed` is of bytes whose record batches were copied as they lay in the source's log.",
-    )  # fmt: skip
+    )
 
 
 def _throughput(samples: Sequence[Sample], seconds: float) -> Iterator[LinePlot]:

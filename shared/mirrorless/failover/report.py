@@ -249,23 +249,24 @@ def _lane_table(document: FailoverDocument, lanes: Sequence[Mapping[str, Any]]) 
     lanes = sorted(lanes, key=lambda each: not (_missing_offsets(each) or each["in_doubt"]))  # of which some is missing
     seen_at = _facts(document.steps, "holdings").get("seen_at", 0)
     seen = moment(seen_at) if seen_at else "never"
-    return Table(
-        title="Partitions",
-        columns=("partition", "position", "last copied record", "copied", "source's end", "missing"),
-        rows=tuple(
-            (
-                f"{each['topic']}-{each['partition']}",
-                each["position"],
-                moment(each["copied_at"]) if each["copied_at"] else None,
-                moment(each["written_at"]) if each["written_at"] else None,
-                each["seen_end"],
-                _missing_offsets(each),
-            )
-            for each in lanes
-        ),
-        tones=tuple("bad" if _missing_offsets(each) or each["in_doubt"] else "" for each in lanes),
+    return Table.of(
+        "Partitions",
+        lanes,
+        {
+            "partition": _named,
+            "position": lambda each: each["position"],
+            "last copied record": lambda each: moment(each["copied_at"]) if each["copied_at"] else None,
+            "copied": lambda each: moment(each["written_at"]) if each["written_at"] else None,
+            "source's end": lambda each: each["seen_end"],
+            "missing": _missing_offsets,
+        },
+        tone=lambda each: "bad" if _missing_offsets(each) or each["in_doubt"] else "",
         note=f"The source's ends were last seen at {seen}.",
     )
+
+
+def _named(lane: Mapping[str, Any]) -> str:
+    return f"{lane['topic']}-{lane['partition']}"
 
 
 def _missing_offsets(lane: Mapping[str, Any]) -> int:
@@ -279,21 +280,18 @@ def _needs_a_look(lane: Mapping[str, Any]) -> bool:
 
 def _back_table(lanes: Sequence[Mapping[str, Any]]) -> Table:
     lanes = sorted(lanes, key=lambda each: not _needs_a_look(each))
-    return Table(
-        title="Partitions",
-        columns=("partition", "on the target", "copied back", "not copied back", "orphans", "policy"),
-        rows=tuple(
-            (
-                f"{each['topic']}-{each['partition']}",
-                each["on_target"],
-                each["copied_back"],
-                max(0, each.get("new", 0) - each["copied_back"]),
-                each.get("orphan_records", 0),
-                each["policy"],
-            )
-            for each in lanes
-        ),
-        tones=tuple("bad" if _needs_a_look(each) else "" for each in lanes),
+    return Table.of(
+        "Partitions",
+        lanes,
+        {
+            "partition": _named,
+            "on the target": lambda each: each["on_target"],
+            "copied back": lambda each: each["copied_back"],
+            "not copied back": lambda each: max(0, each.get("new", 0) - each["copied_back"]),
+            "orphans": lambda each: each.get("orphan_records", 0),
+            "policy": lambda each: each["policy"],
+        },
+        tone=lambda each: "bad" if _needs_a_look(each) else "",
     )
 
 
