@@ -234,7 +234,7 @@ def test_the_standby_moves_a_group_that_its_lost_home_had_to_leave(crossing: Cro
         crossing.settings,
         emit_heartbeats_enabled=False,
         emit_offset_syncs_enabled=False,
-        sync_group_offsets_seconds=None,
+        sync_group_offsets_enabled=False,
         function_region="us-east-1",
         standby_region="eu-west-1",
         emit_checkpoints_interval_seconds=0.1,
