@@ -233,6 +233,7 @@ def test_every_offset_up_to_the_stable_end_is_checked() -> None:
         pytest.param((), {}, 0, id="an empty lane"),
         # Where a lost record should stand is unknown: one fault is one finding.
         pytest.param(TRUE, {up: down for up, down in PLACES.items() if up != 8}, 0, id="a record that is lost"),
+        pytest.param(TRUE, {up: down for up, down in PLACES.items() if up != 9}, 0, id="the last record is lost"),
     ],
 )
 def test_each_upstream_offset_that_the_map_places_wrongly_counts_once(

@@ -126,15 +126,20 @@ def test_a_payload_is_due_when_its_first_record_has_waited_for_the_window() -> N
     assert flight.partitions == {0, 1}
 
 
-def test_a_payload_is_due_at_once_when_batch_size_records_are_there() -> None:
+def test_a_payload_is_due_at_once_when_batch_size_records_are_there_and_takes_no_more() -> None:
     waiting = buffers(batch_size=3)
-    for offset in range(5):
+    for offset in range(2):
         waiting.put(record(0, offset), 10.0)
+    assert waiting.take(10.0) is None
 
-    flight = waiting.take(10.0)
+    waiting.put(record(0, 2), 10.0)
+    first = waiting.take(10.0)
+    waiting.release([0])
+    for offset in range(3, 8):
+        waiting.put(record(0, offset), 10.0)
+    second = waiting.take(10.0)
 
-    assert flight is not None
-    assert [it.offset for it in flight.records] == [0, 1, 2]
+    assert [[it.offset for it in flight.records] for flight in (first, second) if flight] == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_six_megabytes_of_json_split_a_backlog_and_truncate_nothing() -> None:
