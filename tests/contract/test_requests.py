@@ -193,7 +193,6 @@ NO_CALLS = {
     ("cli/deployment.py", "GetSession"): "of botocore",
     ("shared/mirrorless/adapters/kafka/client.py", "Query"): "of a URL",
     ("shared/mirrorless/adapters/kafka/client.py", "GetSession"): "of botocore",
-    ("shared/mirrorless/lanes/chain_scan.py", "Scan"): "of a chain",
     ("shared/mirrorless/lanes/foreign.py", "Scan"): "of a chain",
 }
 """What the text has by the name of an operation, and is none."""
