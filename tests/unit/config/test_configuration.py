@@ -19,7 +19,7 @@ from mirrorless.config.__main__ import PAGES
 from mirrorless.config.__main__ import main as generate
 from mirrorless.config.flow import LONGEST_GROUP
 from mirrorless.errors import ConfigurationError
-from mirrorless.flow.filters import NameFilter
+from mirrorless.flow.filters import CONFIG_PROPERTIES_EXCLUDE, NameFilter
 from mirrorless.flow.settings import control_settings, decode_settings
 from mirrorless.scheduled.functions import task_intervals
 from tests.support.commands import Answer, Command, replication_yaml
@@ -309,6 +309,15 @@ def test_the_forwarder_gets_the_settings_that_it_needs_and_no_more() -> None:
             "control": "mirrorless-control-a_b",
         },
     }
+
+
+def test_a_default_that_is_written_out_takes_no_room_in_the_variable() -> None:
+    """Read from a file, a list is equal to the default, and not the same."""
+    written = f"topics: [orders], config.properties.exclude: {json.dumps(CONFIG_PROPERTIES_EXCLUDE)}"
+
+    assert configuration(written).flow("a->b").function_settings_json() == (
+        configuration("topics: [orders]").flow("a->b").function_settings_json()
+    )
 
 
 def test_a_consumer_group_is_one_that_lambda_takes() -> None:

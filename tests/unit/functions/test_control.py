@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from mirrorless.flow.triggers import Trigger
 from mirrorless.scheduled.runner import TaskReport
 from tests.support.flows import make_flow
 
@@ -63,3 +64,17 @@ def test_overdue_tasks_are_a_metric_of_the_home_before_any_task_runs(
     metric = {} if stands_by else {"tasks-overdue": [6.0]}
     assert {name: value for name, value in lines[0].items() if name == "tasks-overdue"} == metric
     assert any("topics: no rights" in str(line.get("trouble")) for line in lines) is not stands_by
+
+
+def test_an_environment_is_wired_anew_where_entries_of_triggers_only_changed_places() -> None:
+    """The first one that matches a topic holds."""
+    entries: list[tuple[str, Trigger]] = [("logs", "mapping"), ("l.*", "schedule")]
+    wire = importlib.import_module("control").wire
+
+    wired = [
+        wire(make_flow(region="eu-west-1", trigger_overrides=dict(order)))
+        for order in (entries, entries[::-1], entries)
+    ]
+
+    assert [each.settings.triggers.of("logs") for each in wired] == ["mapping", "schedule", "mapping"]
+    assert wired[2] is wired[0]
