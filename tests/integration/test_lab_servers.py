@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from lab.servers.artifacts import DEFAULT_KAFKA
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from lab.servers.process import ServerFailed
+from tests.support.readback import read_topic
 from tests.support.topics import create_topic
 
 if TYPE_CHECKING:
@@ -50,23 +51,8 @@ def produce_in_a_transaction(cluster: KafkaCluster, topic: str, values: list[byt
     producer.commit_transaction(30)
 
 
-def committed_values(cluster: KafkaCluster, topic: str, count: int) -> list[bytes | None]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": "unused",
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-            **QUIET,
-        }
-    )
-    try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        found = consumer.consume(count, timeout=30)
-        assert [record.error() for record in found] == [None] * len(found)
-        return [record.value() for record in found]
-    finally:
-        consumer.close()
+def committed_values(cluster: KafkaCluster, topic: str) -> list[bytes | None]:
+    return [seen.content.value for seen in read_topic(cluster.bootstrap, topic)[0]]
 
 
 def runs(pid: int) -> bool:
@@ -102,7 +88,7 @@ def test_a_killed_cluster_keeps_address_and_records_and_is_ready_for_every_parti
     assert cluster.pid not in (None, first_pid)
     produce_in_a_transaction(cluster, topic, [b"after"])
     # The offset between is the first transaction's marker; it is skipped, and costs no record.
-    assert committed_values(cluster, topic, 4) == [b"before", b"the", b"kill", b"after"]
+    assert committed_values(cluster, topic) == [b"before", b"the", b"kill", b"after"]
 
 
 def test_a_record_of_eight_megabytes_is_taken(clusters: tuple[KafkaCluster, KafkaCluster]) -> None:
@@ -114,7 +100,7 @@ def test_a_record_of_eight_megabytes_is_taken(clusters: tuple[KafkaCluster, Kafk
     producer.produce(topic, value)
 
     assert producer.flush(30) == 0
-    assert committed_values(cluster, topic, 1) == [value]
+    assert committed_values(cluster, topic) == [value]
 
 
 def test_a_topic_appears_only_when_it_is_created(clusters: tuple[KafkaCluster, KafkaCluster]) -> None:
@@ -181,7 +167,7 @@ def test_stop_leaves_no_process_and_a_later_start_finds_the_data(clusters: tuple
         assert not runs(pid)
         cluster.stop()  # twice is no error
         cluster.restart()
-        assert committed_values(cluster, topic, 1) == [b"kept"]
+        assert committed_values(cluster, topic) == [b"kept"]
     finally:
         cluster.start()
 
