@@ -223,7 +223,7 @@ class Soak(Drill):
         if not lab.control:
             return
         mapped = [topic for topic in topics if topic.schedule.trigger != "schedule"]
-        options = {"mapping": flow.mapping_template() | mapped[0].options} if mapped else {}
+        options = {"mapping_template": flow.mapping_template() | mapped[0].options} if mapped else {}
         lab.scheduled.overrides = {**CONTROL, **options}
         continuous = any(topic.schedule.continuous for topic in topics)
         schedule = flow.settings.schedule.model_copy(update={"continuous": continuous})
