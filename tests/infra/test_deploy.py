@@ -181,16 +181,21 @@ def deploying(monkeypatch: pytest.MonkeyPatch) -> Deploying:
 # What changes
 
 
+@pytest.fixture(scope="session")
+def built(assembled: Callable[[str], Assembly]) -> Assembly:
+    """The example; it is made before anything that it runs is replaced."""
+    return assembled("cross-account")
+
+
 @pytest.fixture
-def there(assembled: Callable[[str], Assembly]) -> dict[str, dict[str, Any]]:
+def there(built: Assembly) -> dict[str, dict[str, Any]]:
     """What is deployed: the templates of an example, for a test to change."""
-    return templates_of(assembled("cross-account"))
+    return templates_of(built)
 
 
 @pytest.fixture
-def changing(assembled: Callable[[str], Assembly], deploying: Deploying) -> Deploying:
+def changing(built: Assembly, deploying: Deploying) -> Deploying:
     """`make deploy` of that example, with these templates deployed, and applications in this state."""
-    built = assembled("cross-account")
 
     def run(templates: Mapping[str, Mapping[str, Any]], state: str, *arguments: str) -> int:
         account = Account(templates=templates, state=state)
@@ -400,10 +405,15 @@ def halved(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     return assemble(written(folder, "active-active", OFF), folder / "out", **{HOLLOW: True})
 
 
+@pytest.fixture(scope="session")
+def was(assembled: Callable[[str], Assembly]) -> Assembly:
+    """The shipped example; it is made before anything that it runs is replaced."""
+    return assembled("active-active")
+
+
 @pytest.fixture
-def leaving(assembled: Callable[[str], Assembly], halved: Assembly, tmp_path: Path, deploying: Deploying) -> Leaving:
+def leaving(was: Assembly, halved: Assembly, tmp_path: Path, deploying: Deploying) -> Leaving:
     """`make deploy` of the shipped example with changes, where it is deployed as it was; 77 is the CDK's own code."""
-    was = assembled("active-active")
 
     def of(*changes: Change, arguments: tuple[str, ...] = ()) -> tuple[int, Account]:
         config, out = written(tmp_path, "active-active", *changes), tmp_path / "out"
