@@ -23,10 +23,10 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain.entry import Slice
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, Head, LaneState, Stop
+from mirrorless.clock import deadline_in
 from mirrorless.errors import ChainBroken, LostRace, Retriable
 from mirrorless.flow.settings import Tables
 from tests.support.chains import FLOW, LANE, reset, run
-from tests.support.waiting import in_seconds
 
 pytestmark = pytest.mark.integration
 
@@ -142,10 +142,10 @@ def refused(chains: DynamoDbChains) -> set[int]:
 def test_writes_that_are_throttled_are_made_again(client: Any, tables: Tables, code: str) -> None:
     throttled = made(ThrottledClient(client, code=code, times=2), tables)
 
-    throttled.prepare(RUNS, in_seconds(30))
+    throttled.prepare(RUNS, deadline_in(30))
     assert heads(client, tables) == {each.lane: Head(generation=0, position=0, run=each) for each in RUNS}
-    throttled.confirm(COMMITTED[:16], in_seconds(30))
-    throttled.withdraw(RUNS[16:], in_seconds(30))
+    throttled.confirm(COMMITTED[:16], deadline_in(30))
+    throttled.withdraw(RUNS[16:], deadline_in(30))
 
     assert heads(client, tables) == {
         **{each.lane: Head(generation=0, position=9, run=each) for each in COMMITTED[:16]},
@@ -173,11 +173,11 @@ def test_a_write_that_is_throttled_beyond_the_deadline_is_an_error(client: Any, 
     began = time.monotonic()
 
     with pytest.raises(Retriable, match="ThrottlingException"):
-        throttled.prepare([replace(RUNS[0], lane=Lane(FLOW, "others", 0))], in_seconds(0.8))
+        throttled.prepare([replace(RUNS[0], lane=Lane(FLOW, "others", 0))], deadline_in(0.8))
     with pytest.raises(Retriable, match="ThrottlingException"):
-        throttled.confirm(COMMITTED, in_seconds(0.8))
+        throttled.confirm(COMMITTED, deadline_in(0.8))
     with pytest.raises(Retriable, match="ThrottlingException"):
-        throttled.withdraw(RUNS, in_seconds(0.8))
+        throttled.withdraw(RUNS, deadline_in(0.8))
 
     assert time.monotonic() - began < 10, "without a deadline they are tried for 30 s"
 
@@ -186,7 +186,7 @@ def test_an_error_that_does_not_pass_is_raised_at_once(client: Any, tables: Tabl
     throttled = made(ThrottledClient(client, code="ValidationException", times=FOR_EVER), tables)
 
     with pytest.raises(Retriable, match="ValidationException"):
-        throttled.prepare(RUNS, in_seconds(30))
+        throttled.prepare(RUNS, deadline_in(30))
 
     assert refused(throttled) == {1}
 
@@ -195,10 +195,10 @@ def test_writes_that_were_carried_out_all_the_same_are_harmless(client: Any, tab
     """The insert finds its own entry, and the updates leave it as it is."""
     throttled = made(ThrottledClient(client, code="InternalServerError", carried_out=True), tables)
 
-    throttled.prepare(RUNS, in_seconds(30))
+    throttled.prepare(RUNS, deadline_in(30))
     assert [each.run for each in heads(client, tables).values()] == RUNS
-    throttled.confirm(COMMITTED[:16], in_seconds(30))
-    throttled.withdraw(RUNS[16:], in_seconds(30))
+    throttled.confirm(COMMITTED[:16], deadline_in(30))
+    throttled.withdraw(RUNS[16:], deadline_in(30))
 
     assert [each.run for each in heads(client, tables).values()] == [*COMMITTED[:16], *[None] * 24]
     items = client.scan(TableName=tables.offset_map, ConsistentRead=True)["Items"]
@@ -222,14 +222,14 @@ def test_an_insert_whose_answer_was_lost_and_that_another_has_withdrawn_is_a_los
             return getattr(client, name)
 
     with pytest.raises(LostRace, match="settled this attempt"):
-        made(WithdrawnMeanwhile(), tables).prepare(RUNS[:1], in_seconds(30))
+        made(WithdrawnMeanwhile(), tables).prepare(RUNS[:1], deadline_in(30))
 
 
 def test_a_run_that_is_gone_is_found_behind_throttled_confirmations(client: Any, tables: Tables) -> None:
     made(client, tables).prepare(RUNS[16:])
 
     with pytest.raises(ChainBroken):
-        made(ThrottledClient(client), tables).confirm(COMMITTED, in_seconds(30))
+        made(ThrottledClient(client), tables).confirm(COMMITTED, deadline_in(30))
 
     assert [each.run for each in heads(client, tables).values()] == [*[None] * 16, *COMMITTED[16:]]
 
@@ -241,10 +241,10 @@ def test_keys_that_are_left_unprocessed_are_read_again_until_the_deadline(client
         plain.stop(lane, stop)
     throttled = DynamoDbLaneStates(ThrottledClient(client, times=3), tables.lanes)
 
-    assert throttled.read(LANES, in_seconds(30)) == dict.fromkeys(LANES[:3], LaneState(stop=stop))
+    assert throttled.read(LANES, deadline_in(30)) == dict.fromkeys(LANES[:3], LaneState(stop=stop))
     began = time.monotonic()
     with pytest.raises(Retriable, match="throttled"):
-        DynamoDbLaneStates(ThrottledClient(client, times=FOR_EVER), tables.lanes).read(LANES, in_seconds(0.8))
+        DynamoDbLaneStates(ThrottledClient(client, times=FOR_EVER), tables.lanes).read(LANES, deadline_in(0.8))
     assert time.monotonic() - began < 10, "without a deadline they are tried for 30 s"
 
 

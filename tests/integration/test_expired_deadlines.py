@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from uuid import uuid4
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.acls import KafkaAcls
@@ -23,7 +22,7 @@ from mirrorless.ports.topics import ConfigChange, NewRemoteTopic
 from mirrorless.records.record import Record
 from mirrorless.topics.acls import Acl
 from tests.support.readback import read_topic
-from tests.support.topics import create_topic
+from tests.support.topics import admin_of, create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -40,6 +39,7 @@ ACL = Acl(
 
 
 UNSENT = "no time was left, and nothing was sent"
+RECORD = Record(offset=-1, timestamp=0, headers=[], key=b"k", value=b"v")
 
 
 def ample() -> float:
@@ -50,100 +50,57 @@ def over() -> float:
     return -3.0
 
 
-@dataclass
-class Target:
-    """A cluster with one topic, and warm clients of it."""
+def test_no_write_is_begun_after_its_deadline(clusters: tuple[KafkaCluster, KafkaCluster]) -> None:
+    bootstrap = clusters[1].bootstrap
+    topic = create_topic(bootstrap, f"orders-{uuid4().hex[:8]}")
+    group, place, more = f"billing-{topic}", (topic, 0), f"{topic}-more"
+    settings, config = ClusterSettings(alias="eu-west", bootstrap=bootstrap), {"bootstrap.servers": bootstrap}
+    groups, acls = KafkaGroups(settings, flow=FLOW), KafkaAcls(settings, flow=FLOW)
+    records = KafkaRecords(settings, flow=FLOW, client_role="internal-topics")
+    topics = KafkaTopics(settings, flow=FLOW, role="remote-topics")
+    writer = KafkaWriter(config, transactional_id="", deadline=ample)
+    transactional = KafkaWriter(config, transactional_id=topic, deadline=ample)
+    change = {topic: ConfigChange(set={"retention.ms": "77"}, delete=())}
+    new = [NewRemoteTopic(name=more, partitions=1, replication_factor=1, configs={})]
+    at = {ample: OffsetAndMetadata(1), over: OffsetAndMetadata(2)}
+    warm: dict[str, Callable[[Deadline], object]] = {
+        "commit of offsets": lambda deadline: groups.commit(group, {place: at[deadline]}, deadline),
+        "internal record": lambda deadline: records.write([(topic, b"k", b"v", 0)], deadline),
+        "record": lambda deadline: writer.write({place: [RECORD]}, deadline),
+    }
+    writes = warm | {
+        "commit of a transaction": transactional.commit,
+        "partitions": lambda deadline: topics.grow({topic: 2}, deadline),
+        "configs": lambda deadline: topics.alter_configs(change, deadline),
+        "topic": lambda deadline: topics.create(new, deadline),
+        "internal topic": lambda deadline: records.ensure_topic(
+            more, replication_factor=1, configs={}, deadline=deadline
+        ),
+        "ACL": lambda deadline: acls.create([ACL], deadline),
+        "deletion of an ACL": lambda deadline: acls.delete([ACL], deadline),
+    }
+    for write in warm.values():
+        write(ample)
+    transactional.write({place: [RECORD]}, ample)
 
-    bootstrap: str
-    topic: str
-    group: str = field(default_factory=lambda: f"billing-{uuid4().hex[:8]}")
-
-    def __post_init__(self) -> None:
-        """Make the clients, and let each do once what it is to do."""
-        settings = ClusterSettings(alias="eu-west", bootstrap=self.bootstrap)
-        self.groups = KafkaGroups(settings, flow=FLOW)
-        self.records = KafkaRecords(settings, flow=FLOW, client_role="internal-topics")
-        self.topics = KafkaTopics(settings, flow=FLOW, role="remote-topics")
-        self.acls = KafkaAcls(settings, flow=FLOW)
-        config = {"bootstrap.servers": self.bootstrap}
-        self.writer = KafkaWriter(config, transactional_id="", deadline=ample)
-        self.transactional = KafkaWriter(config, transactional_id=self.topic, deadline=ample)
-        self.commit(ample)
-        self.write_internal(ample)
-        self.write(ample)
-        self.transactional.write({(self.topic, 0): [_record()]}, ample)
-
-    def commit(self, deadline: Deadline) -> None:
-        """Commit for a group: 1, then 2."""
-        self.groups.commit(self.group, {(self.topic, 0): OffsetAndMetadata(1 if deadline is ample else 2)}, deadline)
-
-    def write_internal(self, deadline: Deadline) -> None:
-        """A record of an internal topic."""
-        self.records.write([(self.topic, b"k", b"v", 0)], deadline)
-
-    def write(self, deadline: Deadline) -> None:
-        """A record, without a transaction."""
-        self.writer.write({(self.topic, 0): [_record()]}, deadline)
-
-    def grow(self, deadline: Deadline) -> None:
-        """Another partition."""
-        self.topics.grow({self.topic: 2}, deadline)
-
-    def alter(self, deadline: Deadline) -> None:
-        """Another config."""
-        self.topics.alter_configs({self.topic: ConfigChange(set={"retention.ms": "77"}, delete=())}, deadline)
-
-    def create(self, deadline: Deadline) -> None:
-        """Another topic."""
-        new = NewRemoteTopic(name=f"{self.topic}-more", partitions=1, replication_factor=1, configs={})
-        self.topics.create([new], deadline)
-
-    def ensure(self, deadline: Deadline) -> None:
-        """Another internal topic."""
-        self.records.ensure_topic(f"{self.topic}-more", replication_factor=1, configs={}, deadline=deadline)
-
-    def seen(self) -> tuple[object, ...]:
+    def seen() -> tuple[object, ...]:
         """What the writes would change."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        resource = ConfigResource(ResourceType.TOPIC, self.topic)
-        topics = admin.list_topics(timeout=10).topics
+        admin, resource = admin_of(bootstrap), ConfigResource(ResourceType.TOPIC, topic)
+        there = admin.list_topics(timeout=10).topics
         return (
-            self.groups.committed([self.group], ample),
-            len(read_topic(self.bootstrap, self.topic)[0]),
-            len(topics[self.topic].partitions),
-            f"{self.topic}-more" in topics,
+            groups.committed([group], ample),
+            len(read_topic(bootstrap, topic)[0]),
+            len(there[topic].partitions),
+            more in there,
             admin.describe_configs([resource])[resource].result(10)["retention.ms"].value,
         )
 
-
-def _record() -> Record:
-    return Record(offset=-1, timestamp=0, headers=[], key=b"k", value=b"v")
-
-
-@pytest.fixture
-def target(clusters: tuple[KafkaCluster, KafkaCluster]) -> Target:
-    return Target(clusters[1].bootstrap, create_topic(clusters[1].bootstrap, f"orders-{uuid4().hex[:8]}"))
-
-
-def test_no_write_is_begun_after_its_deadline(target: Target) -> None:
-    before = target.seen()
-    writes: dict[str, Callable[[Deadline], object]] = {
-        "commit of offsets": target.commit,
-        "internal record": target.write_internal,
-        "record": target.write,
-        "commit of a transaction": target.transactional.commit,
-        "partitions": target.grow,
-        "configs": target.alter,
-        "topic": target.create,
-        "internal topic": target.ensure,
-        "ACL": lambda deadline: target.acls.create([ACL], deadline),
-        "deletion of an ACL": lambda deadline: target.acls.delete([ACL], deadline),
-    }
+    before = seen()
     begun = {what: answer for what, write in writes.items() if UNSENT not in (answer := _error(write))}
 
-    target.transactional.abort(ample)
+    transactional.abort(ample)
     assert begun == {}
-    assert target.seen() == before
+    assert seen() == before
 
 
 def _error(write: Callable[[Deadline], object]) -> str:

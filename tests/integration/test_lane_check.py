@@ -10,6 +10,7 @@ import pytest
 from control import ControlWiring
 
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
+from mirrorless.clock import deadline_in
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.topic_state import TopicState
@@ -17,7 +18,6 @@ from tests.support.lane_stage import Crash, LaneStage, at_step, crash, numbered
 from tests.support.readback import await_settled, read_topic
 from tests.support.topics import begin_transaction, delete_before, transaction, transactional
 from tests.support.tries import some_of
-from tests.support.waiting import in_seconds
 
 pytestmark = pytest.mark.integration
 
@@ -45,7 +45,7 @@ class Checks:
         """One round."""
         report, check = RoundReport(), self.wiring._lanes(self.wiring.documents)
         gaps = replace(check.gaps, clock=self._now)
-        replace(check, topics=lambda _: {self.stage.topic: 1}, clock=self._now, gaps=gaps).act(report, in_seconds(15))
+        replace(check, topics=lambda _: {self.stage.topic: 1}, clock=self._now, gaps=gaps).act(report, deadline_in(15))
         return report
 
     def losses(self) -> list[tuple[int, int, str]]:

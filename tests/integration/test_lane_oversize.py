@@ -13,14 +13,13 @@ from msgspec.structs import replace
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.groups import KafkaGroups
-from mirrorless.clock import now_ms
+from mirrorless.clock import deadline_in, now_ms
 from mirrorless.lanes.log_ends import STANDING_MS
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.scheduled.runner import RoundReport
 from tests.support.lane_stage import LaneStage
 from tests.support.readback import await_settled
 from tests.support.topics import delete_before, transaction, transactional
-from tests.support.waiting import in_seconds
 
 pytestmark = pytest.mark.integration
 
@@ -129,7 +128,7 @@ def round_of(stage: LaneStage, control: ModuleType, later_ms: int = STANDING_MS 
     check = control.wire(settings).log_ends
     check.clock = lambda: now_ms() + later_ms
     report = RoundReport()
-    check.look(report, in_seconds(60))
+    check.look(report, deadline_in(60))
     return report
 
 
@@ -137,7 +136,7 @@ def group_stands(stage: LaneStage, offset: int) -> None:
     """The mapping's group has committed this offset."""
     group = stage.settings.consumer_group(stage.topic)
     groups = KafkaGroups(stage.settings.source, flow=stage.settings.flow)
-    groups.commit(group, {(stage.topic, 0): OffsetAndMetadata(offset)}, in_seconds(30))
+    groups.commit(group, {(stage.topic, 0): OffsetAndMetadata(offset)}, deadline_in(30))
 
 
 def test_the_last_record_of_a_log_stops_its_lane_once_its_mapping_passed_it(

@@ -5,15 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from mirrorless.clock import Deadline
-
 LOOK_EVERY_SECONDS = 0.05
-
-
-def in_seconds(seconds: float) -> Deadline:
-    """A deadline that is so far away now."""
-    end = time.monotonic() + seconds
-    return lambda: end - time.monotonic()
 
 
 def eventually(claim: Callable[[], object], what: str = "what the test waits for", *, seconds: float = 120.0) -> None:

@@ -26,6 +26,7 @@ from mirrorless.adapters.kafka.wire.open_transactions import OpenProducer, open_
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog, committed
 from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
 from mirrorless.adapters.kafka.wire.requests import EPOCH_ENDS, NEEDED, string
+from mirrorless.clock import deadline_in
 from mirrorless.errors import NotAcknowledged, Retriable
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.ports.kafka import EpochEnd
@@ -33,7 +34,6 @@ from mirrorless.ports.log import Arrivals
 from mirrorless.records.batch_records import packed
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import RecordBatch, batches, produced
-from tests.support.waiting import in_seconds
 
 CONTROL, TRANSACTIONAL = 0x20, 0x10
 
@@ -192,9 +192,9 @@ def test_a_broker_that_is_too_old_for_epochs_or_ids_says_none_of_them(broker: Fa
     """It serves what is needed, and nothing else. Its logs are read all the same."""
     found = epochs_of(broker)
 
-    assert found.ends({LANE: 3}, in_seconds(10)) is None
-    assert found.current(["t"], in_seconds(10)) is None
-    assert found.topic_ids(["t"], in_seconds(10)) is None
+    assert found.ends({LANE: 3}, deadline_in(10)) is None
+    assert found.current(["t"], deadline_in(10)) is None
+    assert found.topic_ids(["t"], deadline_in(10)) is None
 
 
 def test_the_end_of_an_epoch_is_asked_of_the_leader_by_its_own_epoch(
@@ -214,13 +214,13 @@ def test_the_end_of_an_epoch_is_asked_of_the_leader_by_its_own_epoch(
     monkeypatch.setattr(broker, "answer", answering)
     found = epochs_of(broker)
 
-    assert found.ends({LANE: 3}, in_seconds(10)) == {LANE: EpochEnd(2, 77)}
-    assert found.current(["t"], in_seconds(10)) == {LANE: 5}
+    assert found.ends({LANE: 3}, deadline_in(10)) == {LANE: EpochEnd(2, 77)}
+    assert found.current(["t"], deadline_in(10)) == {LANE: 5}
     assert asked == [pack(">ii", -1, 1) + string("t") + pack(">iiii", 1, 0, 5, 3)]
 
 
 def writer_of(broker: FakeBroker) -> RawWriter:
-    writer = RawWriter(broker.cluster, flow="a->b", transactional_id="x", timeout_ms=5000, deadline=in_seconds(10))
+    writer = RawWriter(broker.cluster, flow="a->b", transactional_id="x", timeout_ms=5000, deadline=deadline_in(10))
     broker.clients.callback(writer.close)
     return writer
 
@@ -234,7 +234,7 @@ def test_what_passes_by_itself_is_sent_again_in_order(broker: FakeBroker, fault:
     broker.faults.extend([None] * at + [fault])
     writer, wanted = writer_of(broker), some(9)
 
-    delivered = writer.write({LANE: wanted}, in_seconds(10))[LANE]
+    delivered = writer.write({LANE: wanted}, deadline_in(10))[LANE]
 
     assert list(delivered.downstream) == list(range(0, 18, 2))
     assert broker.log == [(2 * i, bytes(batch.payload)) for i, batch in enumerate(wanted)]
@@ -245,7 +245,7 @@ def test_leaders_are_asked_for_again_while_no_broker_answers(broker: FakeBroker)
     writer = writer_of(broker)
     broker.unanswered_metadata = 5
 
-    delivered = writer.write({LANE: some(1)}, in_seconds(10))[LANE]
+    delivered = writer.write({LANE: some(1)}, deadline_in(10))[LANE]
 
     assert list(delivered.downstream) == [0]
     assert broker.unanswered_metadata == 0
@@ -256,7 +256,7 @@ def test_leaders_are_asked_for_until_the_deadline(broker: FakeBroker) -> None:
     broker.unanswered_metadata = 10**6
 
     with pytest.raises(Retriable, match="did not write"):
-        writer.write({LANE: some(1)}, in_seconds(1))
+        writer.write({LANE: some(1)}, deadline_in(1))
     assert broker.unanswered_metadata < 10**6 - 3
 
 
@@ -270,7 +270,7 @@ def test_any_faults_leave_each_batch_once_and_in_order(faults: list[int | str | 
     broker.faults.extend(faults)
 
     with patch.object(cluster, "FIRST_PAUSE", 0.001):
-        delivered = writer.write({LANE: wanted}, in_seconds(30))[LANE]
+        delivered = writer.write({LANE: wanted}, deadline_in(30))[LANE]
 
     assert list(delivered.downstream) == list(range(0, 14, 2))
     assert [payload for _, payload in broker.log] == [bytes(batch.payload) for batch in wanted]
@@ -283,7 +283,7 @@ def test_the_first_batch_of_an_epoch_goes_alone(broker: FakeBroker) -> None:
     broker.faults.append(6)
     writer = writer_of(broker)
 
-    writer.write({LANE: some(6)}, in_seconds(10))
+    writer.write({LANE: some(6)}, deadline_in(10))
 
     assert broker.sequences == [0, 0, 2, 4, 6, 8, 10]
 
@@ -294,15 +294,15 @@ def test_any_other_error_spoils_the_transaction(broker: FakeBroker, error: int) 
     writer = writer_of(broker)
 
     with pytest.raises(Retriable, match="t-0"):
-        writer.write({LANE: some(3)}, in_seconds(10))
+        writer.write({LANE: some(3)}, deadline_in(10))
     assert len(broker.log) <= 3
 
 
 def test_sequences_begin_at_0_after_an_abort_and_go_on_after_a_commit(broker: FakeBroker) -> None:
     writer = writer_of(broker)
     for ending in (writer.commit, writer.abort, writer.commit):
-        writer.write({LANE: some(2)}, in_seconds(10))
-        ending(in_seconds(10))
+        writer.write({LANE: some(2)}, deadline_in(10))
+        ending(deadline_in(10))
 
     assert broker.sequences == [0, 2, 4, 6, 0, 2]
 
@@ -312,7 +312,7 @@ def test_a_refusal_is_the_answer_for_one_batch_and_not_for_those_behind_it(broke
     broker.faults.extend([None, None, error, 45, 45, 45, 45])
     writer = writer_of(broker)
 
-    delivered = writer.write({LANE: some(7)}, in_seconds(10))[LANE]
+    delivered = writer.write({LANE: some(7)}, deadline_in(10))[LANE]
 
     assert delivered.refusal is not None
     assert (delivered.refusal.index, list(delivered.downstream)) == (2, [0, 2])
@@ -323,7 +323,7 @@ def test_what_is_never_acknowledged_ends_with_the_deadline(broker: FakeBroker) -
     writer, began = writer_of(broker), time.monotonic()
 
     with pytest.raises(NotAcknowledged, match="3 batches") as caught:
-        writer.write({LANE: some(3)}, in_seconds(1.5))
+        writer.write({LANE: some(3)}, deadline_in(1.5))
     assert caught.value.partitions == {LANE}
     assert time.monotonic() - began < 8
 
@@ -334,7 +334,7 @@ def test_an_answer_counts_while_that_to_the_next_request_is_late(broker: FakeBro
     writer = writer_of(broker)
 
     with pytest.raises(NotAcknowledged, match="2 batches") as raised:
-        writer.write({LANE: some(4)}, in_seconds(1.5))
+        writer.write({LANE: some(4)}, deadline_in(1.5))
     assert raised.value.tried == sum(batch.size for batch in some(4))
     assert raised.value.share == pytest.approx(0.5, abs=0.05)
 
@@ -343,13 +343,13 @@ def test_a_broker_that_asks_for_it_is_left_alone(broker: FakeBroker) -> None:
     broker.throttle_ms = 300
     writer = writer_of(broker)
 
-    writer.write({LANE: some(6)}, in_seconds(10))
+    writer.write({LANE: some(6)}, deadline_in(10))
 
     assert broker.produced_at[5] - broker.produced_at[0] >= 0.3
     assert writer.throttled_ms == 300
-    writer.commit(in_seconds(10))
+    writer.commit(deadline_in(10))
     broker.throttle_ms = 0
-    writer.write({LANE: some(1)}, in_seconds(10))
+    writer.write({LANE: some(1)}, deadline_in(10))
     assert writer.throttled_ms == 0
 
 
@@ -363,9 +363,9 @@ def test_a_broker_that_asks_for_it_is_left_alone(broker: FakeBroker) -> None:
 def test_a_commit_that_meets_what_passes_is_made_again(broker: FakeBroker, errors: list[int]) -> None:
     broker.end_faults.extend(errors)
     writer = writer_of(broker)
-    writer.write({LANE: some(1)}, in_seconds(10))
+    writer.write({LANE: some(1)}, deadline_in(10))
 
-    writer.commit(in_seconds(5))
+    writer.commit(deadline_in(5))
 
     assert not broker.end_faults
 
@@ -374,16 +374,16 @@ def test_a_commit_that_meets_what_passes_is_made_again(broker: FakeBroker, error
 def test_a_commit_that_is_refused_is_not_made_again(broker: FakeBroker, error: int) -> None:
     broker.end_faults.extend([error])
     writer = writer_of(broker)
-    writer.write({LANE: some(1)}, in_seconds(10))
+    writer.write({LANE: some(1)}, deadline_in(10))
 
     with pytest.raises(Retriable, match="commit"):
-        writer.commit(in_seconds(10))
+        writer.commit(deadline_in(10))
 
 
 def test_what_is_done_meanwhile_is_over_when_the_write_is(broker: FakeBroker) -> None:
     writer, called = writer_of(broker), list[int]()
 
-    writer.write({LANE: some(3)}, in_seconds(10), lambda: called.append(1))
+    writer.write({LANE: some(3)}, deadline_in(10), lambda: called.append(1))
 
     assert called == [1]
 
@@ -420,7 +420,7 @@ def two_batches() -> tuple[bytes, bytes]:
 
 
 def until(log: KafkaRawLog, wanted: Callable[..., object]) -> object:
-    deadline = in_seconds(10)
+    deadline = deadline_in(10)
     while deadline() > 0:
         if found := wanted(log.arrivals(0.1, records=100, size=10**6)):
             return found
@@ -485,7 +485,7 @@ def test_what_comes_while_it_reads_on_is_there_afterwards(broker: FakeBroker, mo
     log = with_a_backlog(broker, monkeypatch)
     broker.fetches.append(fetched(part(appended(some(1)[0], 2))))
 
-    deadline = in_seconds(10)
+    deadline = deadline_in(10)
     with log.reading_on():
         while not log._come:
             assert deadline() > 0
@@ -559,7 +559,7 @@ def test_whatever_is_asked_for_at_a_time_all_comes_once_and_in_order(limits: lis
     content = [appended(batch, 2 * i) for i, batch in enumerate(some(20))]
     broker.fetches.extend([fetched(part(b"".join(content[:9]))), fetched(part(b"".join(content[9:]), stable=40))])
     log, seen, covered = log_of(broker), list[int](), 0
-    deadline = in_seconds(20)
+    deadline = deadline_in(20)
 
     while covered < 40:
         assert deadline() > 0
@@ -774,7 +774,7 @@ def test_the_producer_of_an_open_transaction_is_what_the_brokers_tell_of_it(
     """A broker that knows a request not, or refuses it, closes the connection."""
     broker.transactions = answers
     with contextlib.closing(cluster.WireCluster(broker.cluster, flow="a->b", client_role="operator")) as there:
-        producers = open_producers(there, {LANE: begins}, in_seconds(10))
+        producers = open_producers(there, {LANE: begins}, deadline_in(10))
 
     assert producers == ({} if found is None else {LANE: found})
 
