@@ -1,4 +1,4 @@
-"""The verify job: lanes in slices, then the latest values of compacted topics, then the report.
+"""The verify job: lanes in journals, then the latest values of compacted topics, then the report.
 
 It reads, and changes nothing: neither clusters nor tables. A run that is started again from its folder goes on.
 """

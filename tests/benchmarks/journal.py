@@ -1,4 +1,4 @@
-"""Eight environments in one slice beside eight slices: the time of an event, and what collisions cost.
+"""Eight environments in one journal beside eight journals: the time of an event, and what collisions cost.
 
 Each environment has two lanes of its own and gets five events of ten records a second, at random moments. On a real
 broker, by default as far away as a neighbouring region, and DynamoDB Local at 3 ms, in alternating rounds.
@@ -22,7 +22,7 @@ from lab.servers.proxy import NetworkLink
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.replicator import flow_replicator
-from mirrorless.chain.lane import SLICE_LANES
+from mirrorless.chain.lane import JOURNAL_LANES
 from mirrorless.clock import now_ms
 from mirrorless.errors import LostRace
 from mirrorless.flow.settings import FlowSettings
@@ -40,7 +40,7 @@ ROUND_TRIP_MS: Final = 3.0
 """To DynamoDB, in the function's own region."""
 LIMIT: Final = 1.1
 TOPIC: Final = "contended"
-FORMS: Final = ("one slice", "eight slices")
+FORMS: Final = ("one journal", "eight journals")
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _wire(settings: FlowSettings, number: int) -> None:
             raise
 
     DynamoDbChains.prepare = counted  # type: ignore[assignment, method-assign]  # in this process alone
-    apart = SLICE_LANES * (number + 1)
+    apart = JOURNAL_LANES * (number + 1)
     _environments[FORMS[0]] = Environment(settings, (2 * number, 2 * number + 1))
     _environments[FORMS[1]] = Environment(settings, (apart, apart + 1))
 
@@ -118,7 +118,7 @@ def _run(form: str, events: int, start: float) -> Share:
 
 
 def measure(*, events: int = 40, target_ms: float = 20.0, rounds: int = 5) -> Outcome:
-    """The time of an event of eight environments in one slice, and what collisions cost.
+    """The time of an event of eight environments in one journal, and what collisions cost.
 
     Args: events: of each environment in a round. target_ms: the round trip to the target.
     """
@@ -131,7 +131,7 @@ def measure(*, events: int = 40, target_ms: float = 20.0, rounds: int = 5) -> Ou
         os.environ |= {"AWS_ENDPOINT_URL_DYNAMODB": f"http://127.0.0.1:{port}", "AWS_LAMBDA_RUNTIME_API": "none"}
         ground.target.link.round_trip_ms, link.round_trip_ms = target_ms, ROUND_TRIP_MS
         settings, spawn = ground.settings(), get_context("spawn")
-        ground.create_remote({settings.remote_topic(TOPIC): SLICE_LANES * (ENVIRONMENTS + 1)})
+        ground.create_remote({settings.remote_topic(TOPIC): JOURNAL_LANES * (ENVIRONMENTS + 1)})
         workers = [
             stack.enter_context(ProcessPoolExecutor(1, spawn, _wire, (settings, number)))
             for number in range(ENVIRONMENTS)
@@ -161,6 +161,6 @@ def _outcome(shares: dict[str, list[list[Share]]]) -> Outcome:
         )
     medians = [[median(each for share in found for each in share.took) for found in shares[form]] for form in FORMS]
     ratios = [one / eight for one, eight in zip(*medians, strict=True)]
-    print(f"\none slice over eight, medians by round: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
+    print(f"\none journal over eight, medians by round: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
     wrong = [f"{all_lost} transactions were lost to environments with other lanes"] * bool(all_lost)
     return Outcome({}, wrong + [f"the limit is {LIMIT}"] * (median(ratios) > LIMIT))

@@ -17,7 +17,7 @@ import psutil
 
 from lab.functions.function import LambdaFunction
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
-from mirrorless.chain.lane import SLICE_LANES
+from mirrorless.chain.lane import JOURNAL_LANES
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.flow.settings import Tables
@@ -229,7 +229,7 @@ def parts(*, only: tuple[str, ...] = ("bulk", "lanes", "silent"), silent: int = 
             stage.fill(topics, 1, 100)
             stage.run()
             nothing, took = stage.medians(), stage.medians(partial(stage.fill, topics, 1, 100))
-            entries = sum(-(-count // SLICE_LANES) for count in topics.values())
+            entries = sum(-(-count // JOURNAL_LANES) for count in topics.values())
             of_all = f"{sum(topics.values())} lanes, {entries} entries, {took.report['transactions']} transactions"
             spent = (took.cpu_seconds - nothing.cpu_seconds) * 1000
             _say("a record in each lane", took, f"{of_all}: {spent:.0f} ms of CPU beside a run that finds nothing")

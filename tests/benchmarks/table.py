@@ -117,8 +117,8 @@ SCENARIOS: Mapping[str, Scenario] = {
     "journal": Scenario(
         run="journal:measure",
         group="page",
-        beside="eight slices",
-        limit="no transaction is lost; 1.1 of the median of eight slices",
+        beside="eight journals",
+        limit="no transaction is lost; 1.1 of the median of eight journals",
         small="events=5 rounds=1 target_ms=3",
     ),
     "copy-back": Scenario(

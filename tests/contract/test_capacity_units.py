@@ -38,7 +38,7 @@ from tests.support.write_units import replicated, size_of, stored_bytes
 pytestmark = pytest.mark.integration
 
 PART = 100
-"""Of the flow that is looked at: one in so many slices and groups."""
+"""Of the flow that is looked at: one in so many journals and groups."""
 
 TOPICS, PARTITIONS = 1_000 // PART, 6
 GROUPS, LAGGING = 500 // PART, 100 // PART
@@ -49,7 +49,7 @@ RECORDS = 3
 """Of a lane in an event."""
 
 EVENT_MS = 5_000
-"""Between two events of each slice, and two commits of each group: the consumers' default interval of commits."""
+"""Between two events of each journal, and two commits of each group: the consumers' default interval of commits."""
 
 
 @dataclass
@@ -191,7 +191,7 @@ def test_idle_rounds_read_for_ten_dollars_a_month_and_a_cold_one_for_twenty_time
 def test_the_rounds_of_a_flow_in_which_everything_moves_read_for_sixty_dollars_a_month_at_most(
     dynamodb: DynamoDbLocal, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint_round, "SLICES_PER_SECOND", checkpoint_round.SLICES_PER_SECOND / PART)
+    monkeypatch.setattr(checkpoint_round, "JOURNALS_PER_SECOND", checkpoint_round.JOURNALS_PER_SECOND / PART)
     region = Region(MeteredClient(dynamodb.client()), tables, moving=True)
     region.minute()
 
@@ -246,7 +246,7 @@ def test_the_cost_model_takes_entries_for_as_large_as_they_are_and_six_lanes_tak
     assert lanes > 6 or stored + ITEM_BYTES <= 700
 
 
-def test_an_environment_that_shares_its_slice_pays_two_and_a_half_units_on_average(
+def test_an_environment_that_shares_its_journal_pays_two_and_a_half_units_on_average(
     dynamodb: DynamoDbLocal, tables: Tables
 ) -> None:
     """Eight environments with two lanes each, in turn, each of which reads what was added before it inserts."""

@@ -11,7 +11,7 @@ import pytest
 
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains, parse_lane
 from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
-from mirrorless.chain.entry import Slice
+from mirrorless.chain.entry import Journal
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, Head
 from mirrorless.chain.run import Run
@@ -266,9 +266,9 @@ def test_a_renewal_does_not_shorten_a_life(chains: Chains) -> None:
 
 
 def expiries(chains: Chains) -> dict[int, int]:
-    """When the entries of the first slice expire, by number; without those that do not."""
+    """When the entries of the first journal expire, by number; without those that do not."""
     if isinstance(chains, MemoryChains):
-        return {e.number: e.expires_at for e in chains.memory.of(Slice.of(LANE)) if e.expires_at is not None}
+        return {e.number: e.expires_at for e in chains.memory.of(Journal.of(LANE)) if e.expires_at is not None}
     journals = beside(chains).journals
     items = journals._client.scan(TableName=journals._table, ConsistentRead=True)["Items"]
     return {int(item["number"]["N"]): int(item["expires_at"]["N"]) for item in items if "expires_at" in item}
@@ -289,7 +289,7 @@ def test_neighbours_of_one_attempt_share_their_fate(chains: Chains) -> None:
     assert [head.run for head in chains.heads([LANE, NEIGHBOUR]).values()] == [own.committed(), next_to_it.committed()]
 
 
-def test_environments_with_other_lanes_of_a_slice_are_no_rivals(chains: Chains) -> None:
+def test_environments_with_other_lanes_of_a_journal_are_no_rivals(chains: Chains) -> None:
     other = beside(chains)
     chains.prepare([run(0, 10, (0, 50, 10))])
     other.prepare([run(0, 5, (0, 60, 5), lane=NEIGHBOUR)])
@@ -392,7 +392,7 @@ def test_the_head_of_a_lane_that_is_being_written_costs_one_read(chains: Chains)
 def test_more_entries_than_one_call_reads_are_read_by_number(chains: Chains) -> None:
     chains.prepare([run(position, position + 1, (position, position, 1)) for position in range(130)])
 
-    found = beside(chains).journals.read(Slice.of(LANE), {0, 129, *range(10, 120), 500})
+    found = beside(chains).journals.read(Journal.of(LANE), {0, 129, *range(10, 120), 500})
 
     assert sorted(found) == [0, *range(10, 120), 129]
     assert all(entry.links[0].position == number for number, entry in found.items())
@@ -485,14 +485,14 @@ def test_many_runs_of_a_lane_are_added_in_order_behind_what_a_neighbour_added_me
 def test_entries_whose_insert_was_not_answered_are_found_and_those_of_a_rival_are_returned(chains: Any) -> None:
     chains.extend([run(at, at + 10, (at, at + 100, 10)) for at in range(0, 50, 10)])
     journals = beside(chains).journals
-    entries = journals.after(Slice.of(LANE), -1, limit=10)
+    entries = journals.after(Journal.of(LANE), -1, limit=10)
 
     assert [each.previous[LANE.partition] for each in entries] == [-1, 0, 1, 2, 3]
     assert journals.insert_all(entries) is None
     assert journals.insert_all([replace(each, attempt=f"mine {each.number}") for each in entries]) == entries[0]
     with pytest.raises(LostRace, match="a part of these"):
         journals.insert_all([*entries, replace(entries[-1], number=5)])
-    assert journals.after(Slice.of(LANE), -1, limit=10) == entries
+    assert journals.after(Journal.of(LANE), -1, limit=10) == entries
 
 
 def test_no_run_is_added_where_a_rival_has_continued_the_lane(chains: Chains) -> None:

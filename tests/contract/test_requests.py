@@ -44,7 +44,7 @@ from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
-from mirrorless.chain.entry import Entry, Place, Slice
+from mirrorless.chain.entry import Entry, Journal, Place
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Lease, LeftOut, Stop
 from mirrorless.chain.losses import GapSummary, Loss
@@ -62,7 +62,7 @@ KNOWN = GapSummary(lane=LANE, generation=0, until=9, at=7)
 LANES = [Lane(FLOW, "orders", partition) for partition in range(130)]
 """More than one request of DynamoDB takes."""
 ENTRY = Entry(
-    slice=Slice.of(LANE),
+    journal=Journal.of(LANE),
     number=7,
     state="prepared",
     writer="mirrorless.us-east.eu-west.test",
@@ -91,14 +91,14 @@ STOP = Stop(reason="refused", upstream_offset=3, detail="too large", at=7)
 
 METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
     DynamoDbJournals: {
-        "newest": lambda store: store.newest({ENTRY.slice: 3}, 8),
-        "at_or_below": lambda store: store.at_or_below(ENTRY.slice, 5),
-        "after": lambda store: store.after(ENTRY.slice, 5, limit=3),
-        "read": lambda store: store.read(ENTRY.slice, range(130)),
+        "newest": lambda store: store.newest({ENTRY.journal: 3}, 8),
+        "at_or_below": lambda store: store.at_or_below(ENTRY.journal, 5),
+        "after": lambda store: store.after(ENTRY.journal, 5, limit=3),
+        "read": lambda store: store.read(ENTRY.journal, range(130)),
         "insert": lambda store: store.insert(ENTRY),
         "insert_all": lambda store: store.insert_all([ENTRY, ENTRY]),
         "settle": lambda store: store.settle(ENTRY, "committed", 1_800_000_000),
-        "renew": lambda store: store.renew(ENTRY.slice, [3], 1_800_000_000),
+        "renew": lambda store: store.renew(ENTRY.journal, [3], 1_800_000_000),
     },
     DynamoDbDocuments: {
         "read": lambda store: store.read(FLOW, "task/"),

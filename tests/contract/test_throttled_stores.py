@@ -20,7 +20,7 @@ from mirrorless.adapters.dynamodb.direct import direct_client
 from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
-from mirrorless.chain.entry import Slice
+from mirrorless.chain.entry import Journal
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, Head, LaneState, Stop
 from mirrorless.clock import deadline_in
@@ -251,15 +251,15 @@ def test_keys_that_are_left_unprocessed_are_read_again_until_the_deadline(client
 def test_entries_that_are_left_unprocessed_are_read_again_and_at_last_an_error(
     client: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slice_ = Slice.of(LANE)
+    journal = Journal.of(LANE)
     made(client, tables).prepare([run(position, position + 1, (position, position, 1)) for position in range(9)])
 
     throttled = DynamoDbJournals(ThrottledClient(client, times=3), tables.offset_map)
-    assert sorted(throttled.read(slice_, range(9))) == [*range(9)]
+    assert sorted(throttled.read(journal, range(9))) == [*range(9)]
 
     monkeypatch.setattr(calls, "tries", partial(calls.tries, seconds=0.5))
     with pytest.raises(Retriable, match="throttled"):
-        DynamoDbJournals(ThrottledClient(client, times=FOR_EVER), tables.offset_map).read(slice_, range(9))
+        DynamoDbJournals(ThrottledClient(client, times=FOR_EVER), tables.offset_map).read(journal, range(9))
 
 
 @pytest.mark.parametrize(

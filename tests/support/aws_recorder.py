@@ -299,7 +299,7 @@ UNSEEN: Mapping[str, str] = {
         for part, table in (("control", "checkpoints"), ("control", "control"), ("refresh_topics", "control"))
     },
     **{
-        f"{part} dynamodb:BatchGetItem offset_map": "only lanes behind eight entries of their slice: test_chains.py"
+        f"{part} dynamodb:BatchGetItem offset_map": "only lanes behind eight entries of their journal: test_chains.py"
         for part in (
             "forward",
             "pull",

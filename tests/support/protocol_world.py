@@ -8,7 +8,7 @@ from itertools import count, pairwise
 
 from msgspec.structs import replace
 
-from mirrorless.chain.entry import Slice
+from mirrorless.chain.entry import Journal
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head, Lease
 from mirrorless.chain.run import Reset, Run
@@ -243,14 +243,14 @@ class World:
 
     def assert_journals(self) -> None:
         """F and G, at any moment. An entry that stood would be overwritten if a number were taken twice."""
-        newest: dict[Slice, dict[int, int]] = {}
-        for (slice_, number), entry in sorted(self.chains.memory.entries.items()):
-            places = newest.setdefault(slice_, {})
-            assert number == len([key for key in self.chains.memory.entries if key[0] == slice_ and key[1] < number])
+        newest: dict[Journal, dict[int, int]] = {}
+        for (journal, number), entry in sorted(self.chains.memory.entries.items()):
+            places = newest.setdefault(journal, {})
+            assert number == len([key for key in self.chains.memory.entries if key[0] == journal and key[1] < number])
             others = {partition: at for partition, at in places.items() if partition not in entry.links}
             assert {partition: place.number for partition, place in entry.heads.items()} == others
             for partition, place in entry.heads.items():
-                named = self.chains.memory.entries[slice_, place.number].links[partition]
+                named = self.chains.memory.entries[journal, place.number].links[partition]
                 assert (place.generation, place.position) == (named.generation, named.position)
             places |= dict.fromkeys(entry.links, number)
 

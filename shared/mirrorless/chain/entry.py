@@ -1,7 +1,8 @@
 """Entries of a journal, and their packed form.
 
-A slice is up to 16 neighbouring partitions of one topic of one flow. Its journal is a sequence of entries with growing
-numbers. An entry holds one attempt's links, at most one for each lane of the slice, and the heads of the slice's other
+A journal has the chains of up to 16 neighbouring partitions of one topic of one flow: a sequence of entries with
+growing numbers. An entry holds one attempt's links, at most one for each lane of the journal, and the heads of the
+journal's other
 lanes: the place of each lane's newest link at the moment the number was taken.
 
     number   17                          18                          19
@@ -9,7 +10,7 @@ lanes: the place of each lane's newest link at the moment the number was taken.
     heads    2: [0, ...) in 16           0: 17  1: 17                1: 17  2: 18
 
 Each link names the entry of its lane's link before it, so a lane is a linked list through the journal, and an entry
-shows where every lane of its slice stood: the newest entry is the head of all of them.
+shows where every lane of its journal stood: the newest entry is the head of all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from mirrorless.chain.lane import SLICE_LANES, FlowName, Lane
+from mirrorless.chain.lane import JOURNAL_LANES, FlowName, Lane
 from mirrorless.chain.run import NO_EPOCH, Link, Reset, Run, Span, pack_spans, unpack_spans
 from mirrorless.records.origin import OffsetRows
 
@@ -31,7 +32,7 @@ EntryState = Literal["prepared", "committed", "withdrawn"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Slice:
+class Journal:
     """Up to 16 neighbouring partitions of one topic of one flow."""
 
     flow: FlowName
@@ -39,9 +40,9 @@ class Slice:
     index: int
 
     @classmethod
-    def of(cls, lane: Lane) -> Slice:
-        """The slice of a lane."""
-        return cls(lane.flow, lane.topic, lane.partition // SLICE_LANES)
+    def of(cls, lane: Lane) -> Journal:
+        """The journal of a lane."""
+        return cls(lane.flow, lane.topic, lane.partition // JOURNAL_LANES)
 
     def lane(self, partition: int) -> Lane:
         """One of its lanes."""
@@ -63,11 +64,11 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One attempt's links in one slice."""
+    """One attempt's links in one journal."""
 
-    slice: Slice
+    journal: Journal
     number: int = NO_ENTRY
-    """Of the slice's entries; none until its place is known."""
+    """Of the journal's entries; none until its place is known."""
     state: EntryState
     writer: str = ""
     attempt: str
@@ -83,7 +84,7 @@ class Entry:
     previous: Mapping[int, int] = field(default_factory=dict)
     """By partition: the number of the entry with the lane's link before this one; `NO_ENTRY` for the first."""
     heads: Mapping[int, Place] = field(default_factory=dict)
-    """By partition: the newest link of every other lane of the slice, as of this entry's number."""
+    """By partition: the newest link of every other lane of the journal, as of this entry's number."""
     expires_at: int | None = None
     """Seconds since the epoch; None while it is kept for ever, as every entry is until it is settled."""
 
@@ -109,7 +110,7 @@ class Entry:
         return Place(link.generation, link.position, self.number)
 
     def places(self) -> dict[int, Place]:
-        """The newest link of every lane of the slice as of this entry."""
+        """The newest link of every lane of the journal as of this entry."""
         own = {partition: Place(link.generation, link.position, self.number) for partition, link in self.links.items()}
         return {**self.heads, **own}
 
@@ -209,7 +210,7 @@ def unpack_links(packed: bytes, entry: Entry) -> UnpackedLinks:
     """
     found = UnpackedLinks()
     for each in _links.decode(packed):
-        lane = entry.slice.lane(each.partition)
+        lane = entry.journal.lane(each.partition)
         found.previous[each.partition] = entry.number - each.previous if each.previous else NO_ENTRY
         found.links[each.partition] = (
             _unpacked_reset(each, lane, entry) if isinstance(each, _PackedReset) else _unpacked_run(each, lane, entry)

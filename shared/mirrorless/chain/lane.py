@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-SLICE_LANES = 16
+JOURNAL_LANES = 16
 """Neighbouring partitions of a topic whose lanes share a journal, see `mirrorless.chain.entry`."""
 
 ALIAS = re.compile(r"[a-z0-9-]+")

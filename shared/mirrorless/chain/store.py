@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from mirrorless.chain.entry import Entry, EntryState, Slice
+from mirrorless.chain.entry import Entry, EntryState, Journal
 from mirrorless.clock import Deadline
 
 TOGETHER: Final = 100
@@ -14,30 +14,30 @@ TOGETHER: Final = 100
 
 
 class Journals(Protocol):
-    """The entries of all slices. Reads are strongly consistent.
+    """The entries of all journals. Reads are strongly consistent.
 
     Every method raises Retriable when the store does not answer. What is throttled is tried again until the deadline,
     seconds left; without one, for as long as the store chooses.
     """
 
-    def newest(self, after: Mapping[Slice, int], limit: int) -> Mapping[Slice, Sequence[Entry]]:
-        """The newest entries of slices, the newest first; one request for each slice.
+    def newest(self, after: Mapping[Journal, int], limit: int) -> Mapping[Journal, Sequence[Entry]]:
+        """The newest entries of journals, the newest first; one request for each journal.
 
         Args:
-            after: the slices, and the numbers above which entries are wanted; `NO_ENTRY` for any.
-            limit: of a slice's entries.
+            after: the journals, and the numbers above which entries are wanted; `NO_ENTRY` for any.
+            limit: of a journal's entries.
         """
         ...
 
-    def at_or_below(self, slice_: Slice, number: int) -> Entry | None:
+    def at_or_below(self, journal: Journal, number: int) -> Entry | None:
         """The entry with the greatest number that is at most `number`."""
         ...
 
-    def after(self, slice_: Slice, number: int, *, limit: int) -> list[Entry]:
+    def after(self, journal: Journal, number: int, *, limit: int) -> list[Entry]:
         """Up to `limit` entries with a greater number, in order."""
         ...
 
-    def read(self, slice_: Slice, numbers: Iterable[int]) -> Mapping[int, Entry]:
+    def read(self, journal: Journal, numbers: Iterable[int]) -> Mapping[int, Entry]:
         """The entries with these numbers; those that are gone are left out."""
         ...
 
@@ -55,7 +55,7 @@ class Journals(Protocol):
         ...
 
     def insert_all(self, entries: Sequence[Entry]) -> Entry | None:
-        """Insert entries of one slice, whose numbers follow each other, all or none.
+        """Insert entries of one journal, whose numbers follow each other, all or none.
 
         Args:
             entries: settled ones, `TOGETHER` at most.
@@ -83,11 +83,11 @@ class Journals(Protocol):
         """
         ...
 
-    def renew(self, slice_: Slice, numbers: Iterable[int], expires_at: int) -> None:
+    def renew(self, journal: Journal, numbers: Iterable[int], expires_at: int) -> None:
         """Let entries expire later, where they are there and settled.
 
         Args:
-            slice_: theirs.
+            journal: theirs.
             numbers: theirs.
             expires_at: seconds since the epoch; an entry that expires later already stays as it is.
         """

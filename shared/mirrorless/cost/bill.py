@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final, Literal
 
-from mirrorless.chain.lane import SLICE_LANES
+from mirrorless.chain.lane import JOURNAL_LANES
 from mirrorless.cost import prices
 from mirrorless.flow.poller_groups import MAPPINGS_OF_A_GROUP
 
@@ -89,7 +89,7 @@ _IDLE_SECONDS, _MOVING_SECONDS, _REFRESH_SECONDS = 2, 58, 5
 """A minute of `control` while nothing moves, while groups move, and of `refresh_topics`: assumed."""
 _IDLE_WRITES, _MOVING_WRITES, _COMMITS = 10, 140, 12
 """Write units a minute: of both; more while ten groups move; how often these commit. A round writes them all."""
-SLICES_PER_SECOND: Final = 80
+JOURNALS_PER_SECOND: Final = 80
 """That rounds read at most, on average, a read unit each."""
 _DOCUMENT_READS: Final = 20
 """Read units a minute of both functions: assumed."""
@@ -119,9 +119,9 @@ class ReplicationLoad:
         return self.mb_per_second * 1e6 / self.record_bytes / self.topics
 
     @property
-    def slices_per_topic(self) -> int:
-        """Slices of the offset map of one topic."""
-        return ceil(self.partitions / SLICE_LANES)
+    def journals_per_topic(self) -> int:
+        """Journals of the offset map of one topic."""
+        return ceil(self.partitions / JOURNAL_LANES)
 
     def at(self, mb_per_second: float) -> ReplicationLoad:
         """The same at another rate."""
@@ -235,7 +235,7 @@ def _mapped(load: ReplicationLoad, mapping: MappingSettings, settings: BilledSet
     records = load.topics * load.records_per_topic
     busy = events * _average_event_seconds(load, mapping, settings)
     lanes = min(load.partitions / pollers(load), records / events)
-    entries = events * min(lanes, load.slices_per_topic)
+    entries = events * min(lanes, load.journals_per_topic)
     lines = min(events, load.topics * pollers(load) / LOG_LINE_SECONDS)
     return together(
         {
@@ -269,7 +269,7 @@ def written(entries: float, lanes: float, load: ReplicationLoad, settings: Bille
         load: of like topics.
         settings: retention, copies.
     """
-    size = entry_bytes(lanes, others=max(0.0, min(load.partitions, SLICE_LANES) - lanes))
+    size = entry_bytes(lanes, others=max(0.0, min(load.partitions, JOURNAL_LANES) - lanes))
     units = entries * SECONDS * WRITES_OF_ENTRY * ceil(size / 1024)
     stored_gb = entries * settings.retention_days * 86_400 * (size + ITEM_BYTES) / 1e9
     return {
@@ -307,23 +307,23 @@ def observation(*, metrics: float = 0.0, alarms: float = 0.0, log_lines: float =
 def shared(loads: Loads, settings: BilledSettings = USUAL) -> dict[str, float]:
     """Dollars a month by part of what a flow has once: scheduled functions, heartbeats, metrics, a dashboard."""
     moving = any(load.mb_per_second for load in loads)
-    slices = sum(load.topics * load.slices_per_topic for load in loads)
+    journals = sum(load.topics * load.journals_per_topic for load in loads)
     metrics = METRICS_OF_FLOW + (METRICS_OF_RECORDS if moving else 0)
     return {
-        "scheduled functions": _scheduled(slices, settings, moving=moving),
+        "scheduled functions": _scheduled(journals, settings, moving=moving),
         "heartbeats": _heartbeats(settings),
         "metrics, alarms, logs": observation(metrics=metrics, alarms=ALARMS) + prices.CLOUDWATCH_COMPOSITE_MONTH,
         "dashboard": prices.CLOUDWATCH_DASHBOARD_MONTH,
     }
 
 
-def _scheduled(slices: int, settings: BilledSettings, *, moving: bool) -> float:
+def _scheduled(journals: int, settings: BilledSettings, *, moving: bool) -> float:
     """Dollars a month of the two functions that a schedule starts once a minute. Moving: whether all groups do."""
     rounds = 60 / settings.checkpoint_seconds if moving else 1.0
     often = rounds > 1 or settings.heartbeat_seconds < 60  # noqa: PLR2004 -- the schedule's interval
-    reads = min(rounds * slices, 60 * SLICES_PER_SECOND)
+    reads = min(rounds * journals, 60 * JOURNALS_PER_SECOND)
     # A run that is not kept for its whole window ends with its round, which reads at its pace.
-    ended = _IDLE_SECONDS + (reads / SLICES_PER_SECOND if moving else 0.0)
+    ended = _IDLE_SECONDS + (reads / JOURNALS_PER_SECOND if moving else 0.0)
     seconds = (_MOVING_SECONDS if often else ended) + _REFRESH_SECONDS
     units = _IDLE_WRITES + (_MOVING_WRITES * min(1.0, rounds / _COMMITS) if moving else 0.0)
     return _MINUTES * (

@@ -2,7 +2,7 @@
 
 A *round* is one pass of a shard over its lanes: a run of an interval, or one window of a continuous run. What has come
 is *gathered*, up to some MB, and written in transactions of some lanes each, one after the other. Neighbours that share
-a slice are on one shard and in one transaction, so far as their records were gathered together.
+a journal are on one shard and in one transaction, so far as their records were gathered together.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STARTS_SECONDS: Final = 60
 _RUN_WRITES: Final = 5
 """Write units of a run: its lease, who holds and follows, its report."""
 _COLD_READS, _POSITIONS_SECONDS = 2, 300
-"""Read units of a slice in a new environment; positions and states of silent lanes are read again so often."""
+"""Read units of a journal in a new environment; positions and states of silent lanes are read again so often."""
 
 _BASE_MB, _BUFFER_MB, _LANE_MB = 65, 195, 0.02
 """Of a run without lanes, of what is fetched ahead and in a transaction, and of a lane: the last is assumed."""
@@ -60,7 +60,7 @@ class ShardSettings:
     Attributes:
         continuous: whether runs follow each other without a pause.
         seconds: for which a continuous run gathers records; otherwise from the start of a run to that of the next.
-        shards: slices are divided among them.
+        shards: journals are divided among them.
         memory_mb: of the function.
     """
 
@@ -158,14 +158,14 @@ def _lanes_and_entries(
 ) -> tuple[float, float]:
     """One topic's lanes in transactions of a round of all shards, and its entries.
 
-    Lanes of a slice that are gathered apart have an entry each time: which are is by chance.
+    Lanes of a journal that are gathered apart have an entry each time: which are is by chance.
     """
     records = _records(load, pull, at_peak=at_peak)
     fetches = records * load.record_bytes / 1e6 / load.partitions / _FETCH_MB
     lanes = min(float(load.partitions), records) * max(1.0, fetches)
-    of_slice = lanes / load.slices_per_topic
-    missed = float((1 - 1 / gathers) ** of_slice) if gathers > 1 else 0.0
-    return lanes, load.slices_per_topic * min(of_slice, gathers * (1 - missed))
+    of_journal = lanes / load.journals_per_topic
+    missed = float((1 - 1 / gathers) ** of_journal) if gathers > 1 else 0.0
+    return lanes, load.journals_per_topic * min(of_journal, gathers * (1 - missed))
 
 
 def _followed(load: ReplicationLoad) -> float:
@@ -210,22 +210,22 @@ def fits(loads: Loads, pull: ShardSettings) -> bool:
 
 
 def _skew(loads: Loads, pull: ShardSettings) -> float:
-    """The work of the busiest shard over that of an average one, about: slices fall on shards by their hashes.
+    """The work of the busiest shard over that of an average one, about: journals fall on shards by their hashes.
 
-    That of m balls in n bins is m/n + sqrt(2 m/n ln n); of slices that differ, m is how many equal ones would weigh the
-    same together.
+    That of m balls in n bins is m/n + sqrt(2 m/n ln n); of journals that differ, m is how many equal ones would weigh
+    the same together.
     """
     if pull.shards == 1:
         return 1.0
     weights = []
     for load in loads:
-        records = _records(load, pull) / load.slices_per_topic
-        lanes = load.partitions / load.slices_per_topic
+        records = _records(load, pull) / load.journals_per_topic
+        lanes = load.partitions / load.journals_per_topic
         work = records * (_RECORD_MS + load.record_bytes / 1e6 * _MB_MS)
         each = work + lanes * (_LANE_MS * min(1.0, records / lanes) + _LISTED_LANE_MS)
-        weights.append((load.topics * load.slices_per_topic, each))
-    total = sum(slices * each for slices, each in weights)
-    equal = total**2 / sum(slices * each**2 for slices, each in weights)
+        weights.append((load.topics * load.journals_per_topic, each))
+    total = sum(journals * each for journals, each in weights)
+    equal = total**2 / sum(journals * each**2 for journals, each in weights)
     heaviest = max(each for _, each in weights) * pull.shards / total
     return max(heaviest, 1 + sqrt(2 * pull.shards * log(pull.shards) / equal))
 
@@ -237,7 +237,7 @@ def pull_p99(loads: Loads, pull: ShardSettings) -> float:
         # A lane may be first in one run and last in the next; the tails of many transactions hardly coincide.
         whole = busy.seconds * (1 + (bill.TAIL - 1) / sqrt(max(1.0, busy.transactions)))
         return pull.seconds + pull.start_seconds + whole
-    # Each slice has a window of its own, at whose end another's transaction may be under way.
+    # Each journal has a window of its own, at whose end another's transaction may be under way.
     others = min(1.0, max(0.0, busy.transactions - 1))
     # Of a lane that is not followed any more when its next record comes.
     rare = (load for load in loads if 0 < load.records_per_topic * _FOLLOWED_SECONDS < load.partitions)
@@ -284,11 +284,11 @@ def _own_costs(
 
 def _reads(loads: Loads, pull: ShardSettings) -> float:
     """Read units a second: all positions and states in a new environment, and those of silent lanes again and again."""
-    anew = sum(load.topics * (load.slices_per_topic * _COLD_READS + load.partitions) for load in loads)
+    anew = sum(load.topics * (load.journals_per_topic * _COLD_READS + load.partitions) for load in loads)
     if pull.starts_cold:
         return anew / pull.seconds
     silent = 0.0
     for load in loads:
         moving = _followed(load)
-        silent += load.topics * (load.partitions - moving + max(0.0, load.slices_per_topic - moving))
+        silent += load.topics * (load.partitions - moving + max(0.0, load.journals_per_topic - moving))
     return silent / _POSITIONS_SECONDS + (anew / RUN_SECONDS if pull.continuous else 0.0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from mirrorless.chain.lane import SLICE_LANES, Lane
+from mirrorless.chain.lane import JOURNAL_LANES, Lane
 from mirrorless.chain.lane_state import Head
 from mirrorless.chain.run import Run
 from mirrorless.clock import Deadline
@@ -120,8 +120,8 @@ class OffsetTranslator:
     """Why it has not."""
     log_trouble: str = ""
     """Why a log was not asked in the last translation: what rests on the answer keeps the state that the map gives."""
-    slices_read: int = 0
-    """Of the last translation: slices whose heads were read, each some read unit."""
+    journals_read: int = 0
+    """Of the last translation: journals whose heads were read, each some read unit."""
     _cache: dict[CommittedOffset, TranslatedOffset] = field(default_factory=dict)
     _partitions: Mapping[str, int] | None = None
     """Of the source's topics, as first listed since the cache was dropped."""
@@ -160,7 +160,7 @@ class OffsetTranslator:
         returning = {lane for direction, lane, _ in unsettled if direction == "reverse"}
         ends = self._stable_ends(returning, deadline) if self.transactional else {}
         lanes = sorted({lane for _, lane, _ in unsettled})
-        self.slices_read = len({(lane.topic, lane.partition // SLICE_LANES) for lane in lanes})
+        self.journals_read = len({(lane.topic, lane.partition // JOURNAL_LANES) for lane in lanes})
         heads = self.chains.heads(lanes)
         offset_map = OffsetMap(self.chains)
 
@@ -225,7 +225,7 @@ class OffsetTranslator:
         """
         lanes = sorted({lane for _, lane, _ in unsettled})
         backward = {lane: Lane(lane.flow.turned, lane.topic, lane.partition) for lane in lanes}
-        self.slices_read = 3 * len({(lane.topic, lane.partition // SLICE_LANES) for lane in lanes})
+        self.journals_read = 3 * len({(lane.topic, lane.partition // JOURNAL_LANES) for lane in lanes})
         ends: dict[Direction, Mapping[Lane, int]] = {"reverse": self._stable_ends(lanes, deadline)}
         places = {self.source_partition(lane): lane for lane in lanes}
         backs: Mapping[Lane, Head] = {}

@@ -47,8 +47,8 @@ from mirrorless.protocol.translate import OffsetMap
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
-SLICES_PER_SECOND: Final = 80
-"""Slices of the offset map that rounds read, on average: each is a read unit, and these are $26 a month."""
+JOURNALS_PER_SECOND: Final = 80
+"""Journals of the offset map that rounds read, on average: each is a read unit, and these are $26 a month."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -156,7 +156,7 @@ class CheckpointRound:
             )
         elif self.translator.log_trouble and committed.source_answered:
             report.troubles.append(f"a log cannot be read, and groups at its end wait: {self.translator.log_trouble}")
-        report.rest_seconds = self.translator.slices_read / SLICES_PER_SECOND
+        report.rest_seconds = self.translator.journals_read / JOURNALS_PER_SECOND
         groups = [
             ownership.of(group, translations)
             for direction in DIRECTIONS

@@ -118,7 +118,7 @@ def merged(
         others = [each.offset for each in streams if each is not stream]
         if waiting:
             others.append(waiting[-1].first)
-        # As far as this stream is alone, it is taken in one slice; at least one record, which may be a repeated one.
+        # As far as this stream is alone, it is taken in one journal; at least one record, which may be a repeated one.
         records = stream.take(max(min(others), stream.offset + 1) if others else None)
         kept, last = _distinct(records, stream.piece.file, last, where)
         if kept:

@@ -26,7 +26,7 @@ from mirrorless.records.record import Record
 def settle_doubts(
     runs: Sequence[Run], remote_topic: Callable[[str], str], *, chains: Chains, target: Target, deadline: Deadline
 ) -> dict[Lane, ChainBroken]:
-    """Confirm or withdraw prepared runs, one per lane, and those that share their transactions in a slice.
+    """Confirm or withdraw prepared runs, one per lane, and those that share their transactions in a journal.
 
     Safe to do by several at once.
 

@@ -1,7 +1,7 @@
 """Records that have come and wait for their transaction: each journal is written once in a window, in turn. Pure.
 
-Every slice has a window of its own, which begins with its last transaction. Slices that came into one transaction are
-due together from then on, and those of the next one a little later, so transactions spread over the window by
+Every journal has a window of its own, which begins with its last transaction. Journals that came into one transaction
+are due together from then on, and those of the next one a little later, so transactions spread over the window by
 themselves: a record waits for one window and for its own transaction, not for those of all lanes.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from mirrorless.chain.lane import SLICE_LANES
+from mirrorless.chain.lane import JOURNAL_LANES
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.log import Arrivals
 from mirrorless.protocol.outgoing import LaneContent, is_raw
@@ -21,18 +21,18 @@ from mirrorless.pull.shards import LANES_OF_TRANSACTION
 from mirrorless.records.record import Record
 
 BATCH_RECORDS: Final = 20_000
-"""Of what waits for its transactions, or so many bytes as one may have, whichever comes first: then slices are written
-before their windows end."""
+"""Of what waits for its transactions, or so many bytes as one may have, whichever comes first: then journals are
+written before their windows end."""
 
 EARLY: Final = 1 / 8
-"""Of a window that a slice may be early to share a transaction with one that is due: fewer, fuller transactions."""
+"""Of a window that a journal may be early to share a transaction with one that is due: fewer, fuller transactions."""
 
-_Slice = tuple[str, int]
+_Journal = tuple[str, int]
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """One slice that something has come of."""
+    """One journal that something has come of."""
 
     due: float
     """Monotonic seconds."""
@@ -49,14 +49,14 @@ class Gathering:
     """Bytes that may be written at once, where there is a cap."""
     come: Arrivals = field(default_factory=Arrivals)
     due_at: float = inf
-    """When the first slice is due, monotonic seconds; infinite where nothing waits."""
-    _waiting: dict[_Slice, _Waiting] = field(default_factory=dict)
+    """When the first journal is due, monotonic seconds; infinite where nothing waits."""
+    _waiting: dict[_Journal, _Waiting] = field(default_factory=dict)
     _records: int = 0
-    _written_at: dict[_Slice, float] = field(default_factory=dict)
+    _written_at: dict[_Journal, float] = field(default_factory=dict)
 
     @property
     def room(self) -> tuple[int, int]:
-        """Records and bytes that may come until slices are written early; none where either is zero."""
+        """Records and bytes that may come until journals are written early; none where either is zero."""
         most = self.size.most if self.cap is None else min(self.cap, self.size.most)
         return max(0, BATCH_RECORDS - self._records), max(0, most - self.come.bytes)
 
@@ -67,13 +67,13 @@ class Gathering:
 
     @property
     def is_full(self) -> bool:
-        """Whether slices are due before their windows end."""
+        """Whether journals are due before their windows end."""
         return min(self.room) == 0
 
     def add(self, more: Arrivals) -> None:
         """Join what came. What is wrong with a lane's log waits until its records are written, which is at once."""
         for place, content in more.records.items():
-            self._wait(place, self._written_at.get(_slice(place), -inf) + self.window_seconds)
+            self._wait(place, self._written_at.get(_journal(place), -inf) + self.window_seconds)
             self._records += len(content)
         self.come.add(more)
         for place in _troubled(more) & self.come.records.keys():
@@ -83,13 +83,13 @@ class Gathering:
         """What is due, for one transaction; and the ends and troubles of lanes of which no record waits."""
         taken: set[TopicPartition] = set()
         limit = inf if self.is_full else now
-        for slice_, waiting in sorted(self._waiting.items(), key=lambda each: each[1].due):
+        for journal, waiting in sorted(self._waiting.items(), key=lambda each: each[1].due):
             early = 0.0 if not taken else self.window_seconds * EARLY
             if waiting.due > limit + early or (taken and len(taken) + len(waiting.places) > LANES_OF_TRANSACTION):
                 break
             taken |= waiting.places
-            self._written_at[slice_] = now
-            del self._waiting[slice_]
+            self._written_at[journal] = now
+            del self._waiting[journal]
         return self._part(taken)
 
     def drop(self, places: Iterable[TopicPartition]) -> None:
@@ -97,10 +97,10 @@ class Gathering:
         for place, content in self.come.without(set(places)).records.items():
             self._records -= len(content)
             self.come.bytes -= _bytes(content)
-            waiting = self._waiting[_slice(place)]
+            waiting = self._waiting[_journal(place)]
             waiting.places.discard(place)
             if not waiting.places:
-                del self._waiting[_slice(place)]
+                del self._waiting[_journal(place)]
         self._look()
 
     def clear(self) -> None:
@@ -110,7 +110,7 @@ class Gathering:
         self._look()
 
     def _wait(self, place: TopicPartition, due: float) -> None:
-        waiting = self._waiting.setdefault(_slice(place), _Waiting(due))
+        waiting = self._waiting.setdefault(_journal(place), _Waiting(due))
         waiting.places.add(place)
         waiting.due = min(waiting.due, due)
         self.due_at = min(self.due_at, waiting.due)
@@ -130,8 +130,8 @@ class Gathering:
         return found
 
 
-def _slice(place: TopicPartition) -> _Slice:
-    return place[0], place[1] // SLICE_LANES
+def _journal(place: TopicPartition) -> _Journal:
+    return place[0], place[1] // JOURNAL_LANES
 
 
 def _troubled(come: Arrivals) -> set[TopicPartition]:

@@ -2,7 +2,7 @@
 
     look      which lanes are behind: their positions, and the last stable offsets of the source
     follow    one consumer reads all of them, each from its position
-    gather    what comes, for a window of each slice
+    gather    what comes, for a window of each journal
     replicate what is due, up to 64 lanes in a transaction
     commit    positions to the consumer groups of the topics, for those who watch lag
 
@@ -119,7 +119,7 @@ class PullRun:
     limit: ByteRateLimit | None = None
     """Of this shard, from run to run; None where there is no cap."""
     window_seconds: float = WINDOW_SECONDS
-    """Between the beginnings of two transactions of a slice, unless there is enough for one, see `Gathering`."""
+    """Between the beginnings of two transactions of a journal, unless there is enough for one, see `Gathering`."""
     request: str = ""
     """Id of the Lambda request."""
     on_batch: Callable[[Batch, BatchOutcome, int], None] = lambda _batch, _outcome, _received_at: None

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import msgspec
 
-from mirrorless.chain.lane import SLICE_LANES, FlowName
+from mirrorless.chain.lane import JOURNAL_LANES, FlowName
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.runner import LONGEST_MS
@@ -42,13 +42,13 @@ def places_of_shard(partitions: Mapping[str, int], shard: int, shards: int) -> l
 
 def shard_of(topic: str, partition: int, shards: int) -> int:
     """The shard of a topic-partition. It stays the same as long as the number of shards does."""
-    return crc32(f"{topic}/{partition // SLICE_LANES}".encode()) % shards
+    return crc32(f"{topic}/{partition // JOURNAL_LANES}".encode()) % shards
 
 
 def transactions(places: Iterable[TopicPartition], lanes: int = LANES_OF_TRANSACTION) -> Iterator[list[TopicPartition]]:
     """Topic-partitions, at most `lanes` at a time; those that share a journal are together where they fit."""
     batch: list[TopicPartition] = []
-    for neighbours in _by_slice(places, lanes):
+    for neighbours in _by_journal(places, lanes):
         if batch and len(batch) + len(neighbours) > lanes:
             yield batch
             batch = []
@@ -57,11 +57,11 @@ def transactions(places: Iterable[TopicPartition], lanes: int = LANES_OF_TRANSAC
         yield batch
 
 
-def _by_slice(places: Iterable[TopicPartition], most: int) -> Iterator[Sequence[TopicPartition]]:
+def _by_journal(places: Iterable[TopicPartition], most: int) -> Iterator[Sequence[TopicPartition]]:
     """Neighbours that share a journal, at most so many at a time."""
     found: dict[tuple[str, int], list[TopicPartition]] = {}
     for topic, partition in sorted(places):
-        found.setdefault((topic, partition // SLICE_LANES), []).append((topic, partition))
+        found.setdefault((topic, partition // JOURNAL_LANES), []).append((topic, partition))
     for neighbours in found.values():
         for start in range(0, len(neighbours), most):
             yield neighbours[start : start + most]

@@ -27,7 +27,7 @@ from mirrorless.reconcile.findings import InspectTask, LaneInspection
 from mirrorless.reconcile.join import places_of
 from mirrorless.reconcile.orphans import reaching, united
 
-SLICE_OFFSETS: Final = 500_000
+SECTION_OFFSETS: Final = 500_000
 """Offsets that one task reads."""
 
 LISTED: Final = 100
@@ -42,7 +42,7 @@ KEY_BYTES: Final = 60
 ConflictSide = Literal["source", "target"]
 
 
-class ConflictSlice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ConflictSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Read a part of a log for the keys of one lane."""
 
     settings: FlowSettings
@@ -161,7 +161,7 @@ def reads_of(
     *,
     end: int | None,
     copied: bool,
-) -> list[ConflictSlice]:
+) -> list[ConflictSection]:
     """What is to be read for the conflicts of one lane.
 
     Args:
@@ -178,7 +178,7 @@ def reads_of(
     """
     lane = inspection.lane(settings.name)
     since = min(inspection.position, since_of(chains, lane, orphans[0].first))
-    of_lane = ConflictSlice(
+    of_lane = ConflictSection(
         settings=settings,
         lane=number,
         side="source",
@@ -191,7 +191,7 @@ def reads_of(
     return [
         of_lane,
         *(
-            ConflictSlice(
+            ConflictSection(
                 settings=settings,
                 lane=number,
                 side="target",
@@ -204,10 +204,10 @@ def reads_of(
     ]
 
 
-def slices_of(task: ConflictSlice) -> Iterator[ConflictSlice]:
-    """The parts of a read, each of `SLICE_OFFSETS` at most."""
-    for first in range(task.wanted.first, task.wanted.next, SLICE_OFFSETS):
-        part = OffsetRange(first, min(first + SLICE_OFFSETS, task.wanted.next))
+def sections_of(task: ConflictSection) -> Iterator[ConflictSection]:
+    """The parts of a read, each of `SECTION_OFFSETS` at most."""
+    for first in range(task.wanted.first, task.wanted.next, SECTION_OFFSETS):
+        part = OffsetRange(first, min(first + SECTION_OFFSETS, task.wanted.next))
         yield msgspec.structs.replace(
             task, wanted=part, orphans=reaching(task.orphans, part), skipped=reaching(task.skipped, part)
         )

@@ -123,7 +123,7 @@ class LaneToJoin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class JoinTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag=True):
-    """Join some lanes, one after the other: those of one slice, whose links stand in one journal."""
+    """Join some lanes, one after the other: those of one journal."""
 
     settings: FlowSettings
     run_id: str

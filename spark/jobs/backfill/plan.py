@@ -21,7 +21,7 @@ from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.backfill.checks import Configs, LaneFacts, TopicFacts, check_all, expires_at
 from mirrorless.backfill.plan import RequestedRange, make_plan, resolve
-from mirrorless.chain.entry import Slice
+from mirrorless.chain.entry import Journal
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head
 from mirrorless.chain.run import Link
@@ -342,15 +342,15 @@ class BackfillFacts:
 
 
 def links_of(chains: Chains, heads: Mapping[Lane, Head]) -> Mapping[Lane, list[Link]]:
-    """The first links of every lane, slices side by side: lanes of one share the reads of its journal."""
-    slices: dict[Slice, list[Lane]] = {}
+    """The first links of every lane, journals side by side: lanes of one share the reads of its journal."""
+    journals: dict[Journal, list[Lane]] = {}
     for lane in heads:
-        slices.setdefault(Slice.of(lane), []).append(lane)
+        journals.setdefault(Journal.of(lane), []).append(lane)
 
     def links(lanes: list[Lane]) -> dict[Lane, list[Link]]:
         return {lane: first_links(chains, lane, heads[lane]) for lane in lanes}
 
-    return {lane: some for found in in_parallel(links, slices.values()) for lane, some in found.items()}
+    return {lane: some for found in in_parallel(links, journals.values()) for lane, some in found.items()}
 
 
 def _configs(topics: KafkaTopics, names: Iterable[str]) -> dict[str, Configs]:

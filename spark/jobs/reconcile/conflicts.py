@@ -1,4 +1,4 @@
-"""Conflicts by key, by Spark: each slice of a log yields one row for each record, without its content.
+"""Conflicts by key, by Spark: each section of a log yields one row for each record, without its content.
 
 A row is `(lane, key hash, offset, timestamp, size)`. Windows over the keys of a lane set the newest other record beside
 each orphan; then only orphans remain. The run's folder has each of them; the driver gets sums, some listed keys and
@@ -33,10 +33,10 @@ from mirrorless.reconcile.conflicts import (
     SAMPLED,
     Conflict,
     ConflictRecord,
-    ConflictSlice,
+    ConflictSection,
     LaneConflicts,
     OrphanKey,
-    slices_of,
+    sections_of,
 )
 from mirrorless.reconcile.inspect import chunks_of
 from mirrorless.reconcile.orphans import within
@@ -62,7 +62,7 @@ T = TypeVar("T")
 _LATEST: Final = (1 << 63) - 1
 
 
-def find_conflicts(spark: SparkSession, reads: Sequence[ConflictSlice], folder: str) -> dict[int, LaneConflicts]:
+def find_conflicts(spark: SparkSession, reads: Sequence[ConflictSection], folder: str) -> dict[int, LaneConflicts]:
     """The orphans of each lane that has any, by the lane's number, beside the other records of their keys.
 
     Args:
@@ -73,8 +73,8 @@ def find_conflicts(spark: SparkSession, reads: Sequence[ConflictSlice], folder: 
     Raises:
         Exception: of Spark, when a cluster or the folder did not answer in several attempts.
     """
-    slices = [msgspec.json.encode(each) for read in reads for each in slices_of(read)]
-    if not slices:
+    sections = [msgspec.json.encode(each) for read in reads for each in sections_of(read)]
+    if not sections:
         return {}
     most = most_attempts(spark.sparkContext)
 
@@ -82,9 +82,9 @@ def find_conflicts(spark: SparkSession, reads: Sequence[ConflictSlice], folder: 
         attempt = TaskAttempt.of(most)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from _rows(msgspec.json.decode(slices[number], type=ConflictSlice), attempt)
+                yield from _rows(msgspec.json.decode(sections[number], type=ConflictSection), attempt)
 
-    orphans = orphans_of(spark.range(0, len(slices), 1, len(slices)).mapInArrow(rows, ROWS)).cache()
+    orphans = orphans_of(spark.range(0, len(sections), 1, len(sections)).mapInArrow(rows, ROWS)).cache()
     try:
         keep_orphans(orphans, {read.lane: (read.topic, read.partition) for read in reads if read.orphans}, folder)
         return conflicts_of(orphans)
@@ -183,8 +183,8 @@ def _written(row: Any) -> ConflictRecord:
     return ConflictRecord(row["side"], row["offset"], row["timestamp"], row["size"], row["tombstone"])
 
 
-def _rows(task: ConflictSlice, attempt: TaskAttempt) -> Iterator[pa.RecordBatch]:
-    """Every record of a slice that counts; a slice that cannot be read is a row with the error."""
+def _rows(task: ConflictSection, attempt: TaskAttempt) -> Iterator[pa.RecordBatch]:
+    """Every record of a section that counts; a section that cannot be read is a row with the error."""
     cluster = task.settings.source if task.side == "source" else task.settings.target
     log = warm_log(msgspec.json.encode(cluster), task.settings.flow)
     try:
@@ -196,7 +196,7 @@ def _rows(task: ConflictSlice, attempt: TaskAttempt) -> Iterator[pa.RecordBatch]
         yield _batch(task, [Record(offset=task.wanted.first, timestamp=-1, headers=[])], error=str(exc))
 
 
-def _batch(task: ConflictSlice, every: Sequence[Record], *, error: str | None = None) -> pa.RecordBatch:
+def _batch(task: ConflictSection, every: Sequence[Record], *, error: str | None = None) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415 -- in the worker
 
     offsets = [each.offset for each in every]

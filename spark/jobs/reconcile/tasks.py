@@ -1,6 +1,6 @@
 """Spark tasks of the reconcile job: they inspect a lane, find its orphans, join some lanes, or add up what was done.
 
-The join of all lanes by tasks, one for each slice, and the sums of what the run did, by one for each lane.
+The join of all lanes by tasks, one for each journal, and the sums of what the run did, by one for each lane.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.records import KafkaRecords
-from mirrorless.chain.entry import Slice
+from mirrorless.chain.entry import Journal
 from mirrorless.chain.lane import Lane
 from mirrorless.clock import Deadline, now_ms
 from mirrorless.flow.settings import ClusterSettings, FlowSettings
@@ -149,14 +149,14 @@ def _warm_records(cluster: bytes, flow: str) -> KafkaRecords:
 def join_all(context: SparkContext, settings: FlowSettings, run_id: str, lanes: Sequence[LaneUnderWay]) -> None:
     """Join the copies and orphans of lanes to their chains; positions and errors are noted in them.
 
-    Lanes of one slice share a journal, in which two tasks would take each other's places.
+    Lanes share a journal, in which two tasks would take each other's places.
     """
-    slices: dict[Slice, list[LaneUnderWay]] = {}
+    journals: dict[Journal, list[LaneUnderWay]] = {}
     for each in lanes:
-        slices.setdefault(Slice.of(each.lane.forward), []).append(each)
-    tasks = [JoinTask(settings=settings, run_id=run_id, lanes=tuple(map(_to_join, some))) for some in slices.values()]
+        journals.setdefault(Journal.of(each.lane.forward), []).append(each)
+    tasks = [JoinTask(settings=settings, run_id=run_id, lanes=tuple(map(_to_join, some))) for some in journals.values()]
     found = results_of(context, tasks, list[LaneJoined])
-    for some, results in zip(slices.values(), found, strict=True):
+    for some, results in zip(journals.values(), found, strict=True):
         for each, result in zip(some, results, strict=True):
             each.position, each.error = result.position, result.error
 

@@ -189,7 +189,7 @@ def test_every_orphan_of_every_lane_is_in_the_runs_folder_by_its_offset(spark: S
     random.Random(7).shuffle(rows)
     places = {lane: ("t", 10 + lane) for lane in range(4)}
     assert keep_orphans(orphans_of(spark.createDataFrame(rows, ROWS)), places, str(tmp_path)) == 33_000
-    assert not (tmp_path / "orphans" / "t-13.parquet").exists(), "a slice that was not read has no orphans"
+    assert not (tmp_path / "orphans" / "t-13.parquet").exists(), "a journal that was not read has no orphans"
     kept = kept_orphans(tmp_path)
     assert kept["partition"].to_pylist() == [10 + lane for lane in range(3) for _ in range(11_000)]
     assert kept["offset"].to_pylist() == [*range(11_000)] * 3

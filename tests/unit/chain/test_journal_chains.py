@@ -13,8 +13,8 @@ from mirrorless.chain.chains import IN_DOUBT, JournalChains
 from mirrorless.chain.entry import (
     NO_ENTRY,
     Entry,
+    Journal,
     Place,
-    Slice,
     pack_heads,
     pack_links,
     unpack_heads,
@@ -32,7 +32,7 @@ from tests.support.clusters import MemoryCluster, MemoryTarget
 from tests.support.journals import MemoryJournals
 
 NEIGHBOUR = Lane(FLOW, "orders", 1)
-SLICE = Slice.of(LANE)
+SLICE = Journal.of(LANE)
 DAY = 86_400
 NOW = 1_763_686_800
 
@@ -42,7 +42,7 @@ def chains_at(now: int, memory: MemoryJournals) -> JournalChains:
     return JournalChains(journals=memory, clock=lambda: float(now))
 
 
-def test_a_lane_whose_newest_entry_has_expired_in_a_busy_slice_is_not_believed() -> None:
+def test_a_lane_whose_newest_entry_has_expired_in_a_busy_journal_is_not_believed() -> None:
     chains = MemoryChains()
     chains.prepare([run(0, 10, (0, 0, 10)), run(0, 5, (0, 0, 5), lane=NEIGHBOUR, attempt="beside")])
     del chains.memory.entries[SLICE, 0]
@@ -180,7 +180,7 @@ def test_an_end_that_another_thread_has_read_on_does_not_go_back(*, known: bool)
 class _MemoryOvertaken(MemoryJournals):
     between: Callable[[], None] | None = None
 
-    def newest(self, after: Mapping[Slice, int], limit: int) -> Mapping[Slice, Sequence[Entry]]:
+    def newest(self, after: Mapping[Journal, int], limit: int) -> Mapping[Journal, Sequence[Entry]]:
         """See `Journals.newest`; something else comes between the answer and what is made of it."""
         answer = super().newest(after, limit)
         if after and self.between is not None:
@@ -228,7 +228,7 @@ def test_an_entry_outlives_the_one_below_that_was_kept_for_longer() -> None:
     assert {entry.expires_at for entry in memory.of(SLICE)} == {NOW + 90 * DAY}
 
 
-def test_a_slice_that_is_not_believed_keeps_no_other_from_being_renewed() -> None:
+def test_a_journal_that_is_not_believed_keeps_no_other_from_being_renewed() -> None:
     chains, other = MemoryChains(), Lane(FLOW, "orders", 16)
     chains.prepare([run(0, 10, (0, 0, 10))])
     late = chains_at(NOW + 30 * DAY, chains.memory)
@@ -320,7 +320,7 @@ def test_a_read_of_what_others_added_that_fails_leaves_it_to_the_insert() -> Non
 class _MemoryAway(MemoryJournals):
     away = False
 
-    def newest(self, after: Mapping[Slice, int], limit: int) -> Mapping[Slice, Sequence[Entry]]:
+    def newest(self, after: Mapping[Journal, int], limit: int) -> Mapping[Journal, Sequence[Entry]]:
         """See `Journals.newest`."""
         if self.away:
             raise Retriable("no answer")
@@ -345,7 +345,7 @@ def test_what_is_kept_of_settled_entries_is_bounded_by_their_spans() -> None:
 def entry(number: int, link: Run) -> Entry:
     """A committed entry of one link."""
     return Entry(
-        slice=SLICE,
+        journal=SLICE,
         number=number,
         state="committed",
         writer="w",
@@ -419,7 +419,7 @@ def test_an_entry_is_unpacked_as_it_was_packed(data: st.DataObject) -> None:
     partitions = data.draw(st.sets(st.integers(16, 31), min_size=1))
     own = data.draw(st.sets(st.sampled_from(sorted(partitions)), min_size=1))
     entry = Entry(
-        slice=Slice(FLOW, "orders", 1),
+        journal=Journal(FLOW, "orders", 1),
         number=number,
         state="committed",
         writer="writer",

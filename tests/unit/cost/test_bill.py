@@ -10,12 +10,12 @@ import pytest
 from mirrorless.adapters.aws.metrics import GATHER_MS, BatchMetrics, emit_report
 from mirrorless.chain.lane import Lane
 from mirrorless.cost.bill import (
+    JOURNALS_PER_SECOND,
     LOG_LINE_BYTES,
     LOG_LINE_SECONDS,
     METRICS_OF_FLOW,
     METRICS_OF_RECORDS,
     METRICS_OF_TOPIC,
-    SLICES_PER_SECOND,
     USUAL,
     BilledSettings,
     MappingSettings,
@@ -126,7 +126,7 @@ def _metrics(line: str) -> set[str]:
         (6, 2),  # 744 bytes
         (9, 2),  # 711, for nine runs are compressed
         (16, 4),  # 1,082; paid by the KB begun
-        (60, 16),  # four slices of 15 lanes, 1,029 each
+        (60, 16),  # four journals of 15 lanes, 1,029 each
     ],
 )
 def test_an_event_writes_its_entries_twice_by_the_kilobyte(partitions: int, units: int) -> None:
@@ -179,8 +179,8 @@ def test_a_flow_in_which_nothing_moves_costs_five_dollars_at_most_beside_its_das
     assert set(costs.values()) == {0.0}
 
 
-def test_groups_that_move_keep_the_function_running_and_read_their_slices_up_to_the_pace() -> None:
-    """63 s of each minute at 256 MB; 150 writes; 30 rounds of ten slices, or 80 slices a second of a thousand."""
+def test_groups_that_move_keep_the_function_running_and_read_their_journals_up_to_the_pace() -> None:
+    """63 s of each minute at 256 MB; 150 writes; 30 rounds of ten journals, or 80 journals a second of a thousand."""
     few, many = (
         shared([ReplicationLoad(mb_per_second=1, topics=topics)])["scheduled functions"] for topics in (10, 1_000)
     )
@@ -188,7 +188,7 @@ def test_groups_that_move_keep_the_function_running_and_read_their_slices_up_to_
     minute = 63 * 0.25 * 0.0000133334 + 2 * 0.0000012 + 150 * 0.000000625 + 320 * 0.000000125
     assert few == pytest.approx(MINUTES * minute)
     assert many - few == pytest.approx(MINUTES * (4_820 - 320) * 0.000000125)
-    assert SLICES_PER_SECOND == checkpoint_round.SLICES_PER_SECOND
+    assert JOURNALS_PER_SECOND == checkpoint_round.JOURNALS_PER_SECOND
 
 
 def test_heartbeats_below_a_minute_keep_the_function_running() -> None:
@@ -274,7 +274,7 @@ def test_more_than_is_gathered_at_a_time_is_written_in_several_transactions(
     assert found.transactions == 2
 
 
-def test_lanes_of_a_slice_that_are_gathered_apart_have_an_entry_each_time() -> None:
+def test_lanes_of_a_journal_that_are_gathered_apart_have_an_entry_each_time() -> None:
     """Six lanes fall on two gatherings; only all of them in one, 1 time in 32, need one entry."""
     hundred = ReplicationLoad(mb_per_second=16, topics=100, partitions=6)
 
@@ -292,7 +292,7 @@ def test_a_busy_lane_comes_in_parts_and_the_silent_ones_beside_it_do_not() -> No
     assert found.entries == pytest.approx(63 + 64.1 / 8, rel=1e-3)
 
 
-def test_shards_divide_slices_and_write_no_entry_twice() -> None:
+def test_shards_divide_journals_and_write_no_entry_twice() -> None:
     topics = ReplicationLoad(mb_per_second=1, topics=10, partitions=6)
 
     assert pull_round([topics], replace(EACH_SECOND, shards=4)).entries * 4 == pytest.approx(10)
@@ -343,9 +343,9 @@ FITTING: dict[str, tuple[ReplicationLoad, list[tuple[ShardSettings, bool]]]] = {
     "too many lanes": (lanes(12_700), [(MINUTE, False), (replace(MINUTE, shards=2), True)]),
     "lanes that it follows": (lanes(1_024, 0.1), [(TEN, True)]),
     "too many that it follows": (lanes(1_025, 0.1), [(TEN, False), (replace(MINUTE, memory_mb=1024), True)]),
-    # One slice is on one shard, however many there are; of a thousand each has its part, more or less.
-    "many slices": (lanes(1_000, 60), [(EIGHT, True)]),
-    "one slice": (ONE_LANE.at(60.0), [(EIGHT, False)]),
+    # One journal is on one shard, however many there are; of a thousand each has its part, more or less.
+    "many journals": (lanes(1_000, 60), [(EIGHT, True)]),
+    "one journal": (ONE_LANE.at(60.0), [(EIGHT, False)]),
 }
 
 
@@ -384,8 +384,8 @@ def test_a_continuous_shard_costs_what_a_hand_computes() -> None:
     """Time: all of a month, 5 s of each 690 twice, and a second a minute for runs that find it held: 1.02391.
 
     Writes: two for the entry each second, five a start. Storage: 2,592,000 x (234 + 85 + 100) bytes are 1.086 GB at
-    $0.45. Reads: three of a lane and its slice in 690 s, and a state a minute. Metrics: $0.30, alarms: 3 x $0.10. Logs:
-    480 bytes each 10 s.
+    $0.45. Reads: three of a lane and its journal in 690 s, and a state a minute. Metrics: $0.30, alarms: 3 x $0.10.
+    Logs: 480 bytes each 10 s.
     """
     costs = pulled([ONE_LANE], EACH_SECOND)
 
@@ -414,7 +414,7 @@ def test_a_run_by_interval_is_paid_for_its_start_and_its_work() -> None:
 
 
 def test_a_run_by_interval_reads_all_places_anew_once_its_environment_is_gone() -> None:
-    """Two of the slice and one of the lane, beside its state; and it starts for five seconds."""
+    """Two of the journal and one of the lane, beside its state; and it starts for five seconds."""
     each = replace(EACH_SECOND, continuous=False, seconds=360)
     cold = pulled([ONE_LANE], each)
 
@@ -424,7 +424,7 @@ def test_a_run_by_interval_reads_all_places_anew_once_its_environment_is_gone() 
 
 
 def test_the_places_of_silent_lanes_are_read_each_five_minutes() -> None:
-    """Ten slices of six lanes."""
+    """Ten journals of six lanes."""
     silent = ReplicationLoad(mb_per_second=0, topics=10, partitions=6)
 
     for pull in (replace(EACH_SECOND, continuous=False, seconds=60), EACH_SECOND):

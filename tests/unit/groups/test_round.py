@@ -17,7 +17,7 @@ from mirrorless.chain.lane_state import Stop, StopReason
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupOffset, document_key
 from mirrorless.groups.ownership import claim_of, plan_move_back
-from mirrorless.groups.round import SLICES_PER_SECOND
+from mirrorless.groups.round import JOURNALS_PER_SECOND
 from mirrorless.mm2.internal_records import COMPACTED
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.protocol.translate import TranslationState
@@ -1017,15 +1017,15 @@ def test_a_round_in_which_a_group_has_moved_says_so_and_one_that_waits_for_recor
     assert not world.act().moved
 
 
-def test_a_round_rests_for_as_long_as_the_slices_that_it_has_read_are_paid_for() -> None:
+def test_a_round_rests_for_as_long_as_the_journals_that_it_has_read_are_paid_for() -> None:
     world = TwoClusters(settings())
     for partition in range(40):
         world.produce(world.lane(partition), -1)
         world.replicate(world.lane(partition))
         world.source.put("shop", ("orders", partition), 1)
 
-    slices = 3  # of 16 partitions each
-    assert world.act().rest_seconds == slices / SLICES_PER_SECOND
+    journals = 3  # of 16 partitions each
+    assert world.act().rest_seconds == journals / JOURNALS_PER_SECOND
     assert world.act().rest_seconds == 0
 
 

@@ -5,7 +5,7 @@ B. The position of a lane never moves back within its generation.
 C. Every upstream offset below the position is in exactly one run: in a span, or in a gap where the source has none.
 D. Within a lane, downstream order is upstream order.
 E. A zombie cannot commit after its successor prepared: whatever commits stands, prepared, in the chain.
-F. The numbers of a slice's entries are taken without holes, and never twice.
+F. The numbers of a journal's entries are taken without holes, and never twice.
 G. An entry's heads name each other lane's newest link as of the moment its number was taken.
 
 B and E are held at each effect (`World`), F and G after each step, the others at the end. Then each offset translates
@@ -126,7 +126,7 @@ class Replication(RuleBasedStateMachine):
         self.there.cluster.refuses = lambda _, __, record: record.value in self.refused
         self.there.cluster.batch_bytes = self.chance.choice([20, 10**6, 10**6])  # of three records, or of all
         self.patches = ExitStack()
-        self.patches.enter_context(patch("mirrorless.chain.entry.SLICE_LANES", self.chance.choice([2, 16])))
+        self.patches.enter_context(patch("mirrorless.chain.entry.JOURNAL_LANES", self.chance.choice([2, 16])))
         self.patches.enter_context(patch("mirrorless.protocol.undelivered.event_bytes", _bytes_in_event))
         self.acknowledged = dict.fromkeys(self.there.source, 0)
         self.born_at = dict.fromkeys(self.there.source, 0)

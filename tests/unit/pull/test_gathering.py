@@ -30,7 +30,7 @@ def lanes(topic: str, count: int) -> list[TopicPartition]:
     return [(topic, partition) for partition in range(count)]
 
 
-def test_a_slice_is_written_at_once_and_then_once_in_a_window() -> None:
+def test_a_journal_is_written_at_once_and_then_once_in_a_window() -> None:
     gathering = Gathering(WINDOW)
     gathering.add(arrived(("orders", 0)))
     assert gathering.take(10.0).records.keys() == {("orders", 0)}
@@ -68,7 +68,7 @@ def test_many_lanes_are_due_one_transaction_after_the_other_and_none_waits_for_a
     )
 
 
-def test_a_slice_that_is_due_soon_goes_with_one_that_is_due() -> None:
+def test_a_journal_that_is_due_soon_goes_with_one_that_is_due() -> None:
     gathering = Gathering(WINDOW)
     for topic, at in (("one", 0.0), ("two", 0.4), ("three", 0.6)):
         gathering.add(arrived((topic, 0)))

@@ -15,7 +15,7 @@ from mirrorless.chain.losses import Loss
 from mirrorless.chain.run import Run
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.ports.kafka import OffsetAndMetadata
-from mirrorless.reconcile.conflicts import SLICE_OFFSETS, ConflictSlice, reads_of, since_of, slices_of
+from mirrorless.reconcile.conflicts import SECTION_OFFSETS, ConflictSection, reads_of, sections_of, since_of
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import RangesLook, Stretch, apart, claims_of, read_through, seen_in
 from mirrorless.reconcile.findings import LaneInspection
@@ -109,10 +109,10 @@ def test_what_is_new_is_read_on_the_target_until_it_is_copied_and_orphans_also_w
     ]
 
 
-def test_slices_of_a_read_cover_it_with_what_reaches_into_each() -> None:
-    end = 2 * SLICE_OFFSETS + 5
-    orphans = (OffsetRange(3, 4), OffsetRange(SLICE_OFFSETS - 1, SLICE_OFFSETS + 1))
-    task = ConflictSlice(
+def test_journals_of_a_read_cover_it_with_what_reaches_into_each() -> None:
+    end = 2 * SECTION_OFFSETS + 5
+    orphans = (OffsetRange(3, 4), OffsetRange(SECTION_OFFSETS - 1, SECTION_OFFSETS + 1))
+    task = ConflictSection(
         settings=SETTINGS,
         lane=0,
         side="source",
@@ -122,14 +122,14 @@ def test_slices_of_a_read_cover_it_with_what_reaches_into_each() -> None:
         orphans=orphans,
         skipped=(OffsetRange(end - 1, end),),
     )
-    slices = list(slices_of(task))
-    assert [(each.wanted.first, each.wanted.next) for each in slices] == [
-        (3, SLICE_OFFSETS + 3),
-        (SLICE_OFFSETS + 3, 2 * SLICE_OFFSETS + 3),
-        (2 * SLICE_OFFSETS + 3, end),
+    journals = list(sections_of(task))
+    assert [(each.wanted.first, each.wanted.next) for each in journals] == [
+        (3, SECTION_OFFSETS + 3),
+        (SECTION_OFFSETS + 3, 2 * SECTION_OFFSETS + 3),
+        (2 * SECTION_OFFSETS + 3, end),
     ]
-    assert [each.orphans for each in slices] == [orphans, (), ()]
-    assert [each.skipped for each in slices] == [(), (), (OffsetRange(end - 1, end),)]
+    assert [each.orphans for each in journals] == [orphans, (), ()]
+    assert [each.skipped for each in journals] == [(), (), (OffsetRange(end - 1, end),)]
 
 
 T = TypeVar("T")

@@ -425,7 +425,7 @@ def test_records_of_expired_links_are_not_strangers() -> None:
 
 def test_where_the_newest_link_has_expired_what_lies_before_it_is_proved_and_nothing_is_called_a_stranger() -> None:
     lane = a_lane(records=20, batch=4)
-    lane.chains.prepare([run(0, 1, (0, 0, 1), lane=Lane(FLOW, LANE.topic, 1))])  # a neighbour keeps the slice alive
+    lane.chains.prepare([run(0, 1, (0, 0, 1), lane=Lane(FLOW, LANE.topic, 1))])  # a neighbour keeps the journal alive
     lane.chains.replace_link(lane.chains.of(LANE)[-1], None)
 
     verdict = lane.verify()

@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 from mirrorless.adapters.dynamodb.calls import batches, code_of, tries, unless_unmet
 from mirrorless.adapters.dynamodb.client import translated
 from mirrorless.adapters.dynamodb.direct import COLLISION
-from mirrorless.chain.entry import Entry, EntryState, Slice, pack_heads, pack_links, unpack_heads, unpack_links
+from mirrorless.chain.entry import Entry, EntryState, Journal, pack_heads, pack_links, unpack_heads, unpack_links
 from mirrorless.clock import Deadline
 from mirrorless.errors import LostRace
 from mirrorless.flow.rate_limit import in_parallel
@@ -61,29 +61,29 @@ class DynamoDbJournals:
         self._client = client
         self._table = table
 
-    def newest(self, after: Mapping[Slice, int], limit: int) -> Mapping[Slice, Sequence[Entry]]:
+    def newest(self, after: Mapping[Journal, int], limit: int) -> Mapping[Journal, Sequence[Entry]]:
         """See `Journals.newest`."""
         found = in_parallel(lambda each: self._query(each, ">", after[each], forward=False, limit=limit), list(after))
         return dict(zip(after, found, strict=True))
 
-    def at_or_below(self, slice_: Slice, number: int) -> Entry | None:
+    def at_or_below(self, journal: Journal, number: int) -> Entry | None:
         """See `Journals.at_or_below`."""
-        found = self._query(slice_, "<=", number, forward=False, limit=1)
+        found = self._query(journal, "<=", number, forward=False, limit=1)
         return found[0] if found else None
 
-    def after(self, slice_: Slice, number: int, *, limit: int) -> list[Entry]:
+    def after(self, journal: Journal, number: int, *, limit: int) -> list[Entry]:
         """See `Journals.after`."""
-        return self._query(slice_, ">", number, forward=True, limit=limit)
+        return self._query(journal, ">", number, forward=True, limit=limit)
 
-    def read(self, slice_: Slice, numbers: Iterable[int]) -> Mapping[int, Entry]:
+    def read(self, journal: Journal, numbers: Iterable[int]) -> Mapping[int, Entry]:
         """See `Journals.read`."""
         wanted = sorted(numbers)
         found: dict[int, Entry] = {}
         for start in range(0, len(wanted), KEYS):
-            keys: list[Item] = [_key(slice_, number) for number in wanted[start : start + KEYS]]
+            keys: list[Item] = [_key(journal, number) for number in wanted[start : start + KEYS]]
             call = self._client.batch_get_item
-            for answer in batches("read the offset map", str(slice_), self._table, keys, call):
-                entries = [_entry(slice_, item) for item in answer["Responses"].get(self._table, [])]
+            for answer in batches("read the offset map", str(journal), self._table, keys, call):
+                entries = [_entry(journal, item) for item in answer["Responses"].get(self._table, [])]
                 found |= {entry.number: entry for entry in entries}
         return found
 
@@ -104,18 +104,18 @@ class DynamoDbJournals:
                     raise
                 standing: Item = exc.response["Item"]
                 if standing["attempt"] != item["attempt"]:
-                    return _entry(entry.slice, standing)
+                    return _entry(entry.journal, standing)
                 if standing["state"] != item["state"]:
                     raise LostRace(
-                        "another settled this attempt before its insert was answered", where=str(entry.slice)
+                        "another settled this attempt before its insert was answered", where=str(entry.journal)
                     ) from None
             return None
 
-        return self._write(put, "prepare runs", entry.slice, tries(deadline, seconds=OPEN_SECONDS))
+        return self._write(put, "prepare runs", entry.journal, tries(deadline, seconds=OPEN_SECONDS))
 
     def insert_all(self, entries: Sequence[Entry]) -> Entry | None:
         """See `Journals.insert_all`. A transaction costs twice the write units of its entries."""
-        slice_, items = entries[0].slice, [self._item(entry) for entry in entries]
+        journal, items = entries[0].journal, [self._item(entry) for entry in entries]
         puts = [
             {
                 "Put": {
@@ -138,12 +138,12 @@ class DynamoDbJournals:
                     raise
                 rivals = [item for item, own in taken if item["attempt"] != own["attempt"]]
                 if not rivals and len(taken) < len(items):
-                    raise LostRace("a part of these entries stands there", where=str(slice_)) from None
+                    raise LostRace("a part of these entries stands there", where=str(journal)) from None
                 # Without a rival all of them are ours: the answer to an earlier try was lost.
-                return _entry(slice_, rivals[0]) if rivals else None
+                return _entry(journal, rivals[0]) if rivals else None
             return None
 
-        return self._write(put, "add runs", slice_, tries(None))
+        return self._write(put, "add runs", journal, tries(None))
 
     def settle(self, entry: Entry, state: EntryState, expires_at: int, deadline: Deadline | None = None) -> bool:
         """See `Journals.settle`."""
@@ -156,7 +156,7 @@ class DynamoDbJournals:
                 ":expiry": {"N": str(expires_at)},
             }
             return self._update(
-                entry.slice,
+                entry.journal,
                 entry.number,
                 values,
                 UpdateExpression=f"SET #state = :state, {EXPIRY} = :expiry",
@@ -165,50 +165,50 @@ class DynamoDbJournals:
             )
 
         what = "confirm runs" if state == "committed" else "withdraw runs"
-        return self._write(update, what, entry.slice, tries(deadline))
+        return self._write(update, what, entry.journal, tries(deadline))
 
-    def renew(self, slice_: Slice, numbers: Iterable[int], expires_at: int) -> None:
+    def renew(self, journal: Journal, numbers: Iterable[int], expires_at: int) -> None:
         """See `Journals.renew`."""
         for number in numbers:
-            self._write(partial(self._prolong, slice_, number, expires_at), "renew runs", slice_, tries(None))
+            self._write(partial(self._prolong, journal, number, expires_at), "renew runs", journal, tries(None))
 
-    def _prolong(self, slice_: Slice, number: int, expires_at: int) -> bool:
+    def _prolong(self, journal: Journal, number: int, expires_at: int) -> bool:
         return self._update(
-            slice_,
+            journal,
             number,
             {":expiry": {"N": str(expires_at)}},
             UpdateExpression=f"SET {EXPIRY} = :expiry",
             ConditionExpression=f"{EXPIRY} < :expiry",
         )
 
-    def _query(self, slice_: Slice, relation: str, number: int, *, forward: bool, limit: int) -> list[Entry]:
+    def _query(self, journal: Journal, relation: str, number: int, *, forward: bool, limit: int) -> list[Entry]:
         request: dict[str, Any] = {
             "TableName": self._table,
             "KeyConditionExpression": f"slice = :slice AND #number {relation} :number",
             "ExpressionAttributeNames": {"#number": "number"},
-            "ExpressionAttributeValues": {":slice": {"S": str(slice_)}, ":number": {"N": str(number)}},
+            "ExpressionAttributeValues": {":slice": {"S": str(journal)}, ":number": {"N": str(number)}},
             "ConsistentRead": True,
             "ScanIndexForward": forward,
             "Limit": limit,
         }
         items: list[Item] = []
         while True:
-            with translated("read the offset map", str(slice_)):
+            with translated("read the offset map", str(journal)):
                 answer = self._client.query(**request)
             items += answer["Items"]
             # A page of DynamoDB's ends at 1 MB.
             if len(items) >= limit or "LastEvaluatedKey" not in answer:
-                return [_entry(slice_, item) for item in items]
+                return [_entry(journal, item) for item in items]
             request |= {"ExclusiveStartKey": answer["LastEvaluatedKey"], "Limit": limit - len(items)}
 
-    def _update(self, slice_: Slice, number: int, values: Item, **request: Any) -> bool:
+    def _update(self, journal: Journal, number: int, values: Item, **request: Any) -> bool:
         """Update an entry where a condition holds; whether it did."""
-        request |= {"TableName": self._table, "Key": _key(slice_, number), "ExpressionAttributeValues": values}
+        request |= {"TableName": self._table, "Key": _key(journal, number), "ExpressionAttributeValues": values}
         return unless_unmet(self._client.update_item, **request) is not None
 
-    def _write(self, call: Callable[[], _T], what: str, slice_: Slice, attempts: Iterator[None]) -> _T:
+    def _write(self, call: Callable[[], _T], what: str, journal: Journal, attempts: Iterator[None]) -> _T:
         """Make a call, once per attempt while it fails for a reason that passes."""
-        with translated(what, str(slice_)):
+        with translated(what, str(journal)):
             failure: ClientError | None = None
             for _ in attempts:
                 try:
@@ -222,7 +222,7 @@ class DynamoDbJournals:
     def _item(self, entry: Entry) -> Item:
         links, heads = pack_links(entry), pack_heads(entry)
         item: Item = {
-            **_key(entry.slice, entry.number),
+            **_key(entry.journal, entry.number),
             "state": {"S": entry.state},
             "writer": {"S": entry.writer},
             "attempt": {"S": entry.attempt},
@@ -243,15 +243,15 @@ class DynamoDbJournals:
         return item
 
 
-def _key(slice_: Slice, number: int) -> Item:
-    return {"slice": {"S": str(slice_)}, "number": {"N": str(number)}}
+def _key(journal: Journal, number: int) -> Item:
+    return {"slice": {"S": str(journal)}, "number": {"N": str(number)}}
 
 
-def _entry(slice_: Slice, item: Item) -> Entry:
+def _entry(journal: Journal, item: Item) -> Entry:
     state: EntryState = item["state"]["S"]
     number = int(item["number"]["N"])
     entry = Entry(
-        slice=slice_,
+        journal=journal,
         number=number,
         state=state,
         writer=item["writer"]["S"],
