@@ -22,7 +22,7 @@ from mirrorless.protocol.plan import LanePlan
 from mirrorless.records.record import Record
 
 
-def hold_against(plan: LanePlan, links: Sequence[Link], *, now: int) -> LanePlan:
+def compare_with_chain(plan: LanePlan, links: Sequence[Link], *, now: int) -> LanePlan:
     """The plan, or one that stops the lane before anything is dropped that cannot be what was replicated.
 
     From the first replayed record on all are held: most of those before the contradiction were only not seen to differ.

@@ -40,7 +40,7 @@ from mirrorless.protocol.outgoing import is_raw, last_offset
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.portions import QUICK_SECONDS, TransactionBytes, bytes_in, joined, of_one_epoch, parted
 from mirrorless.protocol.positions import Positions
-from mirrorless.protocol.replay_check import hold_against
+from mirrorless.protocol.replay_check import compare_with_chain
 from mirrorless.protocol.transaction import PortionTransactions
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class Replicator:
         }
         leased = self.positions.load(lanes.values(), self.remote_topic, deadline, begins)
         unleased = {lane: first for lane, first in begins.items() if lane not in leased}
-        self._hold_generations(unleased, generations, read_on=read_on)
+        self._check_generations(unleased, generations, read_on=read_on)
         waiting = {
             place: found
             for place, lane in lanes.items()
@@ -259,7 +259,7 @@ class Replicator:
         ends = {place: (self.positions.head(lane), self.positions.state(lane)) for place, lane in lanes.items()}
         return self.undelivered.before(batch, ends, deadline, now=self.clock())
 
-    def _hold_generations(self, begins: Mapping[Lane, int], known: dict[Lane, int], *, read_on: bool) -> None:
+    def _check_generations(self, begins: Mapping[Lane, int], known: dict[Lane, int], *, read_on: bool) -> None:
         """Compare each lane's generation with that in which the batch was read on, or with its first attempt's.
 
         Raises:
@@ -319,7 +319,7 @@ class Replicator:
         if not plan.unproven:
             return plan
         links = self.positions.links_over(lane, plan.unproven[0].offset, last_offset(plan.unproven[-1]))
-        return hold_against(plan, links, now=self.clock())
+        return compare_with_chain(plan, links, now=self.clock())
 
     def _ensure_partitions(self, plans: Sequence[LanePlan], deadline: Deadline) -> None:
         """Create what the target lacks before a record needs it: as many partitions as the source has."""

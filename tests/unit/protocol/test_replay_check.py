@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mirrorless.chain.lane_state import Head, LaneState, LeftOut
 from mirrorless.chain.run import Run
 from mirrorless.protocol.plan import plan_lane
-from mirrorless.protocol.replay_check import contradiction, hold_against
+from mirrorless.protocol.replay_check import compare_with_chain, contradiction
 from mirrorless.protocol.settle import Attempt, settle_lane
 from mirrorless.records.record import Record
 from tests.support.chains import LANE
@@ -133,7 +133,7 @@ def test_nothing_of_a_batch_that_contradicts_the_chain_is_written_or_passed() ->
     plan = plan_lane(LANE, Head(generation=0, position=104), LaneState(quarantine=LeftOut.each(106)), batch, now=T)
     assert (len(plan.write), plan.quarantined) == (3, (106,))
 
-    held = hold_against(dataclasses.replace(plan, returned=(108,)), RUNS, now=T)
+    held = compare_with_chain(dataclasses.replace(plan, returned=(108,)), RUNS, now=T)
 
     assert (held.write, held.quarantined, held.returned, held.moves) == ((), (), (), False)
     assert held.stop is not None
