@@ -34,8 +34,8 @@ from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.records.batch_records import packed, records
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import CODECS, BatchUnreadable, PassTerms, RecordBatch, batch_digest, obstacle
+from mirrorless.verify.run_ranges import RunRange
 from mirrorless.verify.walk import judge_batches
-from mirrorless.verify.windows import Window
 from tests.support.batch_writers import write_by_librdkafka
 from tests.support.chains import run
 from tests.support.java_client import Given, read_by_java, write_by_java
@@ -265,7 +265,7 @@ def test_batches_that_the_target_stamps_have_the_digest_of_what_was_produced_and
         digest_of="batches",
         newest_timestamp=1_004,
     )
-    assert judge_batches(Window.of_copies(written), batches).state == "wrong"
+    assert judge_batches(RunRange.of_copies(written), batches).state == "wrong"
 
 
 # Refusals, fences, and a log that is not what it was

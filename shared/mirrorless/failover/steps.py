@@ -29,8 +29,8 @@ from mirrorless.protocol.digest import digest
 from mirrorless.reports.format import numbered
 from mirrorless.topics.acl_sync import AclFailover, AclOutcome, Disabled, leased, planned_revocation, stored
 from mirrorless.topics.acls import why_withheld
+from mirrorless.verify.run_ranges import RunRange, of_batches
 from mirrorless.verify.walk import Judged, judge, judge_batches
-from mirrorless.verify.windows import Window, of_batches
 
 READ_SECONDS: Final = 60.0
 """For the runs that are read at a time."""
@@ -73,14 +73,14 @@ def judged_runs(
     target: RecordRanges, runs: Mapping[TopicPartition, Run], deadline: Deadline
 ) -> Iterator[tuple[TopicPartition, Judged]]:
     """Each run, judged by what its digest is of."""
-    windows = {place: Window.of_copies(run) for place, run in runs.items()}
-    ranges = {place: (window.first, window.next) for place, window in windows.items()}
+    run_ranges = {place: RunRange.of_copies(run) for place, run in runs.items()}
+    ranges = {place: (run_range.first, run_range.next) for place, run_range in run_ranges.items()}
     by_batches = {place: ranges[place] for place, run in runs.items() if of_batches(run)}
     by_records = {place: ranges[place] for place in ranges.keys() - by_batches.keys()}
     for place, records in target.ranges(by_records, deadline):
-        yield place, judge(windows[place], records)
+        yield place, judge(run_ranges[place], records)
     for place, batches in target.batches(by_batches, deadline):
-        yield place, judge_batches(windows[place], batches)
+        yield place, judge_batches(run_ranges[place], batches)
 
 
 def _as_on_source(
@@ -94,13 +94,13 @@ def _as_on_source(
     runs = {
         (run.lane.topic, run.lane.partition): (place, run)
         for place, found in judged.items()
-        if found.state == "wrong" and (run := found.window.run) is not None and of_batches(run)
+        if found.state == "wrong" and (run := found.run_range.run) is not None and of_batches(run)
     }
     ranges = {there: (run.spans[0].upstream, run.known_to) for there, (_, run) in runs.items()}
     same = set[TopicPartition]()
     for there, records in source.ranges(ranges, deadline):
         place, run = runs[there]
-        originals = judge(Window.of_originals(run), records).records
+        originals = judge(RunRange.of_originals(run), records).records
         if digest(originals) == digest(judged[place].records):
             same.add(place)
     return same

@@ -1,6 +1,6 @@
 """The explanation of runs that are not proved, by comparison with the source's records.
 
-A wrong window is compared together with its wrong neighbours; what is left over is kept until the whole lane has been
+A wrong range is compared together with its wrong neighbours; what is left over is kept until the whole lane has been
 read, because a record may have moved, or stand twice, far from its place. It is kept by offsets and hashes.
 
 Reports are kept, and read by people who may not read the records: a difference is said in words and without content, by
@@ -21,8 +21,8 @@ from mirrorless.protocol.digest import fingerprint
 from mirrorless.records.record import Headers, Record
 from mirrorless.verify.comparison import Alignment, LeftOver, RecordAt, align, sort_out
 from mirrorless.verify.findings import Finding, FindingKind, LaneVerdict
+from mirrorless.verify.run_ranges import RunRange, of_batches
 from mirrorless.verify.walk import Judged, in_rows
-from mirrorless.verify.windows import Window, of_batches
 
 LEFT_OVERS: Final = 20_000
 """Records without a partner that are kept; beyond, those so far are sorted out among themselves."""
@@ -92,12 +92,12 @@ class Explanation:
     def beside_source(
         self, group: Sequence[Judged], originals: Sequence[Record], strangers: Sequence[Record] = ()
     ) -> int:
-        """Compare windows in a row with the source's records of their runs; how many records are right.
+        """Compare ranges in a row with the source's records of their runs; how many records are right.
 
         Args:
             group: of the newest generation.
             originals: the source's records at the upstream offsets that their runs claim, in order.
-            strangers: what no run claims, in these windows and right behind them.
+            strangers: what no run claims, in these ranges and right behind them.
         """
         copies = sorted((*(each for one in group for each in one.records), *strangers), key=lambda each: each.offset)
         source, target = [RecordAt.of(each) for each in originals], [RecordAt.of(each) for each in copies]
@@ -108,8 +108,8 @@ class Explanation:
         return len(found.pairs)
 
     def alone(self, judged: Judged) -> None:
-        """Judge a window without the source's records."""
-        run = judged.window.run
+        """Judge a range without the source's records."""
+        run = judged.run_range.run
         if run is None:
             return
         counts = self.verdict.counts
@@ -118,7 +118,7 @@ class Explanation:
                 Finding(
                     kind="missing",
                     generation=run.generation,
-                    upstream=upstream_of(judged.window, first, length),
+                    upstream=upstream_of(judged.run_range, first, length),
                     downstream=OffsetRange(first, first + length),
                     records=length,
                     what="the map has it here, and no reader sees it",
@@ -132,7 +132,7 @@ class Explanation:
                     kind="different",
                     generation=run.generation,
                     upstream=OffsetRange(run.spans[0].upstream, run.spans[-1].upstream + run.spans[-1].length),
-                    downstream=OffsetRange(judged.window.claims[0][0], judged.window.next),
+                    downstream=OffsetRange(judged.run_range.claims[0][0], judged.run_range.next),
                     records=1,
                     what="at least one of these: " + suspicion(run, list(judged.records)),
                 )
@@ -184,8 +184,8 @@ class Explanation:
         places = {
             span.upstream + i: span.downstream + i
             for one in group
-            if one.window.run is not None
-            for span in one.window.run.spans
+            if one.run_range.run is not None
+            for span in one.run_range.run.spans
             for i in range(span.length)
         }
         wrong = [(source, target) for source, target in found.pairs if places.get(source.offset) != target.offset]
@@ -193,14 +193,15 @@ class Explanation:
             what = f"the map has downstream offset {places.get(source.offset)}"
             self.verdict.find(_finding("misplaced", self.verdict.generation, source, target, what))
         # The target may have compressed whole batches anew: their records are what counts.
-        run = next((one.window.run for one in group if one.window.run and not of_batches(one.window.run)), None)
+        runs = (one.run_range.run for one in group)
+        run = next((run for run in runs if run and not of_batches(run)), None)
         if not wrong and run is not None:
             self.verdict.find(
                 Finding(
                     kind="different",
                     generation=run.generation,
                     upstream=OffsetRange(run.position, run.next),
-                    downstream=OffsetRange(group[0].window.claims[0][0], group[-1].window.next),
+                    downstream=OffsetRange(group[0].run_range.claims[0][0], group[-1].run_range.next),
                     records=1,
                     what="both clusters have the same records, and the map has a digest of others",
                 )
@@ -238,9 +239,9 @@ def judge_left_over(
         find(_finding(kind, generation, instead, copy, what))
 
 
-def upstream_of(window: Window, first: int, length: int) -> OffsetRange | None:
+def upstream_of(run_range: RunRange, first: int, length: int) -> OffsetRange | None:
     """The upstream offsets that the map has for a row of so many downstream offsets."""
-    for span in window.run.spans if window.run is not None else ():
+    for span in run_range.run.spans if run_range.run is not None else ():
         if span.downstream <= first < span.downstream + span.length:
             at = span.upstream + first - span.downstream
             return OffsetRange(at, at + length)

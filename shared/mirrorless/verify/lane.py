@@ -38,9 +38,9 @@ from mirrorless.verify.parts import (
     portions_of,
 )
 from mirrorless.verify.passes import LanePass
+from mirrorless.verify.run_ranges import ChainEnd, first_claims, of_batches, runs_of
 from mirrorless.verify.task import Note, TargetLog, VerifyTask, as_written, but_its_own
 from mirrorless.verify.walk import WalkedSide, patience
-from mirrorless.verify.windows import ChainEnd, first_claims, of_batches, runs_of
 
 HIDDEN_SECONDS: Final = 30.0
 """The wait for an open transaction: longer than its own timeout and the coordinator's interval."""
@@ -111,7 +111,7 @@ class LaneVerification:
             return survey
         runs = runs_of(self.chains, self.task.lane, chain)
         wanted = (run if run is not None and self.task.wants(run, chain.generation) else None for run in runs)
-        return replace(survey, sections=cut_lane(wanted, survey.windows(None), most=most))
+        return replace(survey, sections=cut_lane(wanted, survey.run_ranges(None), most=most))
 
     def _last_claimed(self, head: Head) -> int:
         """The last downstream offset of the newest run that is committed; -1 where that has no record."""

@@ -20,9 +20,9 @@ from mirrorless.chain.run import Run
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.verify.explanation import LEFT_OVERS, LeftOvers, judge_left_over
 from mirrorless.verify.findings import LaneVerdict
+from mirrorless.verify.run_ranges import Border, ChainEnd, LinkKey, TargetRanges, key_of
 from mirrorless.verify.task import VerifyTask
 from mirrorless.verify.walk import Judged
-from mirrorless.verify.windows import Border, ChainEnd, LinkKey, TargetWindows, key_of
 
 SECTION_BYTES: Final = 1_000_000_000
 """Of keys and values in one section, about: runs are whole."""
@@ -58,8 +58,8 @@ class LaneSection(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 WHOLE: Final = LaneSection()
 
 
-class OpenWindow(msgspec.Struct, frozen=True, array_like=True):
-    """A window that the first pass has not settled: it is wrong, or has records that no run claims."""
+class OpenRange(msgspec.Struct, frozen=True, array_like=True):
+    """A range that the first pass has not settled: it is wrong, or has records that no run claims."""
 
     run: LinkKey | None
     first: int
@@ -72,27 +72,27 @@ class OpenWindow(msgspec.Struct, frozen=True, array_like=True):
     """Of its run, or of what no run claims."""
 
     @classmethod
-    def of(cls, judged: Judged, *, wrong: bool) -> OpenWindow:
+    def of(cls, judged: Judged, *, wrong: bool) -> OpenRange:
         """What was judged, to be read again."""
-        window, run = judged.window, judged.window.run
+        run_range, run = judged.run_range, judged.run_range.run
         if run is not None:
             key, records, size = key_of(run), run.records, run.bytes
         else:
             key, records = None, len(judged.unclaimed)
             size = sum(len(each.key or b"") + len(each.value or b"") for each in judged.unclaimed)
-        return cls(key, window.first, window.next, window.hole, wrong, records, size)
+        return cls(key, run_range.first, run_range.next, run_range.hole, wrong, records, size)
 
-    def follows(self, other: OpenWindow) -> bool:
-        """Whether it may have records of a wrong window before it."""
+    def follows(self, other: OpenRange) -> bool:
+        """Whether it may have records of a wrong range before it."""
         one_chain = self.run is None or other.run is None or self.run[0] == other.run[0]
         return other.wrong and one_chain and self.first == other.next
 
 
 class OpenPortion(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Open windows of one lane: a part of the second pass."""
+    """Open ranges of one lane: a part of the second pass."""
 
     number: int
-    opened: list[OpenWindow]
+    opened: list[OpenRange]
     bytes: int = 0
 
     @property
@@ -133,11 +133,11 @@ class SurveyedLane(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nothing of the lane has been replicated."""
     sections: tuple[LaneSection, ...] = (WHOLE,)
 
-    def windows(self, begin: Border | None) -> TargetWindows:
-        """The windows of the target from a border on."""
+    def run_ranges(self, begin: Border | None) -> TargetRanges:
+        """The ranges of the target from a border on."""
         if begin is None:
-            return TargetWindows(start=self.log_start, lowest=self.lowest, at=self.log_start)
-        return TargetWindows(start=self.log_start, lowest=self.lowest, at=begin.at, hole=begin.hole, begun=True)
+            return TargetRanges(start=self.log_start, lowest=self.lowest, at=self.log_start)
+        return TargetRanges(start=self.log_start, lowest=self.lowest, at=begin.at, hole=begin.hole, begun=True)
 
     def reach(self, part: LaneSection) -> OffsetRange:
         """The downstream offsets of a section, in which contents are searched for; the first has what lies before."""
@@ -151,7 +151,7 @@ class LanePart(msgspec.Struct, kw_only=True):
     name: str
     verdict: LaneVerdict
     """On this part."""
-    opened: list[OpenWindow] = []
+    opened: list[OpenRange] = []
     """Of the first pass: what is left to the second."""
     left: LeftOvers = msgspec.field(default_factory=LeftOvers)
     """Records without a partner."""
@@ -184,12 +184,12 @@ def section_bytes(whole: int, slots: int) -> int:
     return min(SECTION_BYTES, max(LEAST_BYTES, whole // (4 * slots)))
 
 
-def cut_lane(runs: Iterable[Run | None], windows: TargetWindows, *, most: int) -> tuple[LaneSection, ...]:
+def cut_lane(runs: Iterable[Run | None], run_ranges: TargetRanges, *, most: int) -> tuple[LaneSection, ...]:
     """Cut a lane at borders of runs, behind the first run that is to be read.
 
     Args:
         runs: see `runs_of`; None as well for those that are not to be verified.
-        windows: of the target, from the lane's beginning.
+        run_ranges: of the target, from the lane's beginning.
         most: bytes of a section: it ends with the first run that reaches this.
 
     Returns:
@@ -204,16 +204,16 @@ def cut_lane(runs: Iterable[Run | None], windows: TargetWindows, *, most: int) -
         if run is not None and border is not None and size >= most and run.generation == border.generation:
             sections.append(_section(len(sections), begin, border, size))
             begin, border, size = border, None, 0
-        for _ in windows.of(run):
+        for _ in run_ranges.of(run):
             pass  # the state behind them is wanted
-        if run is not None and windows.begun:
+        if run is not None and run_ranges.begun:
             size += run.bytes
             border = Border(
                 generation=run.generation,
                 position=run.position,
                 expected=(run.generation, run.next),
-                at=windows.at,
-                hole=windows.hole,
+                at=run_ranges.at,
+                hole=run_ranges.hole,
             )
         # Links that are gone behind a border are met again by whoever begins there.
     sections.append(_section(len(sections), begin, None, size))
@@ -231,9 +231,9 @@ def _section(number: int, begin: Border | None, border: Border | None, size: int
     )
 
 
-def rows_of(opened: Iterable[OpenWindow]) -> Iterator[list[OpenWindow]]:
-    """Open windows that are to be compared as one."""
-    row: list[OpenWindow] = []
+def rows_of(opened: Iterable[OpenRange]) -> Iterator[list[OpenRange]]:
+    """Open ranges that are to be compared as one."""
+    row: list[OpenRange] = []
     records = 0
     for each in opened:
         if row and (records > TOGETHER or not each.follows(row[-1])):
@@ -252,7 +252,7 @@ def portions_of(parts: Iterable[LanePart], *, most: int = SECTION_BYTES) -> Iter
         parts: all of its first pass, in order.
         most: bytes of a portion: it ends with the first row that reaches this.
     """
-    number, some, size = 0, list[OpenWindow](), 0
+    number, some, size = 0, list[OpenRange](), 0
     for row in rows_of(each for part in parts for each in part.opened):
         some += row
         size += sum(each.bytes for each in row)

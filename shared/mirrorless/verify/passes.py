@@ -28,14 +28,14 @@ from mirrorless.verify.parts import (
     LanePart,
     LaneSection,
     OpenPortion,
-    OpenWindow,
+    OpenRange,
     Search,
     SurveyedLane,
     rows_of,
 )
+from mirrorless.verify.run_ranges import LinkKey, RunRange, key_of, runs_of
 from mirrorless.verify.task import Note, VerifyTask
 from mirrorless.verify.walk import Judged, WalkedSide
-from mirrorless.verify.windows import LinkKey, Window, key_of, runs_of
 
 SHOWN_AS = {
     "cut": "expired",
@@ -101,11 +101,11 @@ class LanePass:
         self._total = sum(max(0, each.next - each.first) for each in (wanted, beside) if each is not None)
 
         self._phase = "read target"
-        for judged in self.target.walk(self._target_windows(section), wanted, self._count_read):
-            self._count_window(judged)
+        for judged in self.target.walk(self._target_ranges(section), wanted, self._count_read):
+            self._count_range(judged)
             wrong = self._is_wrong(judged)
             if wrong or (judged.unclaimed and not self._is_under_way(judged)):
-                self.found.opened.append(OpenWindow.of(judged, wrong=wrong))
+                self.found.opened.append(OpenRange.of(judged, wrong=wrong))
             else:
                 self._add_up(judged)
         if beside is None:
@@ -113,22 +113,22 @@ class LanePass:
         self._phase, explained = "read source", {each.run for each in self.found.opened if each.wrong}
         newest = survey.chain.generation
         losses = [loss for loss in self.ledger.read(self.task.lane) if loss.generation == newest]
-        for judged in self.source.walk(self._source_windows(section), beside, self._count_read):
-            if (run := judged.window.run) is not None:
+        for judged in self.source.walk(self._source_ranges(section), beside, self._count_read):
+            if (run := judged.run_range.run) is not None:
                 self._look_for_uncovered(run, judged, losses)
                 self._compare(run, judged, explained=key_of(run) in explained)
 
-    def _target_windows(self, section: LaneSection) -> Iterator[Window]:
-        """The section's windows of the target."""
+    def _target_ranges(self, section: LaneSection) -> Iterator[RunRange]:
+        """The section's ranges of the target."""
         chain = self.survey.chain
-        windows = self.survey.windows(section.begin)
+        run_ranges = self.survey.run_ranges(section.begin)
         for run in runs_of(self.chains, self.task.lane, chain, begin=section.begin, upto=section.upto):
-            yield from windows.of(run if run is not None and self.task.wants(run, chain.generation) else None)
+            yield from run_ranges.of(run if run is not None and self.task.wants(run, chain.generation) else None)
         if section.upto is None:
-            yield from windows.tail(self.survey.end)
+            yield from run_ranges.tail(self.survey.end)
 
-    def _count_window(self, judged: Judged) -> None:
-        run, counts = judged.window.run, self.found.verdict.counts
+    def _count_range(self, judged: Judged) -> None:
+        run, counts = judged.run_range.run, self.found.verdict.counts
         counts.before_map += judged.unknown
         if self._is_under_way(judged):
             counts.in_doubt += len(judged.unclaimed)
@@ -138,7 +138,7 @@ class LanePass:
             self._mark(run, judged)
 
     def _mark(self, run: Run, judged: Judged) -> None:
-        """Mark a window for the plot."""
+        """Mark a range for the plot."""
         verdict = self.found.verdict
         if run.generation != self.survey.chain.generation:
             return
@@ -153,11 +153,11 @@ class LanePass:
 
     def _is_under_way(self, judged: Judged) -> bool:
         """Whether its unclaimed records are of a delivery whose run follows."""
-        return judged.window.run is None and self.task.settings.delivery == "at_least_once"
+        return judged.run_range.run is None and self.task.settings.delivery == "at_least_once"
 
     def _add_up(self, judged: Judged) -> None:
-        """Add up the records of a window's run, which needs no comparison."""
-        run, counts = judged.window.run, self.found.verdict.counts
+        """Add up the records of a range's run, which needs no comparison."""
+        run, counts = judged.run_range.run, self.found.verdict.counts
         records = 0 if run is None else run.records
         match judged.state:
             case "proved":
@@ -180,18 +180,18 @@ class LanePass:
 
     # Second pass
 
-    def _explain(self, row: Sequence[OpenWindow]) -> None:
-        """Compare open windows in a row with the source's records, or judge them without."""
+    def _explain(self, row: Sequence[OpenRange]) -> None:
+        """Compare open ranges in a row with the source's records, or judge them without."""
         wanted = OffsetRange(row[0].first, row[-1].next)
-        group = list(self.target.walk(self._windows_of(row), wanted, self._count_read))
+        group = list(self.target.walk(self._ranges_of(row), wanted, self._count_read))
         runs, originals = self._originals(
-            [each.window.run for each in group if each.window.run is not None and self._is_wrong(each)]
+            [each.run_range.run for each in group if each.run_range.run is not None and self._is_wrong(each)]
         )
         compared = {key_of(run) for run in runs}
         beside: list[Judged] = []
         strangers: list[Record] = []
         for judged in group:
-            run, wrong = judged.window.run, self._is_wrong(judged)
+            run, wrong = judged.run_range.run, self._is_wrong(judged)
             if run is not None and key_of(run) in compared:
                 beside.append(judged)
             elif wrong:
@@ -199,7 +199,7 @@ class LanePass:
             else:
                 self._add_up(judged)
             # Behind the first record of a run that is right, nothing is of a wrong one before it.
-            end = judged.window.next if wrong or not judged.window.claims else judged.window.claims[0][0]
+            end = judged.run_range.next if wrong or not judged.run_range.claims else judged.run_range.claims[0][0]
             strangers += [each for each in judged.unclaimed if each.offset < end]
             if apart := [each for each in judged.unclaimed if each.offset >= end]:
                 self.explanation.strange(apart)
@@ -208,8 +208,8 @@ class LanePass:
         elif strangers:
             self.explanation.strange(strangers)
 
-    def _windows_of(self, row: Sequence[OpenWindow]) -> Iterator[Window]:
-        """Open windows with their runs, as these are by now."""
+    def _ranges_of(self, row: Sequence[OpenRange]) -> Iterator[RunRange]:
+        """Open ranges with their runs, as these are by now."""
         keys = [each.run for each in row if each.run is not None]
         runs: dict[LinkKey, Run] = {}
         if keys:
@@ -223,7 +223,7 @@ class LanePass:
             run = None if each.run is None else runs.get(each.run)
             claims = () if run is None else tuple((span.downstream, span.length) for span in run.spans)
             hole = each.hole or (each.run is not None and run is None)  # its link has expired since
-            yield Window(first=each.first, next=each.next, run=run, claims=claims, hole=hole)
+            yield RunRange(first=each.first, next=each.next, run=run, claims=claims, hole=hole)
 
     def _originals(self, runs: Sequence[Run]) -> tuple[Sequence[Run], list[Record]]:
         """Those of some runs that the source still has, and their records there.
@@ -291,13 +291,13 @@ class LanePass:
         end = chain.position if section.position is None else section.position
         return OffsetRange(max(first, log.first), min(log.next, end))
 
-    def _source_windows(self, section: LaneSection) -> Iterator[Window]:
-        """The section's windows of the source: those of committed runs of the newest generation."""
+    def _source_ranges(self, section: LaneSection) -> Iterator[RunRange]:
+        """The section's ranges of the source: those of committed runs of the newest generation."""
         chain = self.survey.chain
         newest = chain.generation
         for run in runs_of(self.chains, self.task.lane, chain, since=newest, begin=section.begin, upto=section.upto):
             if run is not None and run.state == "committed" and self.task.wants(run, newest):
-                yield Window.of_originals(run)
+                yield RunRange.of_originals(run)
 
     def _look_for_uncovered(self, run: Run, judged: Judged, losses: Sequence[Loss]) -> None:
         """Find records of the source in a gap of a run. Offsets before a lane's first record are not the lane's."""
@@ -333,13 +333,13 @@ class LanePass:
 
     def _beside_target(self, run: Run, judged: Judged) -> None:
         """Compare the source's records with the target's, where they have another digest."""
-        verdict, window = self.found.verdict, Window.of_copies(run)
+        verdict, run_range = self.found.verdict, RunRange.of_copies(run)
         try:
-            copies = self.target.records(OffsetRange(window.first, window.next), set(window.claimed()))
+            copies = self.target.records(OffsetRange(run_range.first, run_range.next), set(run_range.claimed()))
         except RecordsGone:
             verdict.counts.source_gone += run.records
             return
-        there, explanation = Judged(window=window, state="wrong", records=copies), Explanation(verdict)
+        there, explanation = Judged(run_range=run_range, state="wrong", records=copies), Explanation(verdict)
         right = explanation.beside_source([there], judged.records)
         judge_left_over(verdict, explanation.left_over(), {}, stranger=GONE)
         verdict.counts.compared += right

@@ -14,7 +14,7 @@ from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.copy_task import LaneLog
 from mirrorless.jobs.request import Bound
 from mirrorless.records.record import Record
-from mirrorless.verify.windows import chosen
+from mirrorless.verify.run_ranges import chosen
 
 
 class VerifyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The walk: the windows of runs beside the records that stand there, each judged alone by its run's digest.
+"""The walk: the ranges of runs beside the records that stand there, each judged alone by its run's digest.
 
 A run's digest is over its records, or, where whole batches were copied, over the batches as they were produced, but for
 the times that a broker stamps on them, which are in the header. The target keeps batches so, unless it compressed or
@@ -26,7 +26,7 @@ from mirrorless.protocol.digest import digest
 from mirrorless.records.batch_records import records as records_of
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import RecordBatch, batch_digest
-from mirrorless.verify.windows import Window, of_batches
+from mirrorless.verify.run_ranges import RunRange, of_batches
 
 READ_SECONDS: Final = 60.0
 """For a cluster's answer."""
@@ -41,7 +41,7 @@ cut         the log begins above some of them
 in_doubt    the run is only prepared
 superseded  a newer chain claims these offsets: the topic is another one now
 nothing     the run has no record, or there is no run
-unread      the log did not show all of the window
+unread      the log did not show all of the range
 """
 
 _offset = attrgetter("offset")
@@ -49,9 +49,9 @@ _offset = attrgetter("offset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """The judgement of a window."""
+    """The judgement of a range."""
 
-    window: Window
+    run_range: RunRange
     state: ProofState
     records: Sequence[Record] = ()
     """The claimed records in order, where a comparison may need them."""
@@ -64,20 +64,20 @@ class Judged:
 
 
 def cut(
-    windows: Iterable[Window], chunks: Iterable[Chunk | BatchChunk], at: int
-) -> Iterator[tuple[Window, list[Any], bool]]:
-    """Each window with what is in it, and whether all of it was read.
+    run_ranges: Iterable[RunRange], chunks: Iterable[Chunk | BatchChunk], at: int
+) -> Iterator[tuple[RunRange, list[Any], bool]]:
+    """Each range with what is in it, and whether all of it was read.
 
     Args:
-        windows: in order.
+        run_ranges: in order.
         chunks: in order.
         at: where the first chunk begins; what lies before it is not there.
     """
     coming = iter(chunks)
     held: list[Any] = []
     taken, covered = 0, at
-    for window in windows:
-        while covered < window.next:
+    for run_range in run_ranges:
+        while covered < run_range.next:
             chunk = next(coming, None)
             if chunk is None:
                 break
@@ -86,9 +86,9 @@ def cut(
                 taken = 0
             held += chunk.records
             covered = chunk.covered
-        end = bisect_left(held, window.next, taken, key=_offset)
-        begin = bisect_left(held, window.first, taken, end, key=_offset)
-        yield window, held[begin:end], covered >= window.next
+        end = bisect_left(held, run_range.next, taken, key=_offset)
+        begin = bisect_left(held, run_range.first, taken, end, key=_offset)
+        yield run_range, held[begin:end], covered >= run_range.next
         taken = end
 
 
@@ -120,11 +120,11 @@ class WalkedSide:
         """See `LaneLog.bounds`."""
         return self.log.bounds(self.topic, self.partition, patience)
 
-    def walk(self, windows: Iterable[Window], wanted: OffsetRange, count: CountRead) -> Iterator[Judged]:
-        """Every window, judged. Neighbours of a kind are read as one: by batches, or by records.
+    def walk(self, run_ranges: Iterable[RunRange], wanted: OffsetRange, count: CountRead) -> Iterator[Judged]:
+        """Every range, judged. Neighbours of a kind are read as one: by batches, or by records.
 
         Args:
-            windows: in order.
+            run_ranges: in order.
             wanted: the offsets to read.
             count: called with all that is read.
 
@@ -133,26 +133,26 @@ class WalkedSide:
         """
         whole = False
 
-        def kind(window: Window) -> bool:
+        def kind(run_range: RunRange) -> bool:
             nonlocal whole
-            if window.run is not None:
-                whole = self.batches is not None and self.by_batches(window.run)
+            if run_range.run is not None:
+                whole = self.batches is not None and self.by_batches(run_range.run)
             return whole  # what is between runs, and behind the last one, is read with the run before
 
-        for reads_batches, group in groupby(windows, key=kind):
+        for reads_batches, group in groupby(run_ranges, key=kind):
             first = next(group)
             at, some = max(wanted.first, first.first), chain([first], group)  # noqa: B031  once, behind its first
             read = self._read_batches if reads_batches else self.read
             content = self._content(read, OffsetRange(at, wanted.next), BatchChunk if reads_batches else Chunk, count)
             with closing(content):  # the reader stays warm for the next
-                for window, held, complete in cut(some, content, at):
+                for run_range, held, complete in cut(some, content, at):
                     if reads_batches:
                         batches = [each.batch for each in held]
                         yield judge_batches(
-                            window, batches, read=complete, log_start=self.start, compacts=self.compacts
+                            run_range, batches, read=complete, log_start=self.start, compacts=self.compacts
                         )
                     else:
-                        yield judge(window, held, read=complete, log_start=self.start, compacts=self.compacts)
+                        yield judge(run_range, held, read=complete, log_start=self.start, compacts=self.compacts)
 
     def read(self, wanted: OffsetRange) -> Iterator[Chunk]:
         """See `LaneLog.read`."""
@@ -197,27 +197,27 @@ class WalkedSide:
 
 
 def judge(
-    window: Window, records: Sequence[Record], *, read: bool = True, log_start: int = 0, compacts: bool = False
+    run_range: RunRange, records: Sequence[Record], *, read: bool = True, log_start: int = 0, compacts: bool = False
 ) -> Judged:
-    """Judge one window.
+    """Judge one range.
 
     Args:
-        window: which offsets.
+        run_range: which offsets.
         records: what readers see there.
-        read: whether all of the window was read.
+        read: whether all of the range was read.
         log_start: where the log began when it was read.
         compacts: whether records of this topic may be compacted away.
     """
-    run, state = window.run, _unreadable(window, read=read, log_start=log_start)
-    if state is None and run is not None and _has_exactly_the_claimed(window, records):
+    run, state = run_range.run, _unreadable(run_range, read=read, log_start=log_start)
+    if state is None and run is not None and _has_exactly_the_claimed(run_range, records):
         holds = digest(records) == run.digest
-        return Judged(window=window, state="proved" if holds else "wrong", records=() if holds else records)
-    claimed = window.claimed()
+        return Judged(run_range=run_range, state="proved" if holds else "wrong", records=() if holds else records)
+    claimed = run_range.claimed()
     wanted = set(claimed)
     unclaimed = [record for record in records if record.offset not in wanted]
-    unknown = sum(not claimed or record.offset < claimed[0] for record in unclaimed) if window.hole else 0
+    unknown = sum(not claimed or record.offset < claimed[0] for record in unclaimed) if run_range.hole else 0
     if state is not None or run is None:
-        return Judged(window=window, state=state or "nothing", unclaimed=unclaimed[unknown:], unknown=unknown)
+        return Judged(run_range=run_range, state=state or "nothing", unclaimed=unclaimed[unknown:], unknown=unknown)
     present = [record for record in records if record.offset in wanted]
     there = {record.offset for record in present}
     absent = [offset for offset in claimed if offset not in there]
@@ -226,7 +226,7 @@ def judge(
     else:
         state = "proved" if digest(present) == run.digest else "wrong"
     return Judged(
-        window=window,
+        run_range=run_range,
         state=state,
         records=() if compacts and state == "incomplete" else present,
         absent=[offset for offset in absent if offset >= log_start],
@@ -235,41 +235,46 @@ def judge(
     )
 
 
-def _unreadable(window: Window, *, read: bool, log_start: int) -> ProofState | None:
-    """Why a window's records cannot be judged; None where they can."""
-    if window.superseded:
+def _unreadable(run_range: RunRange, *, read: bool, log_start: int) -> ProofState | None:
+    """Why a range's records cannot be judged; None where they can."""
+    if run_range.superseded:
         return "superseded"
-    if window.claims and window.claims[-1][0] + window.claims[-1][1] <= log_start:
+    if run_range.claims and run_range.claims[-1][0] + run_range.claims[-1][1] <= log_start:
         return "expired"
-    if window.run is not None and window.run.state == "prepared":
+    if run_range.run is not None and run_range.run.state == "prepared":
         return "in_doubt"
-    if not window.claims and (read or window.run is not None):
+    if not run_range.claims and (read or run_range.run is not None):
         return "nothing"
     return None if read else "unread"
 
 
-def _has_exactly_the_claimed(window: Window, records: Sequence[Record]) -> bool:
-    """Whether a window has the claimed records and no others: offsets grow, so both ends of a row suffice."""
+def _has_exactly_the_claimed(run_range: RunRange, records: Sequence[Record]) -> bool:
+    """Whether a range has the claimed records and no others: offsets grow, so both ends of a row suffice."""
     if not records:
         return False
-    if len(window.claims) == 1:
-        first, length = window.claims[0]
+    if len(run_range.claims) == 1:
+        first, length = run_range.claims[0]
         return len(records) == length and records[0].offset == first and records[-1].offset == first + length - 1
-    return [record.offset for record in records] == window.claimed()
+    return [record.offset for record in records] == run_range.claimed()
 
 
 def judge_batches(
-    window: Window, batches: Sequence[RecordBatch], *, read: bool = True, log_start: int = 0, compacts: bool = False
+    run_range: RunRange,
+    batches: Sequence[RecordBatch],
+    *,
+    read: bool = True,
+    log_start: int = 0,
+    compacts: bool = False,
 ) -> Judged:
-    """Judge the window of a run of whole batches; see `judge`."""
-    run = window.run
-    readable = run is not None and run.state == "committed" and not window.superseded
-    as_claimed = run is not None and readable and _are_claimed(window, batches) and _have_its_times(run, batches)
+    """Judge the range of a run of whole batches; see `judge`."""
+    run = run_range.run
+    readable = run is not None and run.state == "committed" and not run_range.superseded
+    as_claimed = run is not None and readable and _are_claimed(run_range, batches) and _have_its_times(run, batches)
     if run is not None and as_claimed and batch_digest(batches) == run.digest:
-        return Judged(window=window, state="proved")
-    first = max(window.first, log_start)
-    records = [each for batch in batches for each in records_of(batch) if first <= each.offset < window.next]
-    return judge(window, records, read=read, log_start=log_start, compacts=compacts)
+        return Judged(run_range=run_range, state="proved")
+    first = max(run_range.first, log_start)
+    records = [each for batch in batches for each in records_of(batch) if first <= each.offset < run_range.next]
+    return judge(run_range, records, read=read, log_start=log_start, compacts=compacts)
 
 
 def _have_its_times(run: Run, batches: Sequence[RecordBatch]) -> bool:
@@ -281,11 +286,11 @@ def _have_its_times(run: Run, batches: Sequence[RecordBatch]) -> bool:
     return not stamped and max(batch.max_timestamp for batch in batches) == run.newest_timestamp
 
 
-def _are_claimed(window: Window, batches: Sequence[RecordBatch]) -> bool:
+def _are_claimed(run_range: RunRange, batches: Sequence[RecordBatch]) -> bool:
     """Whether the batches hold the claimed offsets and no others."""
     if any(batch.records_count != batch.last_offset_delta + 1 for batch in batches):
         return False
-    return in_rows((batch.base_offset, batch.records_count) for batch in batches) == in_rows(window.claims)
+    return in_rows((batch.base_offset, batch.records_count) for batch in batches) == in_rows(run_range.claims)
 
 
 def in_rows(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

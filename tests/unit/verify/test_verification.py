@@ -555,7 +555,7 @@ def test_many_findings_are_counted_and_some_are_kept(monkeypatch: pytest.MonkeyP
 
 def test_records_behind_the_map_are_read_in_pieces_and_reported_as_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a failover: everything that was written on the target since."""
-    monkeypatch.setattr("mirrorless.verify.windows.PIECE", 4)
+    monkeypatch.setattr("mirrorless.verify.run_ranges.PIECE", 4)
     monkeypatch.setattr("mirrorless.verify.explanation.LEFT_OVERS", 10)
     lane = a_lane()
     for number in range(50):
@@ -571,7 +571,7 @@ def test_records_behind_the_map_are_read_in_pieces_and_reported_as_one_row(monke
 
 
 def test_a_hole_of_many_expired_links_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirrorless.verify.windows.PIECE", 2)
+    monkeypatch.setattr("mirrorless.verify.run_ranges.PIECE", 2)
     lane = a_lane(records=40, batch=4)
     for link in [link for link in lane.chains.of(LANE) if 10 <= link.position < 35]:
         lane.chains.replace_link(link, None)

@@ -21,9 +21,9 @@ from mirrorless.verify.comparison import LeftOver, RecordAt
 from mirrorless.verify.explanation import LeftOvers, differs
 from mirrorless.verify.findings import SEGMENTS, SHOWN, Finding, LaneVerdict
 from mirrorless.verify.parts import WHOLE, JoinedLane, LanePart, SurveyedLane
+from mirrorless.verify.run_ranges import ChainEnd
 from mirrorless.verify.summary import is_clean, report_of, totals_of
 from mirrorless.verify.task import VerifyTask
-from mirrorless.verify.windows import ChainEnd
 from spark.jobs.driver import JobRun
 from spark.jobs.lane_tasks import TaskAttempt
 from spark.jobs.verify import lanes as verified_lanes

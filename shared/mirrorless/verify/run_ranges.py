@@ -1,12 +1,12 @@
-"""The windows of a lane: the offsets where its records should stand, one window for each run, on either side.
+"""The ranges of a lane: the offsets where its records should stand, one range for each run, on either side.
 
     runs         |   A    |  B  | expired |   C   |
     downstream   0 1 2 3 m 5 6 m 8 9 ...   20 21 m| 23 24
                  |   A    |  B   |    hole + C    |  tail           m: a commit marker, no record
 
-A window reaches from the end of the one before it to its run's last record. So each offset is in one window, and a
-record in a window is claimed by its run or by none. Where links have expired the run of a record is unknown: such a
-window begins with a hole. Behind the last run is the tail, which should be empty.
+A range reaches from the end of the one before it to its run's last record. So each offset is in one range, and a
+record in a range is claimed by its run or by none. Where links have expired the run of a record is unknown: such a
+range begins with a hole. Behind the last run is the tail, which should be empty.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from mirrorless.jobs.request import Bound
 from mirrorless.ports.stores import Chains, links_across, links_after
 
 PIECE: Final = 20_000
-"""Offsets of one window where no run is: after a failover millions of records may stand there."""
+"""Offsets of one range where no run is: after a failover millions of records may stand there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class RunRange:
     """Offsets [first, next) of one side."""
 
     first: int
@@ -48,14 +48,14 @@ class Window:
         return list(chain.from_iterable(range(first, first + length) for first, length in self.claims))
 
     @classmethod
-    def of_copies(cls, run: Run) -> Window:
-        """The window of a run alone on the target: from its first record to its last."""
+    def of_copies(cls, run: Run) -> RunRange:
+        """The range of a run alone on the target: from its first record to its last."""
         claims = tuple((span.downstream, span.length) for span in run.spans)
         return cls(first=claims[0][0], next=claims[-1][0] + claims[-1][1], run=run, claims=claims)
 
     @classmethod
-    def of_originals(cls, run: Run) -> Window:
-        """The window of a run on the source: what it covers, gaps and all."""
+    def of_originals(cls, run: Run) -> RunRange:
+        """The range of a run on the source: what it covers, gaps and all."""
         claims = tuple((span.upstream, span.length) for span in run.spans)
         return cls(first=run.position, next=run.next, run=run, claims=claims)
 
@@ -90,7 +90,7 @@ class ChainEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Border(msgspec.Struct, frozen=True, kw_only=True):
-    """A place between two runs of one generation, with all that the windows behind it depend on."""
+    """A place between two runs of one generation, with all that the ranges behind it depend on."""
 
     generation: int
     position: int
@@ -98,9 +98,9 @@ class Border(msgspec.Struct, frozen=True, kw_only=True):
     expected: LinkKey
     """The key of the next link, where none has expired."""
     at: int
-    """Where the next window begins, downstream."""
+    """Where the next range begins, downstream."""
     hole: bool = False
-    """See `TargetWindows`."""
+    """See `TargetRanges`."""
 
 
 def of_batches(run: Run) -> bool:
@@ -186,34 +186,34 @@ def first_claims(chains: Chains, lane: Lane, newest: int) -> dict[int, int]:
 
 
 @dataclass(slots=True, kw_only=True)
-class TargetWindows:
-    """The windows of downstream offsets, run by run."""
+class TargetRanges:
+    """The ranges of downstream offsets, run by run."""
 
     start: int
     """Where the target's log begins."""
     lowest: Mapping[int, int]
     """See `first_claims`."""
     at: int
-    """Where the next window begins."""
+    """Where the next range begins."""
     hole: bool = False
     """Whether links before the next run are gone, or not to be looked at."""
     begun: bool = False
-    """Whether a window was met that has to be read: what lies before that is expired, or not looked at."""
+    """Whether a range was met that has to be read: what lies before that is expired, or not looked at."""
 
-    def of(self, run: Run | None) -> Iterator[Window]:
-        """The windows of the next run. Args: run: None for links that are gone, or not to be looked at."""
+    def of(self, run: Run | None) -> Iterator[RunRange]:
+        """The ranges of the next run. Args: run: None for links that are gone, or not to be looked at."""
         if run is None:
             self.hole = True
             return
         claims = tuple((span.downstream, span.length) for span in run.spans)
         if not claims:
-            yield Window(first=self.at, next=self.at, run=run)
+            yield RunRange(first=self.at, next=self.at, run=run)
             return
         first, following = claims[0][0], claims[-1][0] + claims[-1][1]
         later = self.lowest.get(run.generation + 1)
         # An earlier run may lie below the log's start; a run that lies below an earlier run's end contradicts it.
         if (later is not None and following > later) or (first < self.at and self.at > self.start):
-            yield Window(first=self.at, next=self.at, run=run, claims=claims, superseded=True)
+            yield RunRange(first=self.at, next=self.at, run=run, claims=claims, superseded=True)
             return
         if self.hole and not self.begun:
             self.at, self.hole = max(self.at, first), False
@@ -221,17 +221,17 @@ class TargetWindows:
         for piece in _pieces(self.at, first - PIECE, hole=self.hole):
             self.at = piece.next
             yield piece
-        window = Window(first=min(self.at, following), next=following, run=run, claims=claims, hole=self.hole)
+        run_range = RunRange(first=min(self.at, following), next=following, run=run, claims=claims, hole=self.hole)
         self.at, self.hole = max(self.at, following), False
-        yield window
+        yield run_range
 
-    def tail(self, end: int) -> Iterator[Window]:
+    def tail(self, end: int) -> Iterator[RunRange]:
         """What follows the last run. Args: end: below which the target is read."""
         if not self.hole:
             yield from _pieces(self.at, end, hole=False)
 
 
-def _pieces(first: int, following: int, *, hole: bool) -> Iterator[Window]:
-    """Windows without a run."""
+def _pieces(first: int, following: int, *, hole: bool) -> Iterator[RunRange]:
+    """Ranges without a run."""
     for at in range(first, following, PIECE):
-        yield Window(first=at, next=min(at + PIECE, following), run=None, hole=hole)
+        yield RunRange(first=at, next=min(at + PIECE, following), run=None, hole=hole)
