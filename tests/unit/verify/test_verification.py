@@ -423,6 +423,19 @@ def test_records_of_expired_links_are_not_strangers() -> None:
     assert verdict.counts.before_map == 4  # those before the map's beginning are not even read
 
 
+def test_records_of_a_link_that_expired_right_before_a_reset_are_not_strangers() -> None:
+    lane = a_lane(records=8, batch=4)
+    last = lane.chains.of(LANE)[-1]
+    lane.reset(8)
+    lane.copy([numbered(50 + i) for i in range(4)], batch=4)
+    lane.chains.replace_link(last, None)
+
+    verdict = lane.verify()
+
+    assert found(verdict) == CLEAN
+    assert (verdict.counts.proved, verdict.counts.before_map) == (8, 4)
+
+
 def test_where_the_newest_link_has_expired_what_lies_before_it_is_proved_and_nothing_is_called_a_stranger() -> None:
     lane = a_lane(records=20, batch=4)
     lane.chains.prepare([run(0, 1, (0, 0, 1), lane=Lane(FLOW, LANE.topic, 1))])  # a neighbour keeps the journal alive
