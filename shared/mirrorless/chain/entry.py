@@ -22,7 +22,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from mirrorless.chain.lane import JOURNAL_LANES, FlowName, Lane
-from mirrorless.chain.run import NO_EPOCH, Link, Reset, Run, Span, pack_spans, unpack_spans
+from mirrorless.chain.run import NO_EPOCH, Link, Reset, Run, Span, pack_spans, unpack_spans, without
 from mirrorless.records.origin import OffsetRows
 
 NO_ENTRY: Final = -1
@@ -154,6 +154,15 @@ class _PackedReturningRun(_PackedFields, frozen=True, array_like=True, tag=3):
     epoch: int = NO_EPOCH
 
 
+class _PackedTransformedRun(_PackedFields, frozen=True, array_like=True, tag=4):
+    """A run of records that a rule has changed or left out."""
+
+    rule: bytes = b""
+    unfiltered: bytes = b""
+    """What the rule has not left out of the gaps, which is mostly nothing, as rows of `_PackedReturningRun`."""
+    epoch: int = NO_EPOCH
+
+
 class _PackedReset(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A reset as it is stored."""
 
@@ -166,7 +175,8 @@ class _PackedReset(msgspec.Struct, frozen=True, array_like=True, tag=1):
     reason: str
 
 
-_PackedLink = _PackedRun | _PackedBatchesRun | _PackedReturningRun | _PackedReset
+_PackedAnyRun = _PackedRun | _PackedBatchesRun | _PackedReturningRun | _PackedTransformedRun
+_PackedLink = _PackedAnyRun | _PackedReset
 _encoder = msgspec.msgpack.Encoder()
 _links = msgspec.msgpack.Decoder(list[_PackedLink])
 _heads = msgspec.msgpack.Decoder(list[int])
@@ -237,6 +247,9 @@ def _packed(link: Link, previous: int, entry: Entry) -> _PackedLink:
         link.bytes,
         tuple(offset - link.position for offset in link.quarantined),
     )
+    if link.rule:
+        unfiltered = _pack_rows(link.unfiltered_gaps, link.position)
+        return _PackedTransformedRun(*of_records, link.rule, unfiltered, link.epoch)
     if link.returned:
         return _PackedReturningRun(*of_records, _pack_rows(link.returned, link.position), link.epoch)
     if link.digest_of == "records":
@@ -244,9 +257,9 @@ def _packed(link: Link, previous: int, entry: Entry) -> _PackedLink:
     return _PackedBatchesRun(*of_records, link.bytes - link.passed_bytes, link.epoch)
 
 
-def _unpacked_run(packed: _PackedRun | _PackedBatchesRun | _PackedReturningRun, lane: Lane, entry: Entry) -> Run:
+def _unpacked_run(packed: _PackedAnyRun, lane: Lane, entry: Entry) -> Run:
     spans = unpack_spans(packed.spans, packed.position)
-    return Run(
+    run = Run(
         lane=lane,
         generation=packed.generation,
         position=packed.position,
@@ -271,6 +284,10 @@ def _unpacked_run(packed: _PackedRun | _PackedBatchesRun | _PackedReturningRun, 
         epoch=packed.epoch,
         throttled_ms=entry.throttled_ms,
     )
+    if not isinstance(packed, _PackedTransformedRun):
+        return run
+    filtered = without(tuple(run.gaps()), _unpack_rows(packed.unfiltered, packed.position))
+    return replace(run, rule=packed.rule, filtered=filtered)
 
 
 def _unpacked_reset(packed: _PackedReset, lane: Lane, entry: Entry) -> Reset:

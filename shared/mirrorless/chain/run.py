@@ -7,8 +7,8 @@ A run covers the upstream offsets [position, next). Its spans are those that bec
     downstream  517        520         521                 A = (100, 517, 3), B = (107, 520, 3)
                            gap [103, 107)
 
-What is in no span is a gap: compacted away, a transaction's marker, aborted, quarantined, returned, or lost. A gap is
-never dropped from the map; the loss ledger explains it.
+What is in no span is a gap: compacted away, a transaction's marker, aborted, quarantined, returned, filtered, lost. A gap
+is never dropped from the map; the loss ledger explains it.
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ class Run:
     fingerprint: bytes
     """Of the last record; empty when the run has no record."""
     digest: bytes
+    rule: bytes = b""
+    """The id of the rule by which its records were changed, see `mirrorless.transforms.rules`; empty: they are as they
+    were. Digest, fingerprint and sizes are of what is on the target."""
     oldest_timestamp: int
     """Of all records, ms since the epoch; -1 when there is none. Of whole batches the lowest timestamp of a batch's
     first record: their headers have that and the highest, and a record within may be older."""
@@ -80,6 +83,8 @@ class Run:
     """Upstream offsets that were left out by an operator's order."""
     returned: OffsetRows = ()
     """Upstream offsets of records that were first produced on the target; see `mirrorless.records.origin`."""
+    filtered: OffsetRows = ()
+    """Upstream offsets of records that the rule left out."""
     request: str = ""
     """The Lambda request or the job run that wrote it."""
     settled_at: int = 0
@@ -117,6 +122,11 @@ class Run:
         """Return the same run as committed."""
         return replace(self, state="committed")
 
+    @property
+    def unfiltered_gaps(self) -> OffsetRows:
+        """The parts of its gaps that the rule has not left out."""
+        return without(tuple(self.gaps()), self.filtered)
+
     def gaps(self) -> Iterator[tuple[int, int]]:
         """Return the half-open ranges of upstream offsets that this run covers without a record."""
         at = self.position
@@ -149,6 +159,25 @@ class Reset:
 Link = Run | Reset
 
 _SEVEN_BITS, _MORE = 0x7F, 0x80
+
+
+def without(rows: OffsetRows, others: OffsetRows) -> OffsetRows:
+    """Ranges of offsets without those of others; both growing and apart."""
+    left: list[tuple[int, int]] = []
+    coming = iter(others)
+    other = next(coming, None)
+    for first, following in rows:
+        at = first
+        while other is not None and other[0] < following:
+            if other[0] > at:
+                left.append((at, other[0]))
+            at = max(at, other[1])
+            if other[1] > following:
+                break
+            other = next(coming, None)
+        if at < following:
+            left.append((at, following))
+    return tuple(left)
 
 
 def spans_of(upstream: Sequence[int], downstream: Sequence[int]) -> tuple[Span, ...]:
