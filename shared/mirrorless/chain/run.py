@@ -7,7 +7,7 @@ A run covers the upstream offsets [position, next). Its spans are those that bec
     downstream  517        520         521                 A = (100, 517, 3), B = (107, 520, 3)
                            gap [103, 107)
 
-What is in no span is a gap: compacted away, a transaction's marker, aborted, quarantined, returned, filtered, lost. A gap
+What is in no span is a gap: compacted away, a transaction marker, aborted, quarantined, returned, filtered, lost. A gap
 is never dropped from the map; the loss ledger explains it.
 """
 
