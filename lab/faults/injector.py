@@ -34,7 +34,7 @@ from lab.cloud import FlowMapping, Lab, function_name
 from lab.faults.schedule import DEGRADING, DrawnTrigger, FaultKind, PlannedFault
 from lab.faults.topic_changes import ANSWER_SECONDS, insist
 from lab.functions.control import control_name
-from lab.functions.fault_orders import Action, FaultOrders
+from lab.functions.fault_orders import FaultAction, FaultOrders
 from lab.servers.dynamodb import Misbehaviour, MisbehaviourKind
 from lab.servers.kafka import REPLICAS, KafkaBroker, KafkaCluster
 from lab.servers.proxy import NetworkLink
@@ -228,7 +228,7 @@ class PullFaults:
 
 LOOK_EVERY_SECONDS = 0.02
 
-AT_STEP: Mapping[FaultKind, Action] = {
+AT_STEP: Mapping[FaultKind, FaultAction] = {
     "kill at step": "kill",
     "raise at step": "raise",
     "pause at step": "stop",
@@ -365,7 +365,7 @@ class Injector:
     def _orders(self, fault: PlannedFault) -> FaultOrders:
         return self.lab.pull_faults if self._hits_pull(fault) else self.lab.faults
 
-    def _order(self, action: Action, fault: PlannedFault) -> str:
+    def _order(self, action: FaultAction, fault: PlannedFault) -> str:
         return self._orders(fault).order(action, fault.step)
 
     def _resume(self, orders: FaultOrders, pid: int) -> None:
@@ -383,7 +383,7 @@ class Injector:
         self._began[fault] = time.monotonic()
         return True
 
-    def _paused(self, action: Action, fault: PlannedFault) -> bool:
+    def _paused(self, action: FaultAction, fault: PlannedFault) -> bool:
         orders = self._orders(fault)
         before = set(orders.stopped())
         if not self._claimed(self._order(action, fault), fault):

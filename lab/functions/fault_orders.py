@@ -22,7 +22,7 @@ from mirrorless.flow.naming import FORWARD
 if TYPE_CHECKING:
     from mirrorless.protocol.hooks import Step
 
-Action = Literal["kill", "stop", "raise", "freeze", "forward", "back"]
+FaultAction = Literal["kill", "stop", "raise", "freeze", "forward", "back"]
 """
 kill     SIGKILL oneself
 stop     SIGSTOP oneself, until `FaultOrders.resume_stopped`
@@ -61,7 +61,7 @@ class FaultOrders:
         self._folder = folder
         self._numbers = itertools.count(len(list((folder / "claimed").iterdir())) + len(self.pending()))
 
-    def order(self, action: Action, step: Step) -> str:
+    def order(self, action: FaultAction, step: Step) -> str:
         """Have the next environment that reaches `step` do `action`, once; return the order's name."""
         name = f"{action}.{step}.{next(self._numbers)}"
         (self._folder / name).touch(exist_ok=False)
