@@ -5,7 +5,7 @@ A key that the flow leaves out is taken from `defaults`, and one that those leav
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +19,7 @@ from mirrorless.flow.naming import DEPLOYMENT, TABLES, namespace, resource_name
 from mirrorless.flow.poller_groups import flow_groups, literal_group
 from mirrorless.flow.settings import FlowSettings, PullSettings, Tables
 from mirrorless.topics.mapping_plan import mapping_of
+from mirrorless.transforms.rules import KeySettings, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,11 +34,12 @@ if TYPE_CHECKING:
 LONGEST_GROUP = 200
 """Characters of a ConsumerGroupId at most, by the Lambda API."""
 
-_KEYS: Final = FlowSection.model_fields.keys() & set(FlowSettings.__struct_fields__)
+_KEYS: Final = FlowSection.model_fields.keys() & set(FlowSettings.__struct_fields__) - {"transforms"}
 _DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(FlowSettings)}
 _SCHEDULE_KEYS: Final = ScheduleSection.model_fields.keys() & set(PullSettings.__struct_fields__)
 _REPLICATING: Final = (
     *("flow", "source", "target", "producer", "tables", "tables_role", "origins", "start", "oversize", "delivery"),
+    *("transforms", "keys"),
     *("replication_policy", "replication_policy_separator", "replication_factor", "transaction_timeout_ms"),
     *("offset_map_retention_days", "config_properties_exclude", "use_defaults_from"),
 )
@@ -54,6 +56,7 @@ class Flow:
         aliases: every cluster of the configuration; only these are origins of remote topics.
         origins: clusters of the circle that it belongs to, where it marks its copies; see `mirrorless.records.origin`.
         has_counterpart: whether the flow in the other direction is enabled, and marks its copies too.
+        keys: those of the configuration, by name.
         shared_tables: names of tables that all flows share, as in the lab; None: the flow has its own.
         deployment: what its names on AWS begin with.
     """
@@ -65,6 +68,7 @@ class Flow:
     aliases: frozenset[str]
     origins: tuple[str, ...] = ()
     has_counterpart: bool = False
+    keys: Mapping[str, KeySettings] = field(default_factory=dict)
     shared_tables: Mapping[str, str] | None = None
     deployment: str = DEPLOYMENT
 
@@ -73,8 +77,14 @@ class Flow:
         """Whether anything runs for this flow."""
         return self.settings.enabled
 
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of its `transforms`."""
+        return tuple(each.rule() for each in self.settings.transforms)
+
     def all_settings(self) -> FlowSettings:
         """The settings of its functions and jobs, but for what makes mappings."""
+        named = {name for rule in self.rules for name in rule.keys}
         return FlowSettings(
             flow=str(self.name),
             source=self.source.settings(),
@@ -83,6 +93,8 @@ class Flow:
             origins=self.origins,
             counterpart_map=self.counterpart_map,
             producer={**self.target.producer},
+            transforms=self.rules,
+            keys={name: self.keys[name] for name in sorted(named & self.keys.keys())},
             tables=Tables(**self.tables),
             tables_role=self.tables_role,
             standby_region=self.standby.region if self.standby else None,

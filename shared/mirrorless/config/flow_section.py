@@ -8,6 +8,7 @@ from pydantic import Field
 
 from mirrorless.config.types import (
     Patterns,
+    RecordAction,
     ReplicationFactor,
     Seconds,
     Section,
@@ -19,6 +20,7 @@ from mirrorless.config.types import (
 )
 from mirrorless.flow.filters import CONFIG_PROPERTIES_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE
 from mirrorless.flow.triggers import LONGEST_WINDOW_SECONDS, WINDOW_SECONDS, Trigger
+from mirrorless.transforms.rules import Rule
 
 
 class MappingSection(Section):
@@ -123,6 +125,54 @@ class ScheduleSection(Section):
     )
 
 
+class TransformSection(Section):
+    """A rule for the records of some topics: what is left out of their copies, masked or encrypted in them.
+
+    A field's path has names with dots between; `[*]` is all elements, `*` all members, quotes are around odd names.
+    """
+
+    topics: TopicList = Field(
+        min_length=1,
+        description="Source topics, by name or pattern; the first entry that matches a topic holds for it.",
+    )
+    version: int = Field(default=1, ge=1, le=65_535, description="Your own number of this rule, for reports.")
+    keep: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A JMESPath expression over `key`, `value`, `headers`, `partition` and `timestamp`: a record for "
+        "which it is false is not copied.",
+    )
+    tombstones: Literal["pass", "filter"] = Field(
+        default="pass", description="Whether records without a value are copied in any case, or as `keep` says."
+    )
+    format: Literal["json", "avro", "bytes"] = Field(
+        default="json", description="Of values, where `keep` or `fields` look into them."
+    )
+    fields: dict[str, RecordAction] = Field(
+        default_factory=dict, description="By path; an exact name wins over `*`, which takes all that is not named."
+    )
+    value: RecordAction | None = Field(default=None, description="Of the whole value, with `format: bytes` only.")
+    headers: dict[str, RecordAction] = Field(
+        default_factory=dict, description="By name; `*` is all that are not named."
+    )
+    key: RecordAction | None = Field(
+        default=None, description="Of the record's key: `drop`, or `{hmac: …}`, which keeps compaction and order."
+    )
+    function: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
+        description="Your own `(record) -> record | None`, applied last; its module lies beside this file.",
+    )
+    on_error: Literal["stop", "drop"] = Field(
+        default="stop",
+        description="A record that the rule cannot be applied to stops its lane, or is left out and listed as a loss.",
+    )
+
+    def rule(self) -> Rule:
+        """The same for functions and jobs."""
+        return Rule(**{name: value for name in Rule.__struct_fields__ if (value := getattr(self, name)) is not None})
+
+
 class FlowSection(Section):
     """A replication flow, under its name `source->target`; `defaults` has the same keys."""
 
@@ -167,6 +217,9 @@ class FlowSection(Section):
         alias="copy",
         description="Copy scheduled topics, and lanes of jobs, by whole record batches where that is better; or always "
         "by `records`.",
+    )
+    transforms: tuple[TransformSection, ...] = Field(
+        default=(), strict=False, description="Rules for records; they are applied before anything leaves the source."
     )
     start: Start = Field(
         default="earliest",

@@ -269,6 +269,7 @@ def _problems_of_values(configuration: Configuration, written: Document, data: A
 
 def _resolved(written: Document, data: Any, origin: str) -> Configuration:
     clusters = {alias: Cluster.of(alias, found) for alias, found in written.clusters.items()}
+    keys = {name: found.settings() for name, found in written.keys.items()}
     flows: dict[FlowName, Flow] = {}
     for text, own in data["flows"].items():
         name = FlowName.parse(text)
@@ -278,6 +279,7 @@ def _resolved(written: Document, data: Any, origin: str) -> Configuration:
             target=clusters[name.target],
             settings=FlowSection.model_validate(_merged(data.get("defaults", {}), own)),
             aliases=frozenset(clusters),
+            keys=keys,
             deployment=written.deployment.name,
         )
     origins = origins_of(list(flows.values()))

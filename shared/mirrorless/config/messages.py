@@ -21,9 +21,15 @@ from mirrorless.config.cluster import (
     Tls,
     Vpc,
 )
-from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection, ScheduleSection
+from mirrorless.config.flow_section import (
+    FlowSection,
+    FunctionSection,
+    MappingSection,
+    ScheduleSection,
+    TransformSection,
+)
 from mirrorless.config.problems import Path, Problem
-from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, SparkSection
+from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, KeySection, SparkSection
 from mirrorless.config.types import Section
 
 if TYPE_CHECKING:
@@ -54,6 +60,8 @@ PATTERNS = {
     "scope": "letters, digits, spaces or one of `/*:_+=.@-`",
     "logical.cluster": "letters, digits or `-`",
     "identity.pool": "letters, digits or `-`",
+    "kms.key.arn": "an ARN like `arn:aws:kms:us-east-1:111122223333:key/uuid`",
+    "function": "a module and a function, like `masks.customers:without_notes`",
 }
 """Formats of values, in words: an operator should not have to read a regular expression."""
 
@@ -66,10 +74,13 @@ SECTIONS: dict[Path, type[Section]] = {
     ("flows", "*", "mapping"): MappingSection,
     ("flows", "*", "function"): FunctionSection,
     ("flows", "*", "schedule"): ScheduleSection,
+    ("flows", "*", "transforms", "*"): TransformSection,
     ("defaults",): FlowSection,
     ("defaults", "mapping"): MappingSection,
     ("defaults", "function"): FunctionSection,
     ("defaults", "schedule"): ScheduleSection,
+    ("defaults", "transforms", "*"): TransformSection,
+    ("keys", "*"): KeySection,
     ("deployment",): DeploymentSection,
     ("deployment", "alarms"): AlarmSection,
     ("deployment", "spark"): SparkSection,
@@ -80,8 +91,9 @@ def section_at(path: Path, data: Any) -> type[Section] | None:
     """Return the model of the section at `path` of a document; None where the document has no section."""
     if path[:1] == ("clusters",) and path[2:] == ("authentication",):
         return AUTHENTICATIONS.get(str(_get(data, (*path, "type"))))
-    named = path[:1] in {("clusters",), ("flows",)} and len(path) > 1
-    return SECTIONS.get((path[0], "*", *path[2:]) if named else path)
+    named = path[:1] in {("clusters",), ("flows",), ("keys",)} and len(path) > 1
+    inside = tuple("*" if isinstance(step, int) else step for step in path)
+    return SECTIONS.get((inside[0], "*", *inside[2:]) if named else inside)
 
 
 def keys_of(section: type[Section]) -> list[str]:
@@ -106,7 +118,7 @@ def either(choices: Sequence[str]) -> str:
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
 
 
-def _in_words(schema: dict[str, Any], key: str) -> str:  # noqa: C901, PLR0911 -- one line per kind of value
+def _in_words(schema: dict[str, Any], key: str) -> str:  # noqa: C901, PLR0911, PLR0912 -- one line per kind of value
     match schema:
         case {"enum": choices}:
             return either(choices)
@@ -116,6 +128,8 @@ def _in_words(schema: dict[str, Any], key: str) -> str:  # noqa: C901, PLR0911 -
             return f"{either(words)}, or a time like `2026-01-31T12:00:00Z`"
         case {"anyOf": [{"type": "array"}, {"type": "string"}]}:
             return "a list, or names with commas between"
+        case {"anyOf": [{"enum": words}, {"type": "object", "properties": kinds}, *_]}:
+            return f"{either(words)}, or `{{KIND: …}}` with a KIND of {either(list(kinds))}"
         case {"anyOf": [first, {"type": "null"}]}:
             return _in_words(first, key)
         case {"type": "integer", "minimum": least, "maximum": most}:
@@ -128,6 +142,10 @@ def _in_words(schema: dict[str, Any], key: str) -> str:  # noqa: C901, PLR0911 -
             return f"a list of {either(choices)}"
         case {"type": "array"}:
             return "a list"
+        case {"type": "array", "items": {"$ref": _}}:
+            return "a list of sections"
+        case {"additionalProperties": {"anyOf": [{"enum": _}, {"type": "object"}]}}:
+            return "names, each with `drop`, `pass` or a mask"
         case {"additionalProperties": {"enum": choices}}:
             return f"names or patterns, each with {either(choices)}"
         case _:
@@ -158,7 +176,6 @@ ELSEWHERE = {
     "key.converter": "records are bytes and are never converted: remove it",
     "value.converter": "records are bytes and are never converted: remove it",
     "header.converter": "records are bytes and are never converted: remove it",
-    "transforms": "records are never changed: remove it",
     "producer.acks": "exactly once depends on `all`, which is always set: remove it",
     "producer.enable.idempotence": "exactly once depends on it, it is always on: remove it",
     "producer.transactional.id": "each function environment has its own: remove it",
@@ -170,7 +187,7 @@ ELSEWHERE = {
     "maximum.retry.attempts": "a batch is retried until it is replicated, or records would be lost: remove it",
     "maximum.record.age.seconds": "no record is too old to be replicated: remove it",
     "on.failure": "a failing lane stops and waits, nothing is sent elsewhere: remove it",
-    "filter.criteria": "a replica has every record: remove it",
+    "filter.criteria": "write `transforms: [{topics: …, keep: …}]` at the flow",
     "topic": "write `topics: […]`",
 }
 """Keys of MM2, of Kafka clients and of Lambda that have no counterpart here, or another name. No section has one."""
@@ -301,6 +318,7 @@ _SECTIONS: dict[str, type[Section]] = {
     "`mapping:` of a flow": MappingSection,
     "`function:` of a flow": FunctionSection,
     "`schedule:` of a flow": ScheduleSection,
+    "an entry of `transforms`": TransformSection,
     "a cluster": ClusterSection,
     "`vpc:` of a cluster": Vpc,
     "`deployment`": DeploymentSection,

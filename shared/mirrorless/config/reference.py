@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
 from mirrorless.chain.lane import ALIAS
 from mirrorless.config.cluster import ClusterSection, Plaintext, Vpc
-from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection, ScheduleSection
+from mirrorless.config.flow_section import (
+    FlowSection,
+    FunctionSection,
+    MappingSection,
+    ScheduleSection,
+    TransformSection,
+)
 from mirrorless.config.messages import AUTHENTICATIONS, expectation, schema_of
-from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, SparkSection
+from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, KeySection, SparkSection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +73,8 @@ def reference_page() -> str:
         _section("….mapping", _first_line(MappingSection), MappingSection),
         _section("….function", _first_line(FunctionSection), FunctionSection),
         _section("….schedule", _first_line(ScheduleSection), ScheduleSection),
+        _section("….transforms[]", cleandoc(TransformSection.__doc__ or ""), TransformSection),
+        _section("keys.*name*", _first_line(KeySection), KeySection),
         _section("deployment", _first_line(DeploymentSection), DeploymentSection),
         _section("deployment.alarms", _first_line(AlarmSection), AlarmSection),
         _section("deployment.spark", _first_line(SparkSection), SparkSection),

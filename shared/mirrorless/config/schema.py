@@ -14,6 +14,29 @@ from mirrorless.config.cluster import ClusterSection
 from mirrorless.config.flow_section import FlowSection
 from mirrorless.config.types import DeploymentName, KeyArn, Section, Tags
 from mirrorless.flow.naming import DEPLOYMENT
+from mirrorless.transforms.rules import KeySettings
+
+
+class KeySection(Section):
+    """A key that `transforms` mask or encrypt by: where it is, never what it is."""
+
+    version: int = Field(
+        default=1, ge=1, le=65_535, description="The version in use; older ones read what they have encrypted."
+    )
+    secret: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Name or ARN of a secret in the source's region, with 32 bytes in base64 by version: "
+        '`{"1": "…", "2": "…"}`.',
+    )
+    kms_key_arn: KeyArn | None = Field(default=None, description="Instead: the KMS key that encrypted `data.keys`.")
+    data_keys: dict[str, str] = Field(
+        default_factory=dict, description="By version: 32 bytes as KMS encrypted them, in base64."
+    )
+
+    def settings(self) -> KeySettings:
+        """The same for functions and jobs."""
+        return KeySettings(**{name: value for name, value in self if value is not None})
 
 
 class AlarmSection(Section):
@@ -100,6 +123,9 @@ class Document(Section):
 
     clusters: dict[str, ClusterSection] = Field(min_length=1, description="The clusters by alias: a-z, 0-9 and hyphen.")
     flows: dict[str, FlowSection] = Field(min_length=1, description="The flows by name, `source->target`.")
+    keys: dict[str, KeySection] = Field(
+        default_factory=dict, description="The keys of `transforms`, each under its name."
+    )
     defaults: FlowSection = Field(default_factory=FlowSection, description="Values of keys that a flow leaves out.")
     deployment: DeploymentSection = Field(
         default_factory=DeploymentSection, description="What is deployed beyond the flows."

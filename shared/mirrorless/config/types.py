@@ -8,14 +8,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+import msgspec
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from mirrorless.flow.filters import check_pattern, is_literal, split_list
 from mirrorless.flow.java_patterns import in_python
 from mirrorless.flow.policy import LONGEST_TOPIC, is_legal_topic
 from mirrorless.flow.triggers import Trigger
+from mirrorless.transforms.rules import Action, Mask
 
 
 class Section(BaseModel):
@@ -147,6 +149,36 @@ def _legal_tags(tags: dict[str, str]) -> dict[str, str]:
     return tags
 
 
+_NAMED_KEY: Final = {"type": "string"}
+_LENGTH: Final = {"type": "integer", "minimum": 0}
+_MASKS: Final[dict[str, dict[str, Any]]] = {
+    "hmac": _NAMED_KEY,
+    "encrypt": _NAMED_KEY,
+    "set": {},
+    "keep.first": _LENGTH,
+    "keep.last": _LENGTH,
+    "truncate": _LENGTH,
+}
+
+
+def _action(value: Any) -> Action:
+    advice = f"write `drop` or `pass`, or one of {', '.join(_MASKS)} with its value, for example `{{keep.last: 4}}`"
+    if value in ("drop", "pass"):
+        return "drop" if value == "drop" else "pass"
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} is no action | {advice}")  # noqa: TRY004 -- pydantic takes ValueError
+    if len(value) != 1:
+        raise ValueError(f"{len(value)} kinds of mask are written where one belongs | {advice}")
+    ((kind, argument),) = value.items()
+    if kind not in _MASKS:
+        raise ValueError(f"{kind!r} is no kind of mask | {advice}")
+    if _MASKS[kind] is _LENGTH and (type(argument) is not int or argument < 0):
+        raise ValueError(f"{argument!r} is no number of characters | write `{kind}: 4`, or another number from 0 on")
+    if _MASKS[kind] is _NAMED_KEY and not (isinstance(argument, str) and argument):
+        raise ValueError(f"{argument!r} is no name of a key | write one of those under `keys`")
+    return msgspec.convert(value, Mask)
+
+
 _KEY_ARN = r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/\S+$"
 
 _LIST_SCHEMA = WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]})
@@ -185,6 +217,26 @@ Patterns = Annotated[
     _LIST_SCHEMA,
 ]
 """Names and patterns: a YAML list or a comma list."""
+
+RecordAction = Annotated[
+    Action,
+    PlainValidator(_action),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["drop", "pass"]},
+                {
+                    "type": "object",
+                    "properties": _MASKS,
+                    "additionalProperties": False,
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                },
+            ]
+        }
+    ),
+]
+"""What becomes of a value: `drop`, `pass`, or one kind of mask."""
 
 Identifiers = Annotated[tuple[str, ...], BeforeValidator(_entries), AfterValidator(_no_twins), _LIST_SCHEMA]
 """AWS resource ids: a YAML list or a comma list."""

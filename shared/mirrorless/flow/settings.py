@@ -27,6 +27,7 @@ from mirrorless.flow.naming import FLOW_VARIABLE, mapping_group, shared_name
 from mirrorless.flow.policy import HEARTBEATS_TOPIC, ReplicationPolicy, replication_policy
 from mirrorless.flow.triggers import MAPPING, WINDOW_SECONDS, Trigger, TriggerRules, trigger_rules
 from mirrorless.records.origin import OriginRule
+from mirrorless.transforms.rules import KeySettings, Rule
 
 GROUP_GRACE_SECONDS: Final = 300.0
 """Kubernetes starts a container that fails again and again every five minutes at least, and a deployment that stops all
@@ -98,6 +99,7 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     delivery: Literal["exactly_once", "at_least_once"] = "exactly_once"
     copying: Literal["auto", "records"] = "auto"
     """How scheduled topics, and lanes of jobs: by whole record batches where that is better, or by records."""
+    transforms: tuple[Rule, ...] = ()
     start: str = "earliest"
     """`earliest`, `latest`, `backfill` or a moment (ISO 8601): where topics begin that existed before the flow."""
     replication_policy: Literal["prefixed", "identity"] = "prefixed"
@@ -139,6 +141,8 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """The table, in the source's region, with the offset map of the flow in the other direction, where both keep the
     names of topics: groups are then carried by both maps."""
     producer: dict[str, str | int | float | bool] = {}
+    keys: dict[str, KeySettings] = {}
+    """By name: those that `transforms` uses."""
 
     # What the deployment adds
     tables: Tables = Tables()
@@ -243,6 +247,12 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         if not self.origins or self.remote_topic(topic) != topic:
             return None
         return OriginRule.of(topic, source=self.source.alias, target=self.target.alias, clusters=self.origins)
+
+    def rule_of(self, topic: str) -> Rule | None:
+        """The rule of a source topic, by the first entry that matches it; heartbeats and internal topics have none."""
+        rule = next((each for each in self.transforms if NameFilter(include=each.topics).accepts(topic)), None)
+        ours = self.policy.is_heartbeats_topic(topic) or self.policy.is_internal_topic(topic)
+        return None if ours else rule
 
     def begins_with_history(self, topic: str) -> bool:
         """Whether a backfill comes before a source topic's first batch: without a chain, its lanes wait for one.

@@ -22,6 +22,7 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.flow.filters import CONFIG_PROPERTIES_EXCLUDE, NameFilter
 from mirrorless.flow.settings import control_settings, decode_settings
 from mirrorless.scheduled.functions import task_intervals
+from mirrorless.transforms.rules import KeySettings, Mask, Rule
 from tests.support.commands import Answer, Command, replication_yaml
 from tests.support.yaml_text import dump_yaml
 
@@ -629,3 +630,73 @@ def test_a_flow_that_marks_copies_marks_no_heartbeats() -> None:
 
     assert settings.origin_rule("heartbeats") is None
     assert settings.origin_rule("orders") is not None
+
+
+RULES = """
+clusters: {a: {bootstrap.servers: a1:9092}, b: {bootstrap.servers: b1:9092}}
+keys:
+  pii: {secret: masks, version: 2}
+  cards: {kms.key.arn: "arn:aws:kms:us-east-1:111122223333:key/1", data.keys: {"1": QUJD}}
+  unused: {secret: others}
+flows:
+  a->b:
+    topics: .*
+    transforms:
+      - topics: [customers, orders-.*]
+        version: 3
+        keep: headers.region != 'internal'
+        tombstones: filter
+        fields: {customer.email: {hmac: pii}, "items[*].note": {set: null}, card: {keep.last: 4}, "*": drop, id: pass}
+        headers: {user-ip: drop}
+        key: {hmac: pii}
+        on.error: drop
+      - {topics: .*, format: bytes, value: {encrypt: cards}}
+  b->a: {topics: [bills], transforms: []}
+defaults: {transforms: [{topics: bills, function: "masks:bills"}]}
+"""
+
+
+def test_functions_and_jobs_get_the_rules_of_a_flow_and_the_keys_that_these_name() -> None:
+    flow = load(RULES, now=NOW).flow("a->b")
+    settings = decode_settings(flow.function_settings_json())
+
+    assert settings.transforms == flow.control_settings("f").transforms == flow.pull_settings(0).flow.transforms
+    assert settings.transforms[0] == Rule(
+        topics=("customers", "orders-.*"),
+        version=3,
+        keep="headers.region != 'internal'",
+        tombstones="filter",
+        fields={
+            "customer.email": Mask(hmac="pii"),
+            "items[*].note": Mask(set=None),
+            "card": Mask(keep_last=4),
+            "*": "drop",
+            "id": "pass",
+        },
+        headers={"user-ip": "drop"},
+        key=Mask(hmac="pii"),
+        on_error="drop",
+    )
+    assert settings.keys == {
+        "cards": KeySettings(kms_key_arn="arn:aws:kms:us-east-1:111122223333:key/1", data_keys={"1": "QUJD"}),
+        "pii": KeySettings(secret="masks", version=2),  # noqa: S106 -- a secret's name
+    }
+
+
+def test_a_flows_rules_replace_those_of_the_defaults() -> None:
+    assert load(RULES, now=NOW).flow("b->a").all_settings().transforms == ()
+    inherited = load(RULES.replace(", transforms: []", ""), now=NOW).flow("b->a").all_settings()
+    assert inherited.transforms == (Rule(topics=("bills",), function="masks:bills"),)
+
+
+@pytest.mark.parametrize(
+    ("topic", "entry"),
+    [("customers", 0), ("orders-eu", 0), ("orders", 1)]
+    + [(topic, None) for topic in ("heartbeats", "c.heartbeats", "c.checkpoints.internal", "__consumer_offsets")],
+)
+def test_the_first_entry_that_matches_a_topic_is_its_rule_and_our_own_topics_have_none(
+    topic: str, entry: int | None
+) -> None:
+    settings = decode_settings(load(RULES, now=NOW).flow("a->b").function_settings_json())
+
+    assert settings.rule_of(topic) == (None if entry is None else settings.transforms[entry])

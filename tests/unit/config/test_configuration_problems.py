@@ -113,6 +113,10 @@ def flows(named: Sequence[str], where: str, hint: str, rest: str = "", clusters:
     return text, where, hint
 
 
+def rule(keys: str, hint: str, at: str) -> Case:
+    return flow(f"topics: [orders], transforms: [{{{keys}}}]", hint, f"transforms[0].{at}")
+
+
 ORDERS = "topics: [orders]"
 IDENTICAL = f"{ORDERS}, replication.policy: identity"
 IDENTITY = "defaults: {replication.policy: identity}"
@@ -505,6 +509,21 @@ CASES = {
         "write `emit.checkpoints.enabled: true`",
         "sync.group.offsets.enabled",
     ),
+    # transforms
+    "a misspelt key of a rule": rule("topics: orders, feilds: {a: drop}", "did you mean `fields`?", "feilds"),
+    "a rule without topics": rule("version: 2", "add `topics: …`", "topics"),
+    "a rule of no topics": rule("topics: []", "write a list", "topics"),
+    "a format that there is not": rule("topics: orders, format: jason", "did you mean `json`?", "format"),
+    "an action that there is not": rule("topics: orders, fields: {a.b: mask}", "write `drop` or `pass`", "fields.a.b"),
+    "two kinds of mask": rule("topics: orders, headers: {ip: {hmac: pii, truncate: 3}}", "one of hmac", "headers.ip"),
+    "no kind of mask": rule("topics: orders, key: {}", "one of hmac", "key"),
+    "a kind of mask that there is not": rule("topics: orders, fields: {a: {hash: pii}}", "one of hmac", "fields.a"),
+    "a length in words": rule("topics: orders, fields: {a: {keep.last: four}}", "`keep.last: 4`", "fields.a"),
+    "a length below nothing": rule("topics: orders, fields: {a: {truncate: -1}}", "`truncate: 4`", "fields.a"),
+    "a mask by no key": rule("topics: orders, value: {encrypt: 7}, format: bytes", "those under `keys`", "value"),
+    "a function without its module": rule("topics: orders, function: mask", "`masks.customers:", "function"),
+    "a misspelt key of a key": (document(rest="keys: {pii: {secrets: s}}"), "keys.pii.secrets", "mean `secret`?"),
+    "a version of a key below one": (document(rest="keys: {pii: {secret: s, version: 0}}"), "keys.pii.version", "1 to"),
     "settings that no environment variable holds": source(
         f"bootstrap.servers: [{', '.join(f'{chr(97 + n) * 290}:9092' for n in range(10))}]", "two or three are enough"
     ),
