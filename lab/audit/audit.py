@@ -7,7 +7,8 @@ Per topic-partition, and in total:
     mistranslated    upstream offsets that the map places wrongly or does not find back, see `lab.audit.translations`
 
 Records are equal when their key, value, headers (in order) and timestamp are, as bytes; null is not empty. The
-timestamp's type is not compared: the target never rewrites a timestamp, so there it is always the creator's.
+timestamp's type is not compared: the target never rewrites a timestamp, so there it is always the creator's. What a
+topic's rule leaves out is expected nowhere, and what it masks is expected masked, see `lab.audit.expected_copies`.
 
 The audit reads the clusters and the map, and nothing from the forwarder. It presumes that nothing was compacted or
 expired between the copy and the audit: that would look like a loss. What it expects of a remote topic that was deleted
@@ -29,8 +30,9 @@ from functools import partial
 from confluent_kafka import KafkaException
 from rich.table import Table
 
+from lab.audit.expected_copies import ExpectedCopies
 from lab.audit.log_changes import UNCHANGED, LogChanges, compare_lane
-from lab.audit.topic_reader import read_topic, read_whole, stable_ends
+from lab.audit.topic_reader import as_it_is, read_topic, read_whole, stable_ends
 from lab.audit.translations import count_mistranslated
 from lab.cloud import FlowMapping, Lab, addresses
 from lab.waiting import wait_for
@@ -74,12 +76,23 @@ class TopicAudit:
     """By partition: the downstream offset of each record that arrived, and the upstream offset of its original."""
 
 
-def audit_topic(lab: Lab, flow: Flow, topic: str, *, changes: LogChanges = UNCHANGED) -> TopicAudit:
+def audit_topic(
+    lab: Lab, flow: Flow, topic: str, *, changes: LogChanges = UNCHANGED, copies: ExpectedCopies | None = None
+) -> TopicAudit:
     """Audit one topic of a flow of the lab, everything replicated. See `audit`."""
-    return audit(flow, topic, DynamoDbChains(lab.dynamodb.client(), lab.tables.offset_map), changes=changes)
+    chains = DynamoDbChains(lab.dynamodb.client(), lab.tables.offset_map)
+    return audit(flow, topic, chains, changes=changes, copies=copies)
 
 
-def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0, changes: LogChanges = UNCHANGED) -> TopicAudit:
+def audit(
+    flow: Flow,
+    topic: str,
+    chains: Chains,
+    *,
+    seed: int = 0,
+    changes: LogChanges = UNCHANGED,
+    copies: ExpectedCopies | None = None,
+) -> TopicAudit:
     """Read the topic and its remote topic whole, compare them, and translate every offset.
 
     Args:
@@ -88,6 +101,7 @@ def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0, changes: Log
         chains: the store of the offset map.
         seed: of the sample of offsets that is translated through the store.
         changes: what outsiders did to the remote topic, and what the source has lost.
+        copies: what the topic's rule makes of its records; None without a rule.
 
     Raises:
         Retriable: a cluster or the store fails, or an open transaction hides records.
@@ -98,8 +112,8 @@ def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0, changes: Log
     source_ends, target_ends = stable_ends(source_cluster, topic), stable_ends(target_cluster, remote_topic)
     if not source_ends:
         raise LookupError(f"{flow.name}: there is no topic {topic} at {source_cluster} to audit")
-    written = read_topic(source_cluster, topic, source_ends)
-    arrived = read_topic(target_cluster, remote_topic, target_ends)
+    written = read_topic(source_cluster, topic, source_ends, copies.of_source if copies else as_it_is)
+    arrived = read_topic(target_cluster, remote_topic, target_ends, copies.of_target if copies else as_it_is)
     rows = []
     originals: dict[int, dict[int, int]] = {}
     for partition in sorted(written.keys() | arrived.keys()):

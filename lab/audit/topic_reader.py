@@ -7,12 +7,13 @@ last stable offset) is read first, and reading stops there: nothing is concluded
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from lab.audit.expected_copies import RecordParts
 from lab.waiting import wait_for
 from mirrorless.adapters.kafka.client import answer
 from mirrorless.errors import Retriable
@@ -22,6 +23,14 @@ SETTLED_WITHIN_SECONDS = 60.0
 """Longer than any transaction of the lab may stay open, its coordinator's own interval included."""
 SILENT_FOR_SECONDS = 60.0
 ANSWER_SECONDS = 10.0
+
+ContentForm = Callable[[RecordParts], RecordParts | None]
+"""In which contents are compared; None for a record that is none."""
+
+
+def as_it_is(record: RecordParts) -> RecordParts:
+    """The form of a topic without a rule."""
+    return record
 
 
 def stable_ends(bootstrap: str, topic: str) -> dict[int, int]:
@@ -71,7 +80,9 @@ def ends(bootstrap: str, topic: str, level: IsolationLevel = IsolationLevel.READ
         raise Retriable(f"the cluster did not return its ends: {exc}", where=f"{bootstrap} {topic}") from exc
 
 
-def read_topic(bootstrap: str, topic: str, ends: Mapping[int, int]) -> dict[int, list[RecordAt]]:
+def read_topic(
+    bootstrap: str, topic: str, ends: Mapping[int, int], form: ContentForm = as_it_is
+) -> dict[int, list[RecordAt]]:
     """Every record that read_committed readers see before `ends`, by partition, in offset order.
 
     Raises:
@@ -102,7 +113,7 @@ def read_topic(bootstrap: str, topic: str, ends: Mapping[int, int]) -> dict[int,
                 left = {partition: ends[partition] for partition in sorted(unfinished)}
                 raise Retriable(f"the ends {left} were not reached", where=f"{bootstrap} {topic}")
             for record in records:
-                _take(record, ends, seen, unfinished)
+                _take(record, ends, seen, unfinished, form)
     except KafkaException as exc:
         raise Retriable(f"the topic cannot be read: {exc}", where=f"{bootstrap} {topic}") from exc
     finally:
@@ -115,7 +126,13 @@ def read_whole(bootstrap: str, topic: str) -> dict[int, list[RecordAt]]:
     return read_topic(bootstrap, topic, stable_ends(bootstrap, topic))
 
 
-def _take(record: Message, ends: Mapping[int, int], seen: dict[int, list[RecordAt]], unfinished: set[int]) -> None:
+def _take(
+    record: Message,
+    ends: Mapping[int, int],
+    seen: dict[int, list[RecordAt]],
+    unfinished: set[int],
+    form: ContentForm,
+) -> None:
     """Keep a record; strike its partition off when the end is reached."""
     partition, offset, error = record.partition(), record.offset(), record.error()
     if partition is None or offset is None:
@@ -125,7 +142,8 @@ def _take(record: Message, ends: Mapping[int, int], seen: dict[int, list[RecordA
             key: Any = record.key()
             value: Any = record.value()
             headers: Any = record.headers()
-            seen[partition].append(RecordAt(offset, content(record.timestamp()[1], key, value, headers)))
+            if (formed := form((key, value, headers or []))) is not None:
+                seen[partition].append(RecordAt(offset, content(record.timestamp()[1], *formed)))
     elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 -- the constant's name
         raise KafkaException(error)
     # A partition may end in markers and aborted records, which no reader sees: then only the end itself is reported.

@@ -22,7 +22,7 @@ from uuid import uuid4
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from lab.audit.topic_reader import ends, read_topic, stable_ends
+from lab.audit.topic_reader import ContentForm, as_it_is, ends, read_topic, stable_ends
 from lab.servers.kafka import KafkaCluster
 from lab.supervisor import Supervisor
 from lab.waiting import wait_for
@@ -47,6 +47,8 @@ class ChangedTopic:
 
     bootstrap: str
     topic: str
+    form: ContentForm = as_it_is
+    """In which its contents are compared."""
     removed: dict[int, list[RecordAt]] = field(default_factory=dict)
     """Visible records that a truncation has removed, by partition."""
     foreign: set[bytes] = field(default_factory=set)
@@ -66,7 +68,7 @@ class ChangedTopic:
         """Remove the first records of each partition (DeleteRecords): `part` of what is visible."""
         stable = insist(lambda: ends(self.bootstrap, self.topic, IsolationLevel.READ_COMMITTED))
         cuts = {partition: round(end * part) for partition, end in stable.items()}
-        self.removed = insist(lambda: read_topic(self.bootstrap, self.topic, cuts))
+        self.removed = insist(lambda: read_topic(self.bootstrap, self.topic, cuts, self.form))
         insist(lambda: self._delete_records(cuts))
 
     def write_beside(self, part: float) -> None:
@@ -186,6 +188,7 @@ def cut_ends(
     highest: Mapping[int, int],
     *,
     copied: Mapping[int, int],
+    form: ContentForm = as_it_is,
 ) -> SourceCut:
     """Cut the end of each partition; nobody writes to the topic meanwhile.
 
@@ -195,6 +198,7 @@ def cut_ends(
         topic: whose.
         highest: where each partition ends at most.
         copied: by partition, up to which offset: a leader that was just elected may show less for a moment.
+        form: in which the contents of what is gone are compared.
     """
 
     def whole() -> dict[int, int]:
@@ -204,7 +208,7 @@ def cut_ends(
         return found
 
     stable = insist(whole)
-    before = insist(lambda: read_topic(cluster.direct, topic, stable))
+    before = insist(lambda: read_topic(cluster.direct, topic, stable, form))
     supervisor.hold(*cluster.brokers)
     try:
         cluster.kill()
