@@ -17,7 +17,7 @@ ID_BYTES: Final = 8
 
 
 class Mask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What becomes of a value; exactly one field is set."""
+    """What becomes of a value that is not null; one field is set, or both `keep.first` and `keep.last`."""
 
     hmac: str = ""
     """By this key: equal values become equal pseudonyms."""
@@ -26,7 +26,7 @@ class Mask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     set: Any = msgspec.UNSET
     """Any JSON, null too."""
     keep_first: int | None = msgspec.field(default=None, name="keep.first")
-    """So many characters stay, and each other one becomes `*`."""
+    """So many characters stay, and each other one becomes `*`; all do where none would."""
     keep_last: int | None = msgspec.field(default=None, name="keep.last")
     truncate: int | None = None
     """So many characters stay, and the others go."""
@@ -49,7 +49,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     format: Literal["json", "avro", "bytes"] = "json"
     """Of values, where `keep` or `fields` look into them."""
     fields: dict[str, Action] = {}
-    """By path: names with dots between, `[*]` for all elements, `*` for all members, quotes around odd names."""
+    """By path: names with dots between, `[*]` for all elements, `*` for all members, quotes around odd names. A name
+    goes before a wildcard beside it, which still holds for what the name's paths leave open."""
     value: Action | None = None
     """Of the whole value, with `format: bytes`."""
     headers: dict[str, Action] = {}

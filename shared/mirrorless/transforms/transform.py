@@ -5,15 +5,32 @@ keep -> fields or value -> headers -> key -> one's own function
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
 
-from mirrorless.records.record import Record
-from mirrorless.transforms.rules import KeyRing, RuleInForce
+from mirrorless.errors import ConfigurationError
+from mirrorless.records.record import Headers, Record
+from mirrorless.transforms.json_fields import json_edit, json_value
+from mirrorless.transforms.keep import Keep
+from mirrorless.transforms.masks import KeysInUse, TransformFailed, bytes_change, kind_of
+from mirrorless.transforms.paths import tree_of
+from mirrorless.transforms.rules import Action, KeyRing, Mask, Rule, RuleInForce
 
+__all__ = ["TopicTransform", "TransformFailed", "check_rule", "function_hash", "make_ready"]
 
-class TransformFailed(Exception):
-    """A rule cannot be applied to a record. The words have a path and what stands there by kind, never a value."""
+RecordStep = Callable[[Record, int], Record | None]
+"""Of a record and its partition; it changes no record."""
+
+_FORMATS: Final = {"json": (json_edit, json_value)}
+"""How each format's values are changed by a tree of paths, and decoded for `keep`."""
+
+_FUNCTION: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +40,7 @@ class TopicTransform:
     in_force: RuleInForce
     id: bytes
     """See `RuleInForce.id`."""
-    _steps: tuple[Callable[[Record, int], Record | None], ...]
+    _steps: tuple[tuple[str, RecordStep], ...]
 
     def apply(self, record: Record, partition: int) -> Record | None:
         """The record as it is copied; None: it is left out. The record itself is not changed.
@@ -31,7 +48,21 @@ class TopicTransform:
         Raises:
             TransformFailed: the rule cannot be applied to it.
         """
-        raise NotImplementedError
+        changed = record
+        for part, step in self._steps:
+            try:
+                result = step(changed, partition)
+            except TransformFailed as failed:
+                words = str(failed)
+            except Exception as failed:  # noqa: BLE001 -- whatever it is, its words and its frames may have a value
+                words = f"{part} ended with {type(failed).__name__}"
+            else:
+                if result is None:
+                    return None
+                changed = result
+                continue
+            raise TransformFailed(words)  # outside of the handlers, so that nothing is chained to it
+        return changed
 
 
 def make_ready(in_force: RuleInForce, keys: Mapping[str, KeyRing], topic: str) -> TopicTransform:
@@ -45,4 +76,186 @@ def make_ready(in_force: RuleInForce, keys: Mapping[str, KeyRing], topic: str) -
     Raises:
         ConfigurationError: a key lacks a version; an expression, a path or a function is wrong.
     """
-    raise NotImplementedError
+    rule = in_force.rule
+    check_rule(rule)
+    in_use = KeysInUse(rings=_rings(in_force, keys), topic=topic)
+    steps: list[tuple[str, RecordStep]] = []
+    if rule.keep:
+        steps.append(("keep", _keep(rule)))
+    if rule.fields:
+        make_edit, _ = _FORMATS[rule.format]
+        steps.append(("fields", _value(make_edit(tree_of(rule.fields), in_use))))
+    if isinstance(rule.value, Mask):
+        seals = rule.value.encrypt != ""
+        steps.append(
+            ("value", _value(in_use.seal_of(rule.value) if seals else bytes_change(rule.value, "value", in_use)))
+        )
+    if rule.headers:
+        steps.append(("headers", _headers(rule.headers, in_use)))
+    if rule.key is not None:
+        steps.append(("key", _key(rule.key, in_use)))
+    if rule.function:
+        steps.append(("function", _own(in_force)))
+    return TopicTransform(in_force=in_force, id=in_force.id, _steps=tuple(steps))
+
+
+def check_rule(rule: Rule) -> None:
+    """Find what is wrong about a rule without its keys and its own function.
+
+    Raises:
+        ConfigurationError: `where` is the part of the rule, and the path or name in it.
+    """
+    for part, actions in (("fields", rule.fields), ("headers", rule.headers)):
+        for name, action in actions.items():
+            kind_of(action, f"{part}: {name}")
+    if rule.fields:
+        tree_of(rule.fields)
+    looks_into_values = bool(rule.fields) or bool(rule.keep and Keep(rule.keep).reads_value)
+    key, value = (action and kind_of(action, part) for part, action in (("key", rule.key), ("value", rule.value)))
+    if rule.format not in {"bytes", *_FORMATS}:
+        raise _wrong("format", f"{rule.format} is not there yet", f"use {' or '.join(_FORMATS)} or bytes")
+    if rule.format == "bytes" and looks_into_values:
+        raise _wrong("format", "fields and keep look into values", "name the values' format, or leave out both")
+    if rule.format != "bytes" and value:
+        raise _wrong("value", "it is for bytes only", "add format: bytes, or name fields")
+    if value == "drop" or (isinstance(rule.value, Mask) and rule.value.set is None):
+        raise _wrong("value", "a record without a value is a tombstone, which deletes its key", 'use {set: ""}')
+    if key not in {None, "drop", "hmac"}:
+        raise _wrong("key", "compaction goes by the key, and only equal keys stay equal", "use drop or hmac")
+    if rule.function and not _FUNCTION.fullmatch(rule.function):
+        raise _wrong("function", f"{rule.function} is no function's name", "write package.module:function")
+
+
+def function_hash(name: str) -> str:
+    """SHA-256 of the source of a function's module, in hex.
+
+    Args:
+        name: `package.module:function`.
+
+    Raises:
+        ConfigurationError: there is no such module, or it has no source.
+    """
+    module = name.partition(":")[0]
+    try:
+        found = find_spec(module)
+        if found is None or not found.has_location or found.origin is None:
+            raise ModuleNotFoundError(module)
+        return sha256(Path(found.origin).read_bytes()).hexdigest()
+    except (ImportError, OSError, ValueError) as exc:
+        raise _no_function(name) from exc
+
+
+def _rings(in_force: RuleInForce, keys: Mapping[str, KeyRing]) -> dict[str, KeyRing]:
+    rings = {}
+    for name in sorted(in_force.rule.keys):
+        version = in_force.key_versions.get(name, 0)
+        if name not in keys or version not in keys[name].material:
+            raise _wrong(
+                f"keys: {name}",
+                f"it has no version {version}, by which the rule's records are changed",
+                "put it into the key's secret; a version stays there as long as records by it are to be proved",
+            )
+        rings[name] = keys[name].of(version)
+    return rings
+
+
+def _keep(rule: Rule) -> RecordStep:
+    keep = Keep(rule.keep)
+    passes_tombstones = rule.tombstones == "pass"
+    _, value_of = _FORMATS.get(rule.format, _FORMATS["json"])
+
+    def kept(record: Record, partition: int) -> Record | None:
+        if passes_tombstones and record.value is None:
+            return record
+        return record if keep.holds(record, partition, value_of) else None
+
+    return kept
+
+
+def _value(change: Callable[[bytes, int, int, str], bytes | None]) -> RecordStep:
+    def changed(record: Record, partition: int) -> Record:
+        if record.value is None:
+            return record
+        value = change(record.value, partition, record.offset, "value")
+        return Record(record.offset, record.timestamp, record.headers, record.key, value)
+
+    return changed
+
+
+def _headers(actions: Mapping[str, Action], keys: KeysInUse) -> RecordStep:
+    changes = {
+        name: bytes_change(action, f"headers: {name}", keys) if isinstance(action, Mask) else action
+        for name, action in actions.items()
+    }
+    others = changes.get("*", "pass")
+
+    def changed(record: Record, partition: int) -> Record:
+        headers: Headers = []
+        for index, (name, content) in enumerate(record.headers):
+            change = changes.get(name, others)
+            if not isinstance(change, str):
+                headers.append((name, change(content, partition, record.offset, f"headers[{index}]")))
+            elif change == "pass":
+                headers.append((name, content))
+        return Record(record.offset, record.timestamp, headers, record.key, record.value)
+
+    return changed
+
+
+def _key(action: Action, keys: KeysInUse) -> RecordStep:
+    change = bytes_change(action, "key", keys) if isinstance(action, Mask) else None
+
+    def changed(record: Record, partition: int) -> Record:
+        key = change(record.key, partition, record.offset, "key") if change else None
+        return Record(record.offset, record.timestamp, record.headers, key, record.value)
+
+    return changed
+
+
+def _own(in_force: RuleInForce) -> RecordStep:
+    name = in_force.rule.function
+    if function_hash(name) != in_force.function_hash:
+        raise _wrong(
+            "function",
+            f"the source of {name} is not that by which the rule's records are changed",
+            "use the package in its version of that time",
+        )
+    module, _, attribute = name.partition(":")
+    try:
+        function = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as exc:
+        raise _no_function(name) from exc
+
+    def called(record: Record, _partition: int) -> Record | None:
+        given = Record(record.offset, record.timestamp, list(record.headers), record.key, record.value)
+        try:
+            result = function(given)
+            fits = result is None or _is_copy(result, record)
+        except Exception as exc:  # noqa: BLE001 -- as in `apply`; and it may raise TransformFailed in its own words
+            raise TransformFailed(f"{name} ended with {type(exc).__name__}") from None
+        if not fits:
+            raise TransformFailed(f"{name} gave no record of bytes with the offset and the timestamp of its own")
+        return result  # type: ignore[no-any-return]
+
+    return called
+
+
+def _is_copy(result: Any, record: Record) -> bool:
+    if not isinstance(result, Record) or (result.offset, result.timestamp) != (record.offset, record.timestamp):
+        return False
+    headers: Any = result.headers
+    texts: list[Any] = [name for name, _ in headers]
+    contents: list[Any] = [result.key, result.value, *(content for _, content in headers)]
+    return (
+        isinstance(headers, list)
+        and all(isinstance(text, str) for text in texts)
+        and all(isinstance(content, bytes | None) for content in contents)
+    )
+
+
+def _no_function(name: str) -> ConfigurationError:
+    return _wrong("function", f"{name} cannot be imported", "put its package beside mirrorless, in each bundle")
+
+
+def _wrong(where: str, what: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(what, where=where, hint=hint)
