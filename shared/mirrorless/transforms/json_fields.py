@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from mirrorless.transforms.masks import KeysInUse, TransformFailed, text_change
-from mirrorless.transforms.paths import Wildcard, Tree, spelled
+from mirrorless.transforms.paths import Tree, Wildcard, spelled
 from mirrorless.transforms.rules import Action, Mask
 
 JsonEdit = Callable[[Raw | bytes, int, int, str], bytes | None]

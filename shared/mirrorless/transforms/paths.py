@@ -18,14 +18,14 @@ from mirrorless.transforms.rules import Action
 
 
 class Wildcard(Enum):
-    """A wildcard."""
+    """All members of an object, or all elements of an array."""
 
     MEMBER = ".*"
     ELEMENT = "[*]"
 
 
 PathStep: TypeAlias = str | int | Wildcard
-"""A member's name, an element's index, or all of either."""
+"""A member's name, an element's index, or all."""
 
 Tree: TypeAlias = dict[PathStep, "Tree"] | Action
 """What is to do at a place: an action, or what is to do below it. Steps of one place are of one kind."""
