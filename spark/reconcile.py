@@ -32,7 +32,7 @@ from mirrorless.jobs.topic_ids import ids_of_run, made_anew
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.positions import ORDERED_MS
 from mirrorless.reconcile.conflicts import reads_of, refuse_live_replay
-from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task, refuse_marked
+from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task, refuse_one_way
 from mirrorless.reconcile.difference import Stretch
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader, forecast, readers_of
@@ -107,7 +107,7 @@ class Reconciliation:
             LeaseHeld: another job has one of the lanes.
             Retriable: a cluster or a store does not answer.
         """
-        refuse_marked(self.run.request.flow)
+        refuse_one_way(self.run.request.flow, self.run.request.topics)
         self._ids = ids_of_run(self.run.files, self._topics.ids())
         tasks, left_alone = self._topics.tasks(self._ids, files=self._files, count=self.options.look_only)
         refuse_live_replay(self.options, tasks)

@@ -28,7 +28,7 @@ from mirrorless.jobs.request import (
     ReconcileOptions,
     VerifyOptions,
 )
-from mirrorless.reconcile.copy_tasks import refuse_marked
+from mirrorless.reconcile.copy_tasks import refuse_one_way
 from mirrorless.topics.discovery import Discovery, discover
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def job_request(deployment: DeployedFlows, arguments: argparse.Namespace, option
     _check(options)
     topics, counts = topics_of(deployment, flow, arguments.topics, by_source=not isinstance(options, VerifyOptions))
     if isinstance(options, ReconcileOptions):
-        refuse_marked(deployment.settings(flow))
+        refuse_one_way(deployment.settings(flow), topics)
         if not options.look_only:
             refuse_without_rights(deployment.flow(flow))
         _known(options.policies, topics)

@@ -164,20 +164,29 @@ class Flow:
     @property
     def home(self) -> Cluster:
         """The end in whose region, account and network the flow's functions and mappings run."""
-        where = self.settings.function.run_in or ("source" if self.source.msk_arn else "target")
+        where = self.settings.function.run_in or ("source" if self.source.msk_arn or self.rules else "target")
         return self.source if where == "source" else self.target
 
     @property
     def pull_home(self) -> Cluster:
         """The end in whose region, account and network the function `pull` runs."""
-        return self.source if self.settings.schedule.run_in == "source" else self.target
+        where = self.settings.schedule.run_in or ("source" if self.rules else "target")
+        return self.source if where == "source" else self.target
+
+    @property
+    def jobs_home(self) -> Cluster:
+        """The end in whose region, account and network its jobs run: what they read stays there before it is masked."""
+        return self.source if self.rules else self.target
 
     @property
     def standby(self) -> Cluster | None:
-        """The target, where the function `control` stands by in its region for the home's; None where none does."""
+        """The target, where the function `control` stands by in its region for the home's; None where none does.
+
+        Nor does it where records are masked: to explain gaps it would read those of the source.
+        """
         regions = {self.home.region, self.target.region}
         apart = len(regions) > 1 and None not in regions
-        return self.target if apart and self.settings.function.standby_enabled else None
+        return self.target if apart and self.settings.function.standby_enabled and not self.rules else None
 
     @property
     def function_region(self) -> str | None:

@@ -77,7 +77,8 @@ class FunctionSection(Section):
     run_in: Literal["source", "target"] | None = Field(
         default=None,
         description="Whose region and account to run in. Left out: the source's where it has `msk.cluster.arn`, whose "
-        "mappings must live there; otherwise the target's, to read far and write near.",
+        "mappings must live there, and where the flow has `transforms`; otherwise the target's, to read far and write "
+        "near.",
     )
     reserved_concurrency: int | None = Field(
         default=None,
@@ -88,7 +89,7 @@ class FunctionSection(Section):
     standby_enabled: bool = Field(
         default=True,
         description="Whether checkpoints and group offsets go on in the target's region while the flow's home, in "
-        "another region, is silent.",
+        "another region, is silent. A flow with `transforms` has no standby: it would read records at the source.",
     )
 
 
@@ -113,8 +114,10 @@ class ScheduleSection(Section):
     memory_mb: int = Field(
         default=512, ge=128, le=10_240, description="Memory of a run in MB; the share of CPU grows with it."
     )
-    run_in: Literal["source", "target"] = Field(
-        default="target", description="Whose region and account to run in; with the target, to read far and write near."
+    run_in: Literal["source", "target"] | None = Field(
+        default=None,
+        description="Whose region and account to run in. Left out: the source's where the flow has `transforms`, "
+        "otherwise the target's, to read far and write near.",
     )
     maximum_bytes_per_second: int | None = Field(
         default=None,

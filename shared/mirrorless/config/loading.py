@@ -37,6 +37,7 @@ from mirrorless.config.rules import (
     problems_with_topics,
 )
 from mirrorless.config.schema import DeploymentSection, Document
+from mirrorless.config.transform_rules import problems_with_keys, problems_with_rules
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.filters import NameFilter, is_literal
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
@@ -261,7 +262,9 @@ def _problems_of_values(configuration: Configuration, written: Document, data: A
         yield from problems_with_limits(flow, paths, now)
         yield from problems_with_replicas(flow, paths)
         yield from problems_with_schedule(flow, paths)
-    yield from problems_with_overrides(list(configuration.flows.values()), paths)
+        yield from problems_with_rules(flow, paths)
+    yield from problems_with_keys(written.keys)
+    yield from problems_with_entries(list(configuration.flows.values()), paths)
     yield from problems_between(configuration.enabled_flows, paths)
     yield from problems_with_loops(configuration.enabled_flows, paths)
     yield from problems_with_pollers(configuration.enabled_flows, paths)
@@ -425,12 +428,20 @@ def problems_with_schedule(flow: Flow, paths: FlowPaths) -> Iterator[Problem]:
         yield from _secrets_out_of_reach(flow)
 
 
-def problems_with_overrides(flows: Sequence[Flow], paths: FlowPaths) -> Iterator[Problem]:
-    """Find entries of `trigger.overrides` that can decide nothing; those of `defaults` if they do so in no flow."""
+def problems_with_entries(flows: Sequence[Flow], paths: FlowPaths) -> Iterator[Problem]:
+    """Find topics of `trigger.overrides` and `transforms` that can decide nothing.
+
+    An entry of `defaults` is one if it does so in no flow.
+    """
     found: dict[Path, list[Problem | None]] = {}
     for flow in flows:
-        for entry, problem in _overrides(flow).items():
-            path = (*paths.of(flow, "trigger.overrides"), entry)
+        overrides, rules = paths.of(flow, "trigger.overrides"), paths.of(flow, "transforms")
+        by_trigger = [[((*overrides, entry), entry)] for entry in flow.settings.trigger_overrides]
+        by_rule = [
+            [((*rules, number, "topics", index), entry) for index, entry in enumerate(rule.topics)]
+            for number, rule in enumerate(flow.rules)
+        ]
+        for path, problem in (*_undecided(flow, by_trigger), *_undecided(flow, by_rule)):
             placed = None if problem is None else Problem(path=path, what=problem[0], hint=problem[1])
             found.setdefault(path, []).append(placed)
     for same in found.values():
@@ -439,22 +450,32 @@ def problems_with_overrides(flows: Sequence[Flow], paths: FlowPaths) -> Iterator
             yield problems[0]
 
 
-def _overrides(flow: Flow) -> dict[str, tuple[str, str] | None]:
-    """What is wrong with each entry, and what to write instead. What a pattern of the flow finds is not known."""
+def _undecided(
+    flow: Flow, ordered: Iterable[Sequence[tuple[Path, str]]]
+) -> Iterator[tuple[Path, tuple[str, str] | None]]:
+    """What is wrong with each entry, and what to write instead. What a pattern of the flow finds is not known.
+
+    Args:
+        flow: whose topics they are to match.
+        ordered: entries with their places; those that decide alike together, and before all that they win over.
+    """
     earlier: list[str] = []
-    found: dict[str, tuple[str, str] | None] = {}
-    for entry in flow.settings.trigger_overrides:
-        found[entry] = None
-        if is_literal(entry):
-            if not flow.all_settings().replicates(entry):
-                found[entry] = f"the flow does not replicate {entry!r}", "remove it, or add the topic to `topics`"
-            elif covering := next((each for each in earlier if _matches(each, entry)), None):
-                hint = f"write it above {covering!r}: the first entry that matches holds"
-                found[entry] = f"{covering!r} matches {entry!r} already", hint
-        elif not flow.topic_patterns and not any(_matches(entry, topic) for topic in _named(flow)):
-            found[entry] = f"no topic of the flow matches {entry!r}", "remove it, or add such topics to `topics`"
-        earlier.append(entry)
-    return found
+    for alike in ordered:
+        for path, entry in alike:
+            yield path, _why_undecided(flow, entry, earlier)
+        earlier += [entry for _, entry in alike]
+
+
+def _why_undecided(flow: Flow, entry: str, earlier: Sequence[str]) -> tuple[str, str] | None:
+    literal = is_literal(entry)
+    if literal and not flow.all_settings().replicates(entry):
+        return f"the flow does not replicate {entry!r}", "remove it, or add the topic to `topics`"
+    if not literal and not flow.topic_patterns and not any(_matches(entry, topic) for topic in _named(flow)):
+        return f"no topic of the flow matches {entry!r}", "remove it, or add such topics to `topics`"
+    covering = (each for each in earlier if each in {entry, ".*"} or (literal and _matches(each, entry)))
+    if (winner := next(covering, None)) is None:
+        return None
+    return f"{winner!r} matches {entry!r} already", f"write it above {winner!r}: the first entry that matches holds"
 
 
 def _named(flow: Flow) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
 from itertools import combinations
@@ -223,8 +224,16 @@ def problems_with_limits(flow: Flow, paths: FlowPaths, now: datetime) -> Iterato
         yield Problem(path=paths.of(flow, "sync.group.offsets.enabled"), what=what, hint=hint)
     if (size := len(flow.function_settings_json().encode())) > LARGEST_SETTINGS:
         what = f"the function's settings would take {size:,} bytes, and there is room for {LARGEST_SETTINGS:,}"
+        plain = replace(flow, settings=settings.model_copy(update={"transforms": ()}))
+        rest = len(plain.function_settings_json().encode())
+        path: Path = ("clusters", flow.name.source, "bootstrap.servers")
         hint = "name fewer `bootstrap.servers`; two or three are enough to find the rest"
-        yield Problem(path=("clusters", flow.name.source, "bootstrap.servers"), what=what, hint=hint)
+        if size - rest > rest:
+            path = paths.of(flow, "transforms")
+            what += f"; {size - rest:,} of them are these rules with their keys"
+            hint = 'name what stays by `pass` beside `"*": drop`, write fewer or shorter rules, or divide the topics '
+            hint += "among two flows with an alias of the source each"
+        yield Problem(path=path, what=what, hint=hint)
     if flow.stops_at_oversize:
         yield from _too_small_to_look(flow, paths)
     yield from problems_with_access(flow)

@@ -81,7 +81,8 @@ def look_again(work: FailoverWork) -> Done:
 def _why(work: FailoverWork, late: LateRecords) -> str:
     if late.left:
         return "its lane was left alone"
-    cure = "a failback counts them as orphans"
+    masked = work.effects.settings.rule_of(late.topic) is not None
+    cure = "they stay there" if masked else "a failback counts them as orphans"
     if work.document.back is not None:
         cure = f"`mirrorless reconcile start '{work.flow}' {late.topic}` brings them"
     return f"they came late. Stop that producer; {cure}"

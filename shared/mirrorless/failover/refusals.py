@@ -80,6 +80,8 @@ class Observation:
     """Whether the flow marks its copies, see `mirrorless.records.origin`."""
     both_ways: bool = False
     """Whether there is a flow in the other direction, of the same pair."""
+    masked: Sequence[str] = ()
+    """Topics with a rule of `transforms`: what it leaves out is not on the target, so nothing may come back."""
 
 
 def observe(effects: FailoverEffects, order: FailoverOrder, *, back: bool) -> Observation:
@@ -114,6 +116,7 @@ def observe(effects: FailoverEffects, order: FailoverOrder, *, back: bool) -> Ob
             if each.lease is not None and now < each.lease.until and each.lease.holder not in own
         ],
         topics=topics,
+        masked=[topic for topic in sorted(topics) if effects.settings.rule_of(topic) is not None],
         wider=() if effects.both_ways else _wider(effects, topics),
     )
     if not back and order.mode == "planned" and order.fencing == "acl" and not effects.both_ways:
@@ -300,9 +303,25 @@ def check_failback(flow: FlowName, seen: Observation) -> FailoverDocument:
         if trouble:
             raise _refused(flow, f"{alias} does not answer: {trouble}", "try again when it does")
     _check_way_back(flow, seen)
+    if seen.masked and seen.document.ended_at:
+        raise _refused(
+            flow,
+            f"`transforms` change or leave out records of {_some(seen.masked)}, so nothing may come back from "
+            f"{flow.target}",
+            f"let producers and groups stay there; to replicate from {flow.source} again, delete the ACLs that deny "
+            f"writes to it, and deploy the flow under another alias of {flow.source}, into topics of its own",
+        )
     if seen.leased:
         raise _refused(flow, f"a job has {_some(seen.leased)}", "wait for the job, or cancel it")
     return seen.document
+
+
+def no_way_back(flow: FlowName, seen: Observation) -> str:
+    """For the operator, before producers move; empty where there is a way back."""
+    if not seen.masked:
+        return ""
+    masks = f"`transforms` change or leave out records of {_some(seen.masked)}"
+    return f"there will be no failback: {masks}, so nothing may come back from {flow.target}"
 
 
 def _refused(flow: FlowName, what: str, hint: str) -> FailoverRefused:

@@ -206,7 +206,7 @@ def _sections(flow: FlowName, document: FailoverDocument, missing: Sequence[str]
         text=(*(missing or ["Nothing." if unknown is None else "Nothing is known."]), *last),
     )
     if warnings := document.facts("check").get("warnings"):
-        yield ReportSection(heading=f"Partitions that {flow.source} does not have", text=tuple(warnings))
+        yield ReportSection(heading="What does not come back", text=tuple(warnings))
     yield ReportSection(heading="Steps", tables=(_steps(document.current),))
     if document.back is None:
         if groups := sorted(_groups(document), key=lambda each: each["fate"] == "moved"):

@@ -24,6 +24,7 @@ from mirrorless.failover.refusals import (
     check_failback,
     check_failover,
     known_topics,
+    no_way_back,
     observe,
 )
 from mirrorless.failover.remains import hold_up, settle
@@ -119,7 +120,13 @@ class FailoverCommand:
         self.document = self._prepare_back(order) if self.order is None else self._prepare_there(order, failover)
         topics = self._observation.topics if self._observation is not None else self._stored_topics()
         self.plan = plan_of(
-            flow, order, len(topics), self.document, back=self.order is None, both_ways=self.effects.both_ways
+            flow,
+            order,
+            len(topics),
+            self.document,
+            back=self.order is None,
+            both_ways=self.effects.both_ways,
+            one_way=any(self.effects.settings.rule_of(topic) is not None for topic in topics),
         )
         return self.plan
 
@@ -129,7 +136,9 @@ class FailoverCommand:
         if self._observation is None:
             return list(self.document.facts("check").get("warnings", ())) if self.document is not None else []
         source, back = self.effects.flow.source, self.order is None
-        return [each.warning(source, back=back) for each in self._observation.wider]
+        moves = not back and (self.order is None or self.order.mode != "drill")
+        final = no_way_back(self.effects.flow, self._observation) if moves else ""
+        return [*filter(None, [final]), *(each.warning(source, back=back) for each in self._observation.wider)]
 
     def _prepare_there(self, order: FailoverOrder, failover: FailoverDocument | None) -> FailoverDocument | None:
         """The document that this command continues; None for none."""

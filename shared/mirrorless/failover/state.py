@@ -193,6 +193,9 @@ BACK: Final[Sequence[StepName]] = (
 )
 """Lifted before the copies, because the job writes to the same topics."""
 
+UNDO: Final[Sequence[StepName]] = ("check", "lift-producers", "revoke-acls", "lift-flow")
+"""Back from a failover that has not ended, where records were masked: producers have not moved, nothing is copied."""
+
 PLANNED_BOTH_WAYS: Final[Sequence[StepName]] = ("check", "standstill", "drain", "groups", "acls", "prove")
 TO_LOOK_BACK: Final[frozenset[StepName]] = frozenset({"check", "standstill", "last-look"})
 
@@ -209,8 +212,17 @@ BACK_STILL_SECONDS: Final = 10
 """The same of the target before the copies. What is written there later, the job notices itself."""
 
 
-def steps_of(order: FailoverOrder, *, back: bool, both_ways: bool = False) -> Sequence[StepName]:
-    """The steps, in order. Args: both_ways: whether the clusters replicate to each other under the same names."""
+def steps_of(order: FailoverOrder, *, back: bool, both_ways: bool = False, one_way: bool = False) -> Sequence[StepName]:
+    """The steps, in order.
+
+    Args:
+        order: of the failover.
+        back: whether it is a failback.
+        both_ways: whether the clusters replicate to each other under the same names.
+        one_way: whether records were masked, so that none may come back.
+    """
+    if back and one_way:
+        return UNDO
     if back:
         return BACK_BOTH_WAYS if both_ways else BACK
     if both_ways and order.mode == "planned":
@@ -269,6 +281,7 @@ def plan_of(
     *,
     back: bool,
     both_ways: bool = False,
+    one_way: bool = False,
 ) -> list[PlannedStep]:
     """The plan.
 
@@ -279,6 +292,7 @@ def plan_of(
         document: of an earlier command; None for none.
         back: whether it is a failback.
         both_ways: see `steps_of`.
+        one_way: see there.
     """
     sentences = _back(flow, order) if back else _there(flow, order, topics, both_ways=both_ways)
     known = document is not None and (document.back is not None) == back
@@ -289,7 +303,7 @@ def plan_of(
             sentence=sentences[step],
             done=known and document is not None and document.result(step) is not None,
         )
-        for number, step in enumerate(steps_of(order, back=back, both_ways=both_ways), 1)
+        for number, step in enumerate(steps_of(order, back=back, both_ways=both_ways, one_way=one_way), 1)
     ]
 
 

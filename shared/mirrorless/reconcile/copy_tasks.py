@@ -11,7 +11,7 @@ mean other records, so each generation of the forward lane has lanes of the job 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -62,12 +62,22 @@ class ReconciledLane:
         return f"{topic}#{suffix}" if suffix else topic
 
 
-def refuse_marked(settings: FlowSettings) -> None:
-    """Refuse a flow that marks its copies: the flow in the other direction brings back what only the target has.
+def refuse_one_way(settings: FlowSettings, topics: Iterable[str]) -> None:
+    """Refuse topics whose copies are not what the source has, and may not become it.
+
+    Nor is anything to be done for a flow that marks its copies: the flow in the other direction brings back what only
+    the target has.
 
     Raises:
-        ConfigurationError: it is one.
+        ConfigurationError: it is such a flow, or one of the topics has a rule.
     """
+    if masked := [topic for topic in topics if settings.rule_of(topic) is not None]:
+        raise ConfigurationError(
+            f"`transforms` change or leave out records of {', '.join(masked)}, so nothing may come back from "
+            f"{settings.target.alias}, and no comparison shows what it lacks",
+            where=settings.flow,
+            hint="name topics without a rule; `mirrorless verify` proves the copies of the others",
+        )
     if settings.origins:
         raise ConfigurationError(
             f"nothing is to be reconciled: {settings.name.turned} copies what only {settings.target.alias} has, and "

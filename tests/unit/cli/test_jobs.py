@@ -24,9 +24,12 @@ from cli.jobs.commands import _json_lines, _lines
 from cli.jobs.local import _STARTED, PROCESS, LocalRuns, bring_spark
 from cli.jobs.request import bound, is_empty, new_run_id, started_at
 from cli.jobs.runs import RunView, sentence
+from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.request import Bound, JobRequest, ReconcileOptions, VerifyOptions, decode_request
+from spark.jobs.driver import JobRun
+from spark.reconcile import Reconciliation
 from tests.frozen.small_flow import STATE, end_jobs_at_once
 from tests.support.commands import Answer, Command, replication_yaml
 from tests.support.flows import make_flow
@@ -202,6 +205,23 @@ def test_nothing_is_brought_back_to_a_source_to_which_jobs_must_not_write(
 
     assert (answer.code, "its jobs have no right to write to us-east" in answer.err) == (2, True)
     assert command("reconcile", "start", FLOW, "--local", "--look-only", "--json").code == 0
+
+
+def test_what_was_masked_is_not_brought_back_by_the_command_nor_by_a_job_that_was_requested_before(
+    place: Path, command: Command
+) -> None:
+    masking = CONFIGURATION.replace("topics.exclude", "transforms: [{topics: paid-.*}], topics.exclude")
+    (place / "replication.yaml").write_text(masking)
+
+    for look in ([], ["--look-only"]):
+        answer = command("reconcile", "start", FLOW, "--local", *look)
+        assert (answer.code, "records of paid-online, so nothing may come back" in answer.err) == (2, True)
+    assert not (place / ".lab").exists()
+    assert command("reconcile", "start", FLOW, "orders", "--local", "--json").code == 0, "it has no rule"
+    files = open_job_files(str(place))
+    asked = msgspec.structs.replace(request(place), topics=("orders", "paid-online"))
+    with pytest.raises(ConfigurationError, match="records of paid-online, so nothing may come back"):
+        Reconciliation(JobRun(asked, files, 0)).act()
 
 
 def test_a_verification_of_named_topics_does_not_need_the_source(

@@ -700,3 +700,16 @@ def test_the_first_entry_that_matches_a_topic_is_its_rule_and_our_own_topics_hav
     settings = decode_settings(load(RULES, now=NOW).flow("a->b").function_settings_json())
 
     assert settings.rule_of(topic) == (None if entry is None else settings.transforms[entry])
+
+
+def test_what_reads_records_of_a_flow_with_rules_runs_at_the_source() -> None:
+    """Records as they are never arrive in the target's region."""
+    own, rules = "bootstrap.servers: a1:9092, region: us-east-1", "transforms: [{topics: orders, fields: {a: drop}}]"
+    there = configuration("topics: [orders], trigger: schedule", source=own).flow("a->b")
+    here = configuration(f"topics: [orders], trigger: schedule, {rules}", source=own).flow("a->b")
+
+    assert {there.home.alias, there.pull_home.alias, there.jobs_home.alias} == {"b"}
+    assert {here.home.alias, here.pull_home.alias, here.jobs_home.alias} == {"a"}
+    forced = "topics: [orders], function: {run.in: source}"
+    assert configuration(forced, source=own).flow("a->b").standby is not None
+    assert here.standby is None

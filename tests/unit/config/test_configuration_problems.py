@@ -64,6 +64,7 @@ AT_MSK = "arn:aws:secretsmanager:us-east-1:111122223333:secret:AmazonMSK_x-AbCdE
 AT_HOME = "arn:aws:secretsmanager:us-east-1:111122223333:secret:kafka-AbCdEf"
 NETWORK = "vpc: {subnets: [subnet-1], security.groups: [sg-1]}"
 AT_SOURCE = "topics: [orders], function: {run.in: source}"
+OPENED = "kms.key.arn: 'arn:aws:kms:us-east-1:111122223333:key/1', data.keys: {'1': QUJD}"
 KEPT_IN_EUROPE = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:kafka-AbCdEf"
 
 PAIR = ("a->b: topics: [orders]", "b->a: topics: [orders]")
@@ -114,7 +115,8 @@ def flows(named: Sequence[str], where: str, hint: str, rest: str = "", clusters:
 
 
 def rule(keys: str, hint: str, at: str) -> Case:
-    return flow(f"topics: [orders], transforms: [{{{keys}}}]", hint, f"transforms[0].{at}")
+    text, where, _ = flow(f"topics: [orders], transforms: [{{{keys}}}]", hint, f"transforms[0].{at}")
+    return f"{text}\nkeys: {{pii: {{secret: masks}}}}\n", where, hint
 
 
 ORDERS = "topics: [orders]"
@@ -524,6 +526,80 @@ CASES = {
     "a function without its module": rule("topics: orders, function: mask", "`masks.customers:", "function"),
     "a misspelt key of a key": (document(rest="keys: {pii: {secrets: s}}"), "keys.pii.secrets", "mean `secret`?"),
     "a version of a key below one": (document(rest="keys: {pii: {secret: s, version: 0}}"), "keys.pii.version", "1 to"),
+    "a key that there is not": rule("topics: orders, headers: {ip: {hmac: pi}}", "write one of pii", "headers.ip"),
+    "a key of the record that there is not": rule("topics: orders, key: {hmac: pi}", "write one of pii", "key"),
+    "a key without a place": (document(rest="keys: {pii: {version: 2}}"), "keys.pii", "write `secret: NAME` alone"),
+    "a key in two places": (
+        document(rest=f"keys: {{pii: {{secret: s, {OPENED}}}}}"),
+        "keys.pii",
+        "write `secret: NAME` alone",
+    ),
+    "data keys that nothing opens": (
+        document(rest="keys: {pii: {secret: s, data.keys: {'1': QUJD}}}"),
+        "keys.pii",
+        "write `secret: NAME` alone",
+    ),
+    "a version without its data key": (
+        document(rest=f"keys: {{pii: {{{OPENED}, version: 2}}}}"),
+        "keys.pii.version",
+        "add the data key",
+    ),
+    "a data key that is not what KMS gave": (
+        document(rest=f"keys: {{pii: {{{OPENED.replace('QUJD', 'QUJ')}}}}}"),
+        "keys.pii.data.keys.1",
+        "write `'1': AQIDAH…`",
+    ),
+    "a key in the target's region": (
+        document(
+            "a->b: {topics: [orders], transforms: [{topics: orders, key: {hmac: pii}}]}",
+            rest=f"keys: {{pii: {{{OPENED.replace('us-east-1', 'eu-west-1')}}}}}",
+        ),
+        "keys.pii.kms.key.arn",
+        "name one in us-east-1",
+    ),
+    "a secret in the target's region": (
+        document(
+            "a->b: {topics: [orders], transforms: [{topics: orders, key: {hmac: pii}}]}",
+            rest=f"keys: {{pii: {{secret: '{KEPT_IN_EUROPE}'}}}}",
+        ),
+        "keys.pii.secret",
+        "a replicated secret",
+    ),
+    "a rule of a topic that the flow does not copy": rule("topics: bills", "add the topic to `topics`", "topics[0]"),
+    "a rule of topics that the flow does not have": rule("topics: bill.*", "add such topics", "topics[0]"),
+    "a rule behind one that matches all": flow(
+        "topics: [orders], transforms: [{topics: .*}, {topics: [orders]}]",
+        "write it above '.*'",
+        "transforms[1].topics[0]",
+    ),
+    "a rule behind one of the same pattern": flow(
+        "topics: .*, transforms: [{topics: [orders, b.*]}, {topics: b.*, version: 2}]",
+        "write it above 'b.*'",
+        "transforms[1].topics[0]",
+    ),
+    "a rule of heartbeats": flow(
+        "topics: [orders, heartbeats], transforms: [{topics: [orders, heartbeats]}]",
+        "remove it, or rename",
+        "transforms[0].topics[1]",
+    ),
+    "rules of the defaults that no flow has topics for": defaults(
+        "transforms: [{topics: bills}]", "add the topic", "transforms[0].topics[0]"
+    ),
+    "records that are masked behind the border": flow(
+        "transforms: [{topics: orders}], function: {run.in: target}", "write `run.in: source`"
+    ),
+    "scheduled records that are masked behind the border": flow(
+        "transforms: [{topics: orders}], trigger: schedule, schedule: {run.in: target}", "write `run.in: source`"
+    ),
+    "masked records on their way back": flow(
+        "transforms: [{topics: orders}], replication.policy: identity, loop.prevention: header",
+        "let no other flow bring these topics back",
+    ),
+    "rules that no environment variable holds": flow(
+        f"transforms: [{{topics: orders, fields: {{{', '.join(f'a{n:0200}: drop' for n in range(15))}}}}}]",
+        "name what stays by `pass`",
+        "transforms",
+    ),
     "settings that no environment variable holds": source(
         f"bootstrap.servers: [{', '.join(f'{chr(97 + n) * 290}:9092' for n in range(10))}]", "two or three are enough"
     ),

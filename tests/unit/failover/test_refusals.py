@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -12,11 +13,13 @@ import pytest
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import LaneState, Lease, Stop
 from mirrorless.failover.refusals import FailoverRefused, Observation, check_failover
+from mirrorless.failover.report import report_of
 from mirrorless.failover.state import FailoverOrder
 from mirrorless.failover.work import Interrupted, Unfinished
 from mirrorless.flow.settings import Authentication
 from mirrorless.topics.acl_sync import LEASE
 from mirrorless.topics.acls import Acl, deny
+from mirrorless.transforms.rules import Rule
 from tests.support.chains import FLOW, LANE
 from tests.support.failover_world import (
     APPLICATION,
@@ -129,6 +132,54 @@ def test_acls_would_stop_the_flow_in_the_other_direction() -> None:
     with pytest.raises(FailoverRefused, match=r"would stop eu-west->us-east as well.*--fence wait"):
         check_failover(FLOW, PLANNED, seen, force=False)
     check_failover(FLOW, WAITED, seen, force=False)
+
+
+def masking(world: FailoverWorld) -> None:
+    change_flow(world, transforms=(Rule(topics=("pay.*",), fields={"card": "drop"}),))
+
+
+@pytest.mark.parametrize("order", [PLANNED, LOST])
+def test_what_was_masked_does_not_come_back_and_the_plan_says_so_before(order: FailoverOrder) -> None:
+    """A job that compares bytes would take every masked copy for a record that only the target has."""
+    world = FailoverWorld.of(3)
+    masking(world)
+    if order is LOST:
+        world.lose_source()
+    there = world.command(order)
+    there.prepare()
+    (warning,) = there.warnings
+    assert re.match("there will be no failback: .* of payments, so nothing may come back from eu-west", warning)
+    document = there.execute()
+    assert warning in [text for section in report_of(FLOW, document).sections for text in section.text]
+    world.bring_source_back()
+
+    refused(world, None, "may come back from eu-west.*deploy the flow under another alias of us-east")
+
+
+def test_a_failover_that_has_not_ended_is_undone_though_nothing_may_come_back() -> None:
+    world = FailoverWorld.of(3)
+    masking(world)
+    world.killed_behind(PLANNED, "acls")
+    assert world.is_closed()
+    assert world.states.fences
+
+    document = world.carry_out(None)
+
+    assert document.over
+    assert world.jobs.started == []
+    assert not world.is_closed()
+    assert not world.states.fences
+    assert report_of(FLOW, document).sections
+    assert world.carry_out(PLANNED).run != document.run
+
+
+def test_a_drill_moves_nobody_and_so_warns_of_no_way_back() -> None:
+    world = FailoverWorld.of(3)
+    masking(world)
+    drill = world.command(DRILL)
+    drill.prepare()
+
+    assert drill.warnings == []
 
 
 def test_records_behind_a_stopped_lane_are_not_left_behind_unless_the_operator_says_so() -> None:

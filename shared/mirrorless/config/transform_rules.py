@@ -1,0 +1,95 @@
+"""Rules on `keys` and `transforms`: what they name must be there, decide something, and work at the source."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from mirrorless.config.problems import FlowPaths, Path, Problem
+from mirrorless.flow.filters import is_literal
+from mirrorless.transforms.rules import Mask
+
+if TYPE_CHECKING:
+    from mirrorless.config.flow import Flow
+    from mirrorless.config.schema import KeySection
+    from mirrorless.transforms.rules import Action, Rule
+
+
+def problems_with_keys(keys: Mapping[str, KeySection]) -> Iterator[Problem]:
+    """Find keys without a place, or without the version in use."""
+    for name, key in keys.items():
+        path: Path = ("keys", name)
+        if (key.secret is None) == (key.kms_key_arn is None) or bool(key.data_keys) != bool(key.kms_key_arn):
+            what = "a key is in a secret, or it is `data.keys` and what opens them"
+            hint = "write `secret: NAME` alone, or `kms.key.arn: ARN` with `data.keys: {'1': BASE64}`"
+            yield Problem(path=path, what=what, hint=hint)
+            continue
+        for version, text in key.data_keys.items():
+            if not version.isdecimal() or not _is_base64(text):
+                what = "a data key is written as its version, a number, with the base64 text that KMS gave"
+                yield Problem(path=(*path, "data.keys", version), what=what, hint="write `'1': AQIDAH…`")
+        if key.data_keys and str(key.version) not in key.data_keys:
+            what = f"version {key.version} is in use, and `data.keys` has {', '.join(key.data_keys)}"
+            yield Problem(path=(*path, "version"), what=what, hint="add the data key, or write a version that is there")
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        return bool(base64.b64decode(text, validate=True))
+    except binascii.Error:
+        return False
+
+
+def problems_with_rules(flow: Flow, paths: FlowPaths) -> Iterator[Problem]:
+    """Find rules that cannot be applied, and what a flow with rules may not do."""
+    if not flow.rules:
+        return
+    path = paths.of(flow, "transforms")
+    for number, rule in enumerate(flow.rules):
+        for where, name in _named_keys(rule):
+            if name not in flow.keys:
+                known = f"write one of {', '.join(sorted(flow.keys))}" if flow.keys else "add it"
+                hint = f"{known} under `keys`, at the top of the document"
+                yield Problem(path=(*path, number, *where), what=f"there is no key {name!r}", hint=hint)
+        for index, topic in enumerate(rule.topics):
+            if is_literal(topic) and topic in flow.literal_topics and flow.all_settings().rule_of(topic) is None:
+                what = f"no rule holds for {topic!r}: heartbeats are copied as they are"
+                yield Problem(path=(*path, number, "topics", index), what=what, hint="remove it, or rename the topic")
+    yield from _out_of_reach(flow)
+    yield from _across_the_border(flow, paths)
+
+
+def _named_keys(rule: Rule) -> Iterator[tuple[Path, str]]:
+    """The names of keys, each with its place in the rule."""
+    actions: list[tuple[Path, Action | None]] = [(("value",), rule.value), (("key",), rule.key)]
+    actions += [(("fields", path), action) for path, action in rule.fields.items()]
+    actions += [(("headers", name), action) for name, action in rule.headers.items()]
+    for place, action in actions:
+        if isinstance(action, Mask) and (name := action.hmac or action.encrypt):
+            yield place, name
+
+
+def _out_of_reach(flow: Flow) -> Iterator[Problem]:
+    """Find keys in another region than the source's: beside the copies, they would open them."""
+    region = flow.source.region
+    for name, key in flow.all_settings().keys.items():
+        field, arn = ("kms.key.arn", key.kms_key_arn) if key.kms_key_arn else ("secret", key.secret)
+        if region and arn.startswith("arn:") and (there := arn.split(":")[3]) != region:
+            what = f"the key is in {there}, and records of {flow.name} are masked in {region}"
+            hint = f"name one in {region}; of a multi-region key or a replicated secret, the one there"
+            yield Problem(path=("keys", name, field), what=what, hint=hint)
+
+
+def _across_the_border(flow: Flow, paths: FlowPaths) -> Iterator[Problem]:
+    """Find what would bring records as they are to the target's region, or masked ones back to the source."""
+    for section, run_in in (("function", flow.settings.function.run_in), ("schedule", flow.settings.schedule.run_in)):
+        if run_in == "target":
+            what = f"records of {flow.name} would be masked in the target's region, and arrive there as they are"
+            hint = "remove it, or write `run.in: source`; or remove `transforms`"
+            yield Problem(path=paths.of(flow, section, "run.in"), what=what, hint=hint)
+    if flow.settings.loop_prevention:
+        what = f"what `transforms` leave out is nowhere on {flow.name.target}: nothing may come back from there"
+        hint = "remove it, and let no other flow bring these topics back; or remove `transforms`"
+        yield Problem(path=paths.of(flow, "loop.prevention"), what=what, hint=hint)
