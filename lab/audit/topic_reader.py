@@ -81,9 +81,21 @@ def ends(bootstrap: str, topic: str, level: IsolationLevel = IsolationLevel.READ
 
 
 def read_topic(
-    bootstrap: str, topic: str, ends: Mapping[int, int], form: ContentForm = as_it_is
+    bootstrap: str,
+    topic: str,
+    ends: Mapping[int, int],
+    form: ContentForm = as_it_is,
+    *,
+    committed: bool = True,
 ) -> dict[int, list[RecordAt]]:
-    """Every record that read_committed readers see before `ends`, by partition, in offset order.
+    """Every record that readers see before `ends`, by partition, in offset order.
+
+    Args:
+        bootstrap: the cluster.
+        topic: its name there.
+        ends: the offset behind the last record of each partition.
+        form: of the contents.
+        committed: whether records of aborted and open transactions are none.
 
     Raises:
         Retriable: the cluster fails, or says nothing for a minute before an end is reached.
@@ -95,7 +107,7 @@ def read_topic(
             "bootstrap.servers": bootstrap,
             "group.id": "audit",  # the client wants one; nothing is ever committed to it
             "enable.auto.commit": False,
-            "isolation.level": "read_committed",
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
             "fetch.message.max.bytes": 8 * 1024 * 1024,

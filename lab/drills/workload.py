@@ -5,18 +5,21 @@
     customers   3 partitions, compacted; updates and tombstones
     audit-log   2 partitions, broker timestamps (LogAppendTime); small lines, and some records near Lambda's size limit
 
-A topic of the soak has some of it all. Brokers may die on the way: the workload waits for them, and what was not
-acknowledged is not counted on.
+A topic of the soak has some of it all, or people, with secrets in each place that a rule can mask. Brokers may die on
+the way: the workload waits for them, and what was not acknowledged is not counted on.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import NewTopic
@@ -72,6 +75,34 @@ def _anything(random: Random, number: bytes) -> WrittenRecord:
     return value, key, headers
 
 
+def _person(secret: bytes, random: Random, number: bytes) -> WrittenRecord:
+    """A customer, in compact JSON; all that a rule masks or drops has `secret` in it, and nothing else has."""
+    planted = secret.decode()
+    someone = f"{planted}-{random.randrange(50)}"
+    headers: HeaderList = [("number", number), ("user-ip", someone.encode())]
+    headers += [("region", random.choice((b"internal", b"eu", b"eu", b"eu"))), ("repeated", None)]
+    key = random.choice((None, someone.encode(), someone.encode()))
+    if random.random() < 0.1:  # noqa: PLR2004 -- tombstones
+        return None, key, headers
+    country = random.choice(("DE", "DE", "FR"))
+    customer: Any = {"name": f"Zoë {planted}", "email": f"{someone}@example.com", "since": "@"}
+    if random.random() < 0.03:  # noqa: PLR2004 -- a rule cannot be applied to some
+        customer = planted
+    person = {
+        "country": country,
+        "number": int(number),
+        "customer": customer,
+        "card": f"{planted}{random.randrange(10_000):04}",
+        "items": [{"note": planted, "price": random.random()}] * random.randrange(3),
+        "ssn": random.choice((planted, {"of": planted}, None)),
+        "about": "x" * random.randrange(1_000),
+        random.choice(("extra", "ex.tra")): [someone],
+    }
+    # No client would make this number again as it is written.
+    text = json.dumps(person, ensure_ascii=False, separators=(",", ":"))
+    return text.replace('"@"', "1e400").encode(), key, headers
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicShape:
     """A source topic, and its share of the records."""
@@ -104,9 +135,10 @@ SHAPES: Mapping[str, TopicShape] = {
 }
 
 
-def soak_shape(partitions: int) -> TopicShape:
-    """A topic with some of it all."""
-    return TopicShape(partitions=partitions, record=_anything, transactions=0.4, aborted=0.375)
+def soak_shape(partitions: int, secret: bytes = b"") -> TopicShape:
+    """A topic with some of it all; or with people, given what their secrets have in them."""
+    record = partial(_person, secret) if secret else _anything
+    return TopicShape(partitions=partitions, record=record, transactions=0.4, aborted=0.375)
 
 
 class Workload:

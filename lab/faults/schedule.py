@@ -96,6 +96,11 @@ TriggerFault = Literal["change trigger"]
 change trigger   of a topic: to a schedule, or back to a mapping
 """
 
+KeyFault = Literal["rotate key"]
+"""
+rotate key   the next version of the key that a topic's rule masks by is deployed
+"""
+
 FaultKind = Literal[
     "kill at step",
     "pause at step",
@@ -117,6 +122,7 @@ FaultKind = Literal[
     BrokerFault,
     PullFault,
     TriggerFault,
+    KeyFault,
 ]
 """
 kill at step            SIGKILL of a function environment right after a step of the protocol
@@ -169,6 +175,15 @@ IN_TURN: tuple[RunTrigger, ...] = ("change", "mapping", "schedule", "mixed")
 """The triggers of seeds, in turn; the first is that of every fourth seed."""
 
 
+SoakRule = Literal["", "masked", "sealed"]
+"""
+masked   some records are left out; fields, a header and the key are masked, and records that do not fit are dropped
+sealed   whole values are encrypted, and keys are dropped
+"""
+WITH_RULES = 3
+"""Each such seed's run has a rule for one of its topics."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFault:
     """One fault."""
@@ -205,6 +220,9 @@ class Schedule:
     pace: int
     """By which pauses between bursts of records are longer: as many changes or fewer records take as long."""
     faults: tuple[PlannedFault, ...]
+    people: bool = False
+    """Whether its records are of people, whose secrets a rule masks."""
+    rule: SoakRule = ""
 
 
 FEW = 3
@@ -224,19 +242,41 @@ def draw_run(
     brokers: int = 1,
     trigger: RunTrigger | None = None,
     always: Sequence[FaultKind] = (),
+    rules: bool = False,
 ) -> tuple[Schedule, ...]:
     """The topics of a seed's run, for clusters of so many brokers; without a trigger, it is the seed's turn's.
 
-    Args: always: see `draw`; of a run with one topic.
+    Args:
+        seed: of all that is drawn.
+        records: in all topics.
+        brokers: of each cluster.
+        trigger: of the run.
+        always: see `draw`; of a run with one topic.
+        rules: whether a topic has a rule, whatever the seed's turn is.
     """
     trigger = trigger or IN_TURN[seed % len(IN_TURN)]
-    if trigger != "mixed":
-        return (draw(seed, records=records, brokers=brokers, trigger=trigger, always=always),)
+    if trigger == "mixed":
+        topics = _two_topics(seed, records=records, brokers=brokers)
+    else:
+        topics = (draw(seed, records=records, brokers=brokers, trigger=trigger, always=always),)
+    return _with_rule(seed, topics) if rules or seed % WITH_RULES == 0 else topics
+
+
+def _two_topics(seed: int, *, records: int, brokers: int) -> tuple[Schedule, ...]:
     mapped = draw(seed, records=records // 2, brokers=brokers)
     # The second one's faults are those of its function and of its topics: clusters and stores have the first one's.
     scheduled = draw(seed + APART, records=records // 2, trigger="schedule")
     own = tuple(fault for fault in scheduled.faults if fault.kind not in {*_EXPENSIVE, *DEGRADING})
     return replace(mapped, pace=2), replace(scheduled, seed=seed, pace=2, faults=own)
+
+
+def _with_rule(seed: int, topics: Sequence[Schedule]) -> tuple[Schedule, ...]:
+    """People in all of them, a rule for one, and a new version of its key some time; all else is as it was drawn."""
+    random = Random(f"rule {seed}")  # noqa: S311 -- as above
+    rule: SoakRule = random.choice(("masked", "masked", "sealed"))
+    chosen, rotation = random.choice(topics), _fault(random, "rotate key", STEPS[0])
+    ruled = replace(chosen, rule=rule, faults=_in_order(*chosen.faults, rotation))
+    return tuple(replace(ruled if each is chosen else each, people=True) for each in topics)
 
 
 def draw(
@@ -255,7 +295,7 @@ def draw(
     """
     random = Random(seed)  # noqa: S311 -- a schedule, not a secret
     faults: list[PlannedFault] = []
-    apart = {*DEGRADING, *get_args(BrokerFault), *get_args(PullFault), *get_args(TriggerFault)}
+    apart = {*DEGRADING, *get_args(BrokerFault), *get_args(PullFault), *get_args(TriggerFault), *get_args(KeyFault)}
     others = [kind for kind in get_args(FaultKind) if kind not in apart]
     expensive = destructive = 0
     # Every seed exercises one step and one degradation on purpose: 7 seeds in a row cover the protocol, 12 the
@@ -300,7 +340,11 @@ def draw(
         # Lanes that wait for the operator have no trigger to change: he would take the mapping for his.
         faults = [fault for fault in faults if fault.kind not in DESTRUCTIVE]
         faults += [_fault(random, "change trigger", random.choice(STEPS)) for _ in range(random.randint(2, 4))]
-    return replace(drawn, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
+    return replace(drawn, faults=_in_order(*faults))
+
+
+def _in_order(*faults: PlannedFault) -> tuple[PlannedFault, ...]:
+    return tuple(sorted(faults, key=lambda fault: fault.at))
 
 
 def _fault(random: Random, kind: FaultKind, step: Step) -> PlannedFault:

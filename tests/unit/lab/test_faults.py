@@ -8,6 +8,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast, get_args
@@ -25,10 +27,12 @@ from lab.faults.schedule import (
     IN_TURN,
     OF_PULL,
     OF_SOURCE,
+    WITH_RULES,
     BrokerFault,
     DrawnTrigger,
     DynamoDbFault,
     FaultKind,
+    KeyFault,
     NetworkFault,
     PlannedFault,
     PullFault,
@@ -47,12 +51,13 @@ SCHEDULES = [draw(seed, records=1_000) for seed in range(1, SEEDS + 1)]
 SAMPLE = (2, 3)
 """Of `make sample`."""
 PULL_ALONE = {*get_args(PullFault), *get_args(TriggerFault)}
+WITH_A_RULE = set(get_args(KeyFault))
 
 
 def test_a_complete_soak_has_several_faults_of_each_kind() -> None:
     drawn = Counter(fault.kind for schedule in SCHEDULES for fault in schedule.faults)
 
-    assert drawn.keys() == set(get_args(FaultKind)) - set(get_args(BrokerFault)) - PULL_ALONE
+    assert drawn.keys() == set(get_args(FaultKind)) - set(get_args(BrokerFault)) - PULL_ALONE - WITH_A_RULE
     assert min(drawn.values()) >= 3
 
 
@@ -123,7 +128,7 @@ def test_topics_that_pull_reads_have_all_faults_but_those_of_a_mapping_and_its_o
     drawn = Counter(fault.kind for schedule in scheduled for fault in schedule.faults)
 
     assert drawn.keys() == (
-        set(get_args(FaultKind)) - set(get_args(BrokerFault)) - OF_PULL.keys() - set(get_args(TriggerFault))
+        set(get_args(FaultKind)) - {*get_args(BrokerFault), *OF_PULL, *get_args(TriggerFault)} - WITH_A_RULE
     )
     assert min(drawn.values()) >= 3
     assert {schedule.continuous for schedule in scheduled} == {True, False}
@@ -137,6 +142,30 @@ def test_a_topic_whose_trigger_changes_does_so_there_and_back_and_loses_no_remot
 
         assert 2 <= kinds["change trigger"] <= 4
         assert not kinds.keys() & DESTRUCTIVE
+
+
+def test_a_third_of_all_runs_has_one_topic_with_a_rule_whose_key_is_rotated_and_is_else_as_it_would_be() -> None:
+    runs = [draw_run(seed, records=1_000) for seed in range(1, SEEDS + 1)]
+    ruled = [topic for topics in runs for topic in topics if topic.rule]
+
+    assert [bool(sum(bool(topic.rule) for topic in topics)) for topics in runs] == [
+        seed % WITH_RULES == 0 for seed in range(1, SEEDS + 1)
+    ]
+    assert any(seed % WITH_RULES == 0 for seed in SAMPLE)
+    assert {(topic.trigger, topic.rule) for topic in ruled} == set(
+        product(get_args(DrawnTrigger), ("masked", "sealed"))
+    )
+    for seed, plain in enumerate(runs, 1):
+        forced = draw_run(seed, records=1_000, rules=True)
+        kinds = Counter(fault.kind for topic in forced for fault in topic.faults)
+
+        assert (kinds["rotate key"], [bool(topic.rule) for topic in forced].count(True)) == (1, 1)
+        assert all(topic.people for topic in forced)
+        if seed % WITH_RULES:
+            others = [tuple(each for each in topic.faults if each.kind != "rotate key") for topic in forced]
+            assert plain == tuple(
+                replace(topic, rule="", people=False, faults=left) for topic, left in zip(forced, others, strict=True)
+            )
 
 
 @pytest.mark.parametrize("trigger", get_args(DrawnTrigger))
