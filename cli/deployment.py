@@ -19,6 +19,7 @@ from cli.args import CONFIG, BadInput
 from cli.lab_state import LabMapping, LabState, read_lab_state
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import ConfigurationError
+from mirrorless.flow.naming import KEYS_VARIABLE
 from mirrorless.flow.triggers import MAPPING, SCHEDULE, Trigger
 
 if TYPE_CHECKING:
@@ -137,11 +138,12 @@ class DeployedFlows:
         return replace(settings, tables=tables, tables_role=None, copying=flow.settings.copying)
 
     def job_variables(self) -> dict[str, str]:
-        """Environment variables of a job on this machine, beside the command's own: access to a lab's tables."""
+        """Environment variables of a job on this machine, beside the command's own: a lab's tables, and its keys."""
         if self._lab is None:
             return {}
         return {
             "AWS_ENDPOINT_URL_DYNAMODB": self._lab.dynamodb.endpoint,
+            KEYS_VARIABLE: self._lab.keys,
             "AWS_ACCESS_KEY_ID": "lab",
             "AWS_SECRET_ACCESS_KEY": "lab",
             "AWS_SESSION_TOKEN": "lab",

@@ -72,6 +72,8 @@ class LabState(msgspec.Struct, frozen=True):
     clusters: dict[str, LabCluster]
     dynamodb: LabDynamoDb
     tables: Tables
+    keys: str = ""
+    """The folder of the keys of rules."""
     mappings: list[LabMapping] = []
     ready: bool = True
     pid: int | None = 0

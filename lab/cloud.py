@@ -29,6 +29,7 @@ from lab.esm.mappings import EventSourceMappings
 from lab.functions.control import ControlPlane, control_name, scheduled_function
 from lab.functions.fault_orders import FAULTY_HANDLER, LAYER, FaultOrders
 from lab.functions.function import LambdaFunction
+from lab.keys import LabKeys
 from lab.servers.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import REPLICAS, KafkaCluster
@@ -39,7 +40,14 @@ from mirrorless.config.cluster import Cluster
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import Configuration
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.flow.naming import FLOW_VARIABLE, FORWARD, FORWARD_HANDLER, PARTIAL_RESPONSES_VARIABLE, PULL
+from mirrorless.flow.naming import (
+    FLOW_VARIABLE,
+    FORWARD,
+    FORWARD_HANDLER,
+    KEYS_VARIABLE,
+    PARTIAL_RESPONSES_VARIABLE,
+    PULL,
+)
 from mirrorless.flow.settings import Tables, decode_settings
 from mirrorless.flow.tables import definitions
 from mirrorless.flow.triggers import Trigger
@@ -49,6 +57,9 @@ from mirrorless.scheduled.runner import MINUTE
 Say = Callable[[str], None]
 
 NOWHERE = "127.0.0.1:1"
+
+KEYS = "keys"
+"""The folder of keys among the data."""
 
 PARTITIONS = 6
 """Of a literal topic that the lab creates because nobody else has."""
@@ -164,6 +175,11 @@ class Lab:
         )
 
     @property
+    def keys(self) -> LabKeys:
+        """Those that rules mask and encrypt by."""
+        return LabKeys(folder=self.folder / KEYS)
+
+    @property
     def servers(self) -> Sequence[Server]:
         """Every server process but the function environments."""
         return [*(broker for cluster in self.clusters.values() for broker in cluster.brokers), self.dynamodb]
@@ -238,6 +254,8 @@ class Lab:
         folder = bundle.build("forward")
         flows = self.flows
         self.say("starting the functions of " + " and ".join(str(flow.name) for flow in flows))
+        for name, key in ((name, key) for flow in flows for name, key in flow.all_settings().keys.items()):
+            self.keys.make(name, key.version)
         functions = {function_name(flow): self._function(flow, folder) for flow in flows}
         if self.control:
             self.lambda_api.start()
@@ -326,14 +344,32 @@ class Lab:
                 where=f"flows.{name}.trigger.overrides",
                 hint="keep an entry of each: `mapping`",
             )
-        flows = {each: after if each == name else flow for each, flow in self.configuration.flows.items()}
-        self.configuration = replace(self.configuration, flows=flows)
+        flow = self._exchange(after)
         gone = {*before.template_topics} - {*after.template_topics}
         for mapping in self.flow_mappings:
             if mapping.flow == str(name) and mapping.topic in gone:
                 self.unmap_topic(mapping)
-        (flow,) = (each for each in self.flows if each.name == name)
         self.scheduled.change(flow, forwarder=function_name)
+
+    def rotate_key(self, name: FlowName, key: str) -> None:
+        """Put the next version of a key into use, as a deployment does: what is under way goes on with the one before.
+
+        The version is in the key's file first.
+        """
+        before = self.configuration.flow(name)
+        changed = msgspec.structs.replace(before.keys[key], version=before.keys[key].version + 1)
+        self.keys.make(key, changed.version)
+        flow = self._exchange(replace(before, keys={**before.keys, key: changed}))
+        self.scheduled.change(flow, forwarder=function_name)
+        forwarder = self.functions[function_name(flow)]
+        forwarder.set_variables(self._variables(flow))
+        forwarder.recycle()
+
+    def _exchange(self, flow: Flow) -> Flow:
+        """Have a flow with other settings in the configuration; the flow between the lab's own clusters."""
+        flows = {each: flow if each == flow.name else other for each, other in self.configuration.flows.items()}
+        self.configuration = replace(self.configuration, flows=flows)
+        return next(each for each in self.flows if each.name == flow.name)
 
     def stop(self) -> None:
         """Stop everything, in the order in which a deployment is taken down."""
@@ -349,10 +385,10 @@ class Lab:
 
     @property
     def _endpoints(self) -> dict[str, str]:
-        return {"AWS_ENDPOINT_URL_DYNAMODB": self.dynamodb.endpoint}
+        return {"AWS_ENDPOINT_URL_DYNAMODB": self.dynamodb.endpoint, KEYS_VARIABLE: str(self.keys.folder.absolute())}
 
-    def _function(self, flow: Flow, folder: Path) -> LambdaFunction:
-        settings = flow.settings
+    def _variables(self, flow: Flow) -> dict[str, str]:
+        """Of its forwarder."""
         variables = {
             FLOW_VARIABLE: flow.function_settings_json(),
             PARTIAL_RESPONSES_VARIABLE: str(flow.partial_responses).lower(),
@@ -361,12 +397,16 @@ class Lab:
         decode_settings(variables[FLOW_VARIABLE])  # what the function would refuse is refused here
         if self.inject_faults:
             variables |= self.faults.variables
+        return variables
+
+    def _function(self, flow: Flow, folder: Path) -> LambdaFunction:
+        settings = flow.settings
         return LambdaFunction(
             name=function_name(flow),
             bundle=folder,
             handler=FAULTY_HANDLER if self.inject_faults else FORWARD_HANDLER,
             layers=[LAYER] if self.inject_faults else [],
-            variables=variables,
+            variables=self._variables(flow),
             timeout_seconds=self.timeout_seconds or settings.function.timeout_seconds,
             memory_mb=settings.function.memory_mb,
             concurrency=settings.function.reserved_concurrency or 100,

@@ -6,6 +6,7 @@
     clusters.<alias>              bootstrap (of every broker, with commas), version, pid (of the first broker),
                                   brokers[].{id, address, pid}
     dynamodb                      endpoint, pid
+    keys                          the folder of the keys of rules
     tables                        offset_map, lanes, loss_ledger, checkpoints, control
     functions.<name>              environments[].{pid, state}: forwarders and scheduled functions
     mappings[]                    uuid, flow, topic, group_id, state, last_processing_result, found ones included
@@ -98,6 +99,7 @@ def describe(lab: Lab, *, ready: bool, ended: bool = False) -> dict[str, Any]:
             }
             for alias, cluster in lab.clusters.items()
         },
+        "keys": str(lab.keys.folder),
         "dynamodb": {"endpoint": lab.dynamodb.endpoint, "pid": lab.dynamodb.pid},
         "tables": {
             "offset_map": lab.tables.offset_map,

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from lab.addresses import LabAddresses
-from lab.cloud import PARTITIONS, Lab
+from lab.cloud import KEYS, PARTITIONS, Lab
 from lab.servers.artifacts import DEFAULT_KAFKA, kafka_jars
 from lab.state import StateFile
 from mirrorless.config.loading import load
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).parent.parent
 
 ADDRESSES = "addresses.json"
-DATA = frozenset({ADDRESSES, "lock", "dynamodb"})
+DATA = frozenset({ADDRESSES, "lock", "dynamodb", KEYS})
 """What is kept in the folder beside the clusters; logs and settings are of one start."""
 
 

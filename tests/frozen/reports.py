@@ -26,6 +26,7 @@ from lab.drills.demo import Demonstration, reported
 from lab.drills.failover import FailoverDrill
 from lab.drills.group_move import GroupFindings
 from lab.drills.soak import RunResult, Soak
+from lab.keys import LabKeys
 from lab.state import describe
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
@@ -250,6 +251,7 @@ def _state() -> Any:
         mappings=SimpleNamespace(list=lambda: listed),
         flow_mappings=mappings,
         folder=Path(".lab"),
+        keys=LabKeys(folder=Path(".lab/keys")),
     )
     return json.loads(json.dumps(describe(cast("Lab", there), ready=True)))
 

@@ -247,7 +247,7 @@ def in_lab(place: Path, command: Command, *, brokers: int = 1) -> Any:
     clusters = {
         alias: {"bootstrap": f"127.0.0.1:{port}", "brokers": nodes} for alias, port in (("us-east", 7), ("eu-west", 8))
     }
-    state = {**STATE, "clusters": clusters, "config": str(place / "replication.yaml")}
+    state = {**STATE, "clusters": clusters, "config": str(place / "replication.yaml"), "keys": "/lab/keys"}
     (place / "lab.json").write_text(json.dumps(state))
     assert command("verify", "start", FLOW, "--lab", "lab.json", "--json").code == 0
     return request(place)
@@ -261,13 +261,14 @@ def test_in_a_lab_of_three_brokers_a_job_creates_topics_with_three_replicas(
     assert in_lab(place, command, brokers=brokers).flow.replication_factor == replicas
 
 
-def test_in_a_lab_a_job_has_the_labs_clusters_and_tables(place: Path, command: Command) -> None:
+def test_in_a_lab_a_job_has_the_labs_clusters_tables_and_keys(place: Path, command: Command) -> None:
     flow = in_lab(place, command).flow
 
     assert (flow.source.bootstrap, flow.target.bootstrap) == ("127.0.0.1:7", "127.0.0.1:8")
     assert msgspec.to_builtins(flow.tables) == STATE["tables"]
     lab = DeployedFlows.of(argparse.Namespace(lab="lab.json", config=""))
     assert lab.job_variables()["AWS_ENDPOINT_URL_DYNAMODB"] == STATE["dynamodb"]["endpoint"]
+    assert lab.job_variables()["MIRRORLESS_KEYS"] == "/lab/keys"
 
 
 # Watching

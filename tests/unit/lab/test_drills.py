@@ -23,12 +23,15 @@ from lab.drills.lane_operator import LaneOperator, UndocumentedStop, UnnoticedLo
 from lab.drills.soak import RunResult, report
 from lab.faults.schedule import FaultKind, PlannedFault
 from lab.faults.topic_changes import ChangedTopic
+from lab.functions.function import LambdaFunction
+from mirrorless.adapters.aws.keys import read_keys
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import Stop
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.flow.settings import control_settings
+from mirrorless.flow.naming import pull_schedule
+from mirrorless.flow.settings import control_settings, decode_settings
 from mirrorless.lanes.operator_actions import advice
 from mirrorless.protocol.log_parting import parted_stop, until_stop
 from tests.support.chains import LANE, MemoryChains, run
@@ -318,7 +321,36 @@ def test_a_topic_does_not_come_back_into_the_template(lab: Lab) -> None:
     assert lab.flows[0].template_topics == ("bills",)
 
 
-CLEAN = {"lost": 0, "duplicated": 0, "reordered": 0, "different": 0, "mistranslated": 0}
+def test_a_rotated_key_is_there_before_all_functions_have_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is under way goes on by the version before, which stays what it was."""
+    rule = "transforms: [{topics: [orders], key: {hmac: pii}}]"
+    text = replication_yaml(
+        f"a->b: {{topics: [orders], schedule: {{shards: 1}}, {rule}}}", rest="keys: {pii: {secret: s}}"
+    )
+    lab = Lab(configuration=load(text), folder=tmp_path)
+    lab.keys.make("pii", 1)
+    lab.scheduled.deploy(lab.flows, variables={}, forwarder=function_name)
+    (flow,) = lab.flows
+    forwarder = lab.functions[function_name(flow)] = lab._function(flow, tmp_path)
+    recycled = list[str]()
+    monkeypatch.setattr(LambdaFunction, "recycle", lambda each: recycled.append(each.name))
+    monkeypatch.setenv("MIRRORLESS_KEYS", forwarder.variables["MIRRORLESS_KEYS"])
+    before = read_keys(decode_settings(forwarder.variables["MIRRORLESS_FLOW"]).keys)["pii"]
+
+    lab.rotate_key(FLOW, "pii")
+
+    after = read_keys(decode_settings(forwarder.variables["MIRRORLESS_FLOW"]).keys, {"pii": [1]})["pii"]
+    assert recycled == [forwarder.name]
+    assert (before.version, after.version) == (1, 2)
+    assert before.material[1] == after.material[1] != after.material[2]
+    assert lab.keys.material("pii") == after.material
+    pull = json.loads(lab.scheduled.timers[pull_schedule(FLOW, 0)].event)
+    assert pull["flow"]["keys"]["pii"]["version"] == 2
+
+
+CLEAN: Any = {"lost": 0, "duplicated": 0, "reordered": 0, "different": 0, "mistranslated": 0}
 
 
 def test_a_fault_has_one_row_whatever_the_trigger_and_the_step_it_hit() -> None:

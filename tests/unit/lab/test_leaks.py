@@ -59,7 +59,7 @@ def test_files_that_show_it_are_named_but_for_those_of_folders_that_are_left_out
     ],
 )
 def test_a_table_that_shows_it_is_named_whatever_the_attribute_is(value: Any, *, shown: bool) -> None:
-    pages = [{"Items": []}, {"Items": [{"key": {"S": "a"}}, {"key": {"S": "b"}, "other": value}]}]
+    pages: Any = [{"Items": []}, {"Items": [{"key": {"S": "a"}}, {"key": {"S": "b"}, "other": value}]}]
     paginator = SimpleNamespace(paginate=lambda **_: pages)
     client = SimpleNamespace(list_tables=lambda: {"TableNames": ["lanes"]}, get_paginator=lambda _: paginator)
 
