@@ -356,6 +356,8 @@ def _behind_target(deployment: DeployedFlows, lane: Lane, stop: Stop | None, sin
     from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- same
 
     settings = deployment.settings(lane.flow)
+    if settings.rule_of(lane.topic) is not None:
+        raise _unknown(lane, "a rule changes its records, so those of the target are not found on the source")
     place, remote = (lane.topic, lane.partition), (settings.remote_topic(lane.topic), lane.partition)
     if settings.delivery == "at_least_once" and stop is not None and stop.reason == "broken":
         raise _unknown(lane, "without transactions, what was written behind records that are gone stands there too")

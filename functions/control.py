@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import msgspec
@@ -27,6 +28,8 @@ from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.adapters.kafka.topics import KafkaTopics
+from mirrorless.adapters.replicator import flow_rules
+from mirrorless.chain.lane import Lane
 from mirrorless.clock import Deadline, now_ms
 from mirrorless.flow.naming import LOOK_GROUP
 from mirrorless.flow.settings import FlowSettings, control_settings
@@ -44,6 +47,7 @@ from mirrorless.mm2.internal_records import EnsuredTopics
 from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.ports.stores import StateStore
 from mirrorless.protocol.map_reads import MapReads, StopMemory
+from mirrorless.protocol.replay_check import Changed, not_at_hand
 from mirrorless.scheduled.counts import Watched
 from mirrorless.scheduled.functions import CONTROL, overdue_tasks, tasks_of_run
 from mirrorless.scheduled.runner import HeldLease, LeasedDocuments, Task, TaskRunner
@@ -51,6 +55,9 @@ from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.standby import RegionClock
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
 from mirrorless.topics.topic_state import StoredTopics
+
+if TYPE_CHECKING:
+    from mirrorless.protocol.flow_rules import FlowRules
 
 
 @dataclass(slots=True)
@@ -70,6 +77,7 @@ class ControlWiring:
     target_log: KafkaSourceLog | None = field(default=None, init=False)
     states: DynamoDbLaneStates = field(init=False)
     ledger: DynamoDbLossLedger = field(init=False)
+    rules: FlowRules | None = field(init=False)
     ensured: EnsuredTopics = field(default_factory=EnsuredTopics)
     log_ends: LogEndCheck | None = field(default=None, init=False)
     groups_left: set[tuple[Direction, str]] = field(default_factory=set)
@@ -85,6 +93,7 @@ class ControlWiring:
         self.chains = DynamoDbChains(dynamodb, flow.tables.offset_map, retention_days=flow.offset_map_retention_days)
         self.states = DynamoDbLaneStates(dynamodb, flow.tables.lanes)
         self.ledger = DynamoDbLossLedger(dynamodb, flow.tables.loss_ledger)
+        self.rules = flow_rules(flow, dynamodb)
         self.source, self.target = (
             GroupSide(
                 alias=cluster.alias,
@@ -179,6 +188,7 @@ class ControlWiring:
                 chains=self.chains,
                 epochs=KafkaLogEpochs(flow.source, flow=flow.flow),
                 log=KafkaCommittedLog(flow.source, flow=flow.flow),
+                changed_of=self._changed_of,
             ),
             chains=self.chains,
             states=self.states,
@@ -190,6 +200,11 @@ class ControlWiring:
             transaction_timeout_ms=flow.transaction_timeout_ms,
             map_retention_days=flow.offset_map_retention_days,
         )
+
+    def _changed_of(self, lane: Lane) -> Changed:
+        """By the flow's rules. The standby is not at the source, and has no keys."""
+        rules = None if self.settings.stands_by else self.rules
+        return partial(rules.changed, lane.topic, lane.partition) if rules is not None else not_at_hand
 
     def foreign(self) -> ForeignCheck:
         """The look for records that the flow has not written, of a flow that writes in transactions."""

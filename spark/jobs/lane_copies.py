@@ -22,7 +22,7 @@ from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.kafka.source import KafkaSource
 from mirrorless.adapters.kafka.target import KafkaTarget
-from mirrorless.adapters.replicator import wired_replicator
+from mirrorless.adapters.replicator import flow_rules, wired_replicator
 from mirrorless.clock import Deadline, deadline_in, now_ms
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.batch_copy import BatchCopy, EngineChoice
@@ -151,8 +151,9 @@ def _shared(tasks: Sequence[CopyTask]) -> SharedTransactions | None:
 
 
 def by_batches(task: CopyTask) -> bool:
-    """Whether a lane's batches may be copied as they are. One that passes cannot be marked with an origin."""
-    return task.archive is None and task.settings.copying == "auto" and _origin(task) is None
+    """Whether a lane's batches may be copied as they are: one that passes gets no origin, and no rule changes it."""
+    as_they_are = _origin(task) is None and task.settings.rule_of(task.read_topic) is None
+    return task.archive is None and task.settings.copying == "auto" and as_they_are
 
 
 def _replicator(tasks: Sequence[CopyTask], target: KafkaTarget, terms: Callable[[str], PassTerms | None]) -> Replicator:
@@ -169,6 +170,7 @@ def _replicator(tasks: Sequence[CopyTask], target: KafkaTarget, terms: Callable[
         examined=True,
         terms=terms,
         origin=lambda topic: _origin(of[topic]),
+        rules=flow_rules(settings, _tables(first), lambda topic: of[topic].read_topic),
     )
 
 

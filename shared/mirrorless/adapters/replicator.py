@@ -19,6 +19,7 @@ from mirrorless.protocol.replicate import Replicator
 
 if TYPE_CHECKING:
     from mirrorless.protocol.copy_choice import Engine
+    from mirrorless.protocol.flow_rules import FlowRules
     from mirrorless.records.record_batch import PassTerms
 
 
@@ -53,6 +54,7 @@ def flow_replicator(
         examined=examined,
         history_first=settings.begins_with_history,
         origin=cache(settings.origin_rule) if settings.origins else _none,
+        rules=flow_rules(settings, dynamodb),
     )
 
 
@@ -73,6 +75,20 @@ def wired_replicator(settings: FlowSettings, dynamodb: Any, target: KafkaTarget,
         new_id=lambda: uuid4().hex,
         **usual | more,
     )
+
+
+def flow_rules(
+    settings: FlowSettings, dynamodb: Any, topic_of: Callable[[str], str] = lambda topic: topic
+) -> FlowRules | None:
+    """The rules of a flow; None where it has none. Args: dynamodb: of the tables; topic_of: see `FlowRules`."""
+    if not settings.transforms:
+        return None
+    from mirrorless.adapters.aws.keys import read_keys  # noqa: PLC0415  flows without rules load none of it
+    from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments  # noqa: PLC0415  same
+    from mirrorless.protocol.flow_rules import FlowRules  # noqa: PLC0415  same
+
+    documents = DynamoDbDocuments(dynamodb, settings.tables.control)
+    return FlowRules(settings=settings, documents=documents, read_keys=read_keys, topic_of=topic_of)
 
 
 def _none(_: str) -> None:

@@ -13,7 +13,7 @@ is never dropped from the map; the loss ledger explains it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -104,6 +104,12 @@ class Run:
         return self.spans[-1].upstream + self.spans[-1].length if self.spans else self.next
 
     @property
+    def begins(self) -> int | None:
+        """The upstream offset of its first record, on the target or left out by the rule; None where it has none."""
+        first = [*(span.upstream for span in self.spans[:1]), *(first for first, _ in self.filtered[:1])]
+        return min(first, default=None)
+
+    @property
     def last_downstream(self) -> int | None:
         """Downstream offset of the last record; None when the run has no record."""
         return self.spans[-1].downstream + self.spans[-1].length - 1 if self.spans else None
@@ -161,8 +167,8 @@ Link = Run | Reset
 _SEVEN_BITS, _MORE = 0x7F, 0x80
 
 
-def without(rows: OffsetRows, others: OffsetRows) -> OffsetRows:
-    """Ranges of offsets without those of others; both growing and apart."""
+def without(rows: Sequence[tuple[int, int]], others: Iterable[tuple[int, int]]) -> OffsetRows:
+    """Half-open ranges of offsets without those of others; both growing and apart."""
     left: list[tuple[int, int]] = []
     coming = iter(others)
     other = next(coming, None)

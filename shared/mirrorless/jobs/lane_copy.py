@@ -465,6 +465,7 @@ class LaneCopy:
                 place=(self.task.read_topic, self.task.partition),
                 chains=self.replicator.chains,
                 epochs=epochs,
+                changed=self.replicator.changed_of(self.lane),
             )
             held.refuse_another(self.replicator.positions.head(self.lane), by_record=by_record)
 

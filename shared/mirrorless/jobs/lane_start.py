@@ -24,7 +24,7 @@ from mirrorless.lanes.log_comparison import EPOCHS, Elected, LogComparison
 from mirrorless.ports.kafka import LogEpochs, RangesRead, TopicPartition
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.log_parting import Parting, compare
-from mirrorless.protocol.replay_check import contradiction
+from mirrorless.protocol.replay_check import Changed, contradiction, not_at_hand
 
 LINKS = 20
 """Links read to find the first that has a record."""
@@ -38,7 +38,7 @@ class LaneStart:
     """The beginning of a lane's chain, as far as it is kept."""
 
     begins: int | None
-    """The first upstream offset that the chain has a record of; None where it has none."""
+    """See `Run.begins`; None where the chain has no record."""
     before: bool
     """Whether a wanted record stands below it."""
 
@@ -58,10 +58,10 @@ def beginning(lane: Lane, links: Sequence[Link], wanted: OffsetRange, log: LaneL
     Raises:
         Retriable: the cluster does not answer.
     """
-    found = next((link for link in links if isinstance(link, Run) and link.spans), None)
-    if found is None:
+    found = next((link for link in links if isinstance(link, Run) and link.begins is not None), None)
+    if found is None or found.begins is None:
         return LaneStart(begins=None, before=False)
-    begins = found.spans[0].upstream
+    begins = found.begins
     passed_by = [link for link in links if isinstance(link, Run) and link.position <= found.position]
     # A lane of a job examines what it copies; what it passed over to its first range may hold records.
     unread = [link for link in passed_by if lane.is_of_a_job or not link.examined]
@@ -83,6 +83,8 @@ class HeldLog:
     """Of the log on its cluster."""
     chains: Chains
     epochs: LogEpochs
+    changed: Changed = not_at_hand
+    """By the flow's rules."""
 
     def refuse_another(self, head: Head, *, by_record: bool) -> None:
         """Refuse to go on in a log that is not the one from which the lane was copied.
@@ -138,7 +140,7 @@ class HeldLog:
             return None  # retention has deleted it
         if read.until <= last:
             return f"the log ends at {read.until}"
-        found = contradiction(read.records, [run])
+        found = contradiction(read.records, [run], self.changed)
         return None if found is None else found[1]
 
     def _covering(self, generation: int, offset: int) -> Run | None:
@@ -146,7 +148,13 @@ class HeldLog:
         return link if isinstance(link, Run) else None
 
     def _comparison(self) -> LogComparison:
-        return LogComparison(chains=self.chains, epochs=self.epochs, log=self, place_of=lambda _: self.place)
+        return LogComparison(
+            chains=self.chains,
+            epochs=self.epochs,
+            log=self,
+            place_of=lambda _: self.place,
+            changed_of=lambda _: self.changed,
+        )
 
     def _current(self) -> int:
         return (self.epochs.current([self.place[0]], patience) or {}).get(self.place, 0)

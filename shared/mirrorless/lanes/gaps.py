@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from mirrorless.chain.losses import ExplainedGap, GapCause
-from mirrorless.chain.run import Run
+from mirrorless.chain.run import Run, without
 from mirrorless.clock import Deadline
 from mirrorless.ports.kafka import TopicPartition
 
@@ -100,27 +100,16 @@ class SourceLog(LogLooks, Protocol):
 def gaps_of(run: Run, since: int) -> list[GapRange]:
     """The ranges of a run, from an upstream offset on, that need an explanation.
 
-    Ranges that a job has examined need none, nor do quarantined offsets and records that returned. The offsets before
-    the first record of a lane are not a gap: the flow's `start` decides where it begins, and a lane's first run has
-    position 0 wherever its first record is.
+    Ranges that a job has examined need none, nor do quarantined offsets, records that returned, and what a rule left
+    out. The offsets before the first record of a lane are not a gap: the flow's `start` decides where it begins, and a
+    lane's first run has position 0 wherever its first record is.
     """
     if run.examined:
         return []
-    explained = sorted([*((offset, offset + 1) for offset in run.quarantined), *run.returned])
-    ranges = []
-    for first, following in run.gaps():
-        at = first
-        for left_out, after in explained:
-            if first <= left_out < following:
-                ranges.append((at, left_out))
-                at = after
-        ranges.append((at, following))
+    explained = sorted([*((offset, offset + 1) for offset in run.quarantined), *run.returned, *run.filtered])
+    ranges = without(tuple(run.gaps()), explained)
     before_the_lane = run.generation == run.position == 0
-    return [
-        (first, following)
-        for first, following in clipped(ranges, since)
-        if first < following and not (before_the_lane and first == 0)
-    ]
+    return [(first, following) for first, following in clipped(ranges, since) if not (before_the_lane and first == 0)]
 
 
 def clipped(gaps: Iterable[GapRange], since: int) -> list[GapRange]:

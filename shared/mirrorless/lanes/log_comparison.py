@@ -23,7 +23,7 @@ from mirrorless.errors import Retriable
 from mirrorless.lanes.gaps import GapRange, gaps_of, never_forwarded
 from mirrorless.ports.kafka import CommittedLog, LogEpochs, RangesRead, TopicPartition
 from mirrorless.ports.stores import Chains
-from mirrorless.protocol.replay_check import contradiction
+from mirrorless.protocol.replay_check import Changed, contradiction, not_at_hand
 from mirrorless.records.record import Record, event_bytes
 
 EPOCHS: Final = 16
@@ -74,6 +74,8 @@ class LogComparison:
     log: CommittedLog
     place_of: Callable[[Lane], TopicPartition] = lambda lane: (lane.topic, lane.partition)
     """A lane's place on the source."""
+    changed_of: Callable[[Lane], Changed] = lambda _: not_at_hand
+    """The copies of a lane's records, by the flow's rules."""
 
     def suspects(self, lanes: Mapping[Lane, Elected], deadline: Deadline) -> set[Lane]:
         """Those of some lanes whose logs do not show at a glance that they are the same: a glance is for many.
@@ -102,7 +104,7 @@ class LogComparison:
             seen = [lane for lane in witnesses if read[self.place_of(lane)].until >= 0]
             if not seen:
                 break
-            suspects |= {lane for lane in seen if not _all_there(witnesses.pop(lane), read[self.place_of(lane)])}
+            suspects |= {lane for lane in seen if not self._all_there(lane, witnesses.pop(lane), read)}
         return suspects | witnesses.keys()
 
     def parting(self, lane: Lane, elected: Elected, deadline: Deadline) -> LogParting | None:
@@ -279,9 +281,18 @@ class LogComparison:
                 return True  # the log ends there or below
             records += read.records
             at = read.until
-        if contradiction(_brought(run, records, in_gaps=in_gaps), [run]) is not None:
+        if contradiction(_brought(run, records, in_gaps=in_gaps), [run], self.changed_of(lane)) is not None:
             return True
         return False if records and records[-1].offset == last else None
+
+    def _all_there(self, lane: Lane, runs: Sequence[Run], reads: Mapping[TopicPartition, RangesRead]) -> bool:
+        """Whether the last record of each run was read, and what was read of the run is what was copied."""
+        records, changed = reads[self.place_of(lane)].records, self.changed_of(lane)
+        offsets = {record.offset for record in records}
+        return all(
+            run.known_to - 1 in offsets and contradiction(_brought(run, records), [run], changed) is None
+            for run in runs
+        )
 
     def _read(self, place: TopicPartition, first: int, following: int, deadline: Deadline) -> RangesRead:
         read = self.log.read({place: [(first, following)]}, deadline, near=0, size=LOOK_BYTES)[place]
@@ -294,14 +305,6 @@ class LogComparison:
 
 def _looked_at(run: Run) -> GapRange:
     return run.position if run.epoch == NO_EPOCH else run.known_to - 1, run.known_to
-
-
-def _all_there(runs: Sequence[Run], read: RangesRead) -> bool:
-    """Whether the last record of each run was read, and what was read of the run is what was copied."""
-    offsets = {record.offset for record in read.records}
-    return all(
-        run.known_to - 1 in offsets and contradiction(_brought(run, read.records), [run]) is None for run in runs
-    )
 
 
 def _brought(run: Run, records: Sequence[Record], *, in_gaps: bool = True) -> list[Record]:

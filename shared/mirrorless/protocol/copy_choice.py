@@ -55,6 +55,8 @@ class BatchTally:
     bytes: float = 0.0
     opens: bool = False
     """Whether the lane's batches are opened."""
+    must_open: bool = False
+    """Whether they must be, for the lane's records are changed."""
     by_client: bool = False
     """Whether its log has batches of an old format, which the Kafka client alone reads."""
 
@@ -67,7 +69,9 @@ class BatchTally:
         self.records = self.records * kept + sum(each.records_count for each in batches)
         self.bytes = self.bytes * kept + sum(len(each.payload) for each in batches)
         passed, opened = self.cost_passed(), self.cost_opened()
-        if self.opens:
+        if self.must_open:
+            self.opens = True
+        elif self.opens:
             self.opens = opened < passed * MARGIN
         else:
             self.opens = opened * MARGIN < passed
@@ -99,6 +103,8 @@ def engine_of(asked: Copy, tallies: Iterable[BatchTally]) -> Engine:
     if any(each.by_client for each in seen):
         return "records"
     known = [each for each in seen if each.batches]
-    by_batches = sum(min(each.cost_passed(), each.cost_opened()) for each in known)
+    by_batches = sum(
+        each.cost_opened() if each.must_open else min(each.cost_passed(), each.cost_opened()) for each in known
+    )
     by_records = sum(each.cost_by_client() for each in known)
     return "records" if by_records * MARGIN < by_batches else "batches"

@@ -8,8 +8,8 @@ Pure: heads and the operator's orders in, a plan out.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -18,12 +18,13 @@ from mirrorless.chain.lane_state import Head, LaneState, LeftOut, Stop
 from mirrorless.chain.losses import Loss, quarantine_detail, quarantined_loss
 from mirrorless.chain.run import NO_EPOCH, Run
 from mirrorless.protocol.outgoing import Element, LaneContent, OutgoingBatch, is_raw, last_offset, opened, sealed
-from mirrorless.protocol.refusal_causes import NAME_NOT_TEXT, NUL_IN_NAME, ZERO_TIMESTAMP
+from mirrorless.protocol.refusal_causes import NAME_NOT_TEXT, NUL_IN_NAME, TRANSFORM_FAILED, ZERO_TIMESTAMP
 from mirrorless.records.record import NOT_TEXT, Record
 
 if TYPE_CHECKING:
     from mirrorless.records.origin import OriginRule
     from mirrorless.records.record_batch import BatchUnreadable, PassTerms, RecordBatch
+    from mirrorless.transforms.transform import TopicTransform
 
 _offset = attrgetter("offset")
 
@@ -46,6 +47,12 @@ class LanePlan:
     """The upstream offset below which nothing is left to come; see `Batch.covered`."""
     returned: tuple[int, ...] = ()
     """Upstream offsets of records that were first produced on the target; see `mirrorless.records.origin`."""
+    rule: bytes = b""
+    """By which `write` was changed, see `Run.rule`."""
+    filtered: tuple[int, ...] = ()
+    """Upstream offsets of records that the rule leaves out."""
+    failed: Mapping[int, str] = field(default_factory=dict)
+    """Why the rule cannot be applied, of those among `quarantined` that `on.error: drop` leaves out."""
     epoch: int = NO_EPOCH
     """At its end, see `Run.epoch`; not known of a part of the batch."""
     orders: tuple[LeftOut, ...] = ()
@@ -60,7 +67,9 @@ class LanePlan:
         last_quarantined = self.quarantined[-1] if self.quarantined else -1
         covered = self.covered if self.stop is None else 0
         last_returned = self.returned[-1] if self.returned else -1
-        return max(self.head.position, last_written + 1, last_quarantined + 1, last_returned + 1, covered)
+        last_filtered = self.filtered[-1] if self.filtered else -1
+        last = max(last_written, last_quarantined, last_returned, last_filtered)
+        return max(self.head.position, last + 1, covered)
 
     @property
     def unproven(self) -> Sequence[Element]:
@@ -87,11 +96,13 @@ class LanePlan:
         following = self.write[count].offset
         quarantined = tuple(offset for offset in self.quarantined if offset < following)
         returned = tuple(offset for offset in self.returned if offset < following)
+        filtered = tuple(offset for offset in self.filtered if offset < following)
         return replace(
             self,
             write=self.write[:count],
             quarantined=quarantined,
             returned=returned,
+            filtered=filtered,
             stop=None,
             covered=0,
             epoch=NO_EPOCH,
@@ -113,6 +124,7 @@ class LanePlan:
             # Of a batch that nobody can read only the first offset need be ordered, and all of it goes.
             begun = [each for each in self.orders if each.first <= offset]
             why = next((each for each in begun if offset < each.next), begun[-1]).why if begun else ""
+            why = self.failed.get(offset, why)
             last = found[-1] if found else None
             if last is not None and last.next == offset and last.detail == quarantine_detail(why):
                 found[-1] = replace(last, next=offset + 1)
@@ -128,6 +140,7 @@ class LanePlan:
             write=self.write[bisect_left(self.write, run.next, key=_offset) :],
             quarantined=tuple(offset for offset in self.quarantined if offset >= run.next),
             returned=tuple(offset for offset in self.returned if offset >= run.next),
+            filtered=tuple(offset for offset in self.filtered if offset >= run.next),
         )
 
 
@@ -143,6 +156,7 @@ def plan_lane(
     terms: PassTerms | None = None,
     origin: OriginRule | None = None,
     left_out: tuple[int, int] | None = None,
+    transform: TopicTransform | None = None,
 ) -> LanePlan:
     """Decide one lane's part of a batch.
 
@@ -157,13 +171,57 @@ def plan_lane(
         terms: of the lane, where it is read by whole batches.
         origin: the rule of the topic, where records may return; then it is read by records.
         left_out: see `Batch.left_out`.
+        transform: the topic's rule; None: its records stay as they are.
     """
+    if is_raw(content) and transform is not None:
+        return _plan_opened(lane, head, state, content, now=now, covered=covered, begins=begins, transform=transform)
     if is_raw(content):
         if origin is not None:
             raise ValueError(f"{lane}: whole batches, whose records have no origin header")
         return _plan_batches(lane, head, state, content, now=now, covered=covered, begins=begins, terms=terms)
     unread = range(*left_out) if left_out is not None else ()
-    return _plan_elements(lane, head, state, content, now=now, covered=covered, origin=origin, unread=unread)  # type: ignore[arg-type]  # records
+    return _plan_elements(
+        *(lane, head, state, content),  # type: ignore[arg-type]  # records
+        now=now,
+        covered=covered,
+        origin=origin,
+        unread=unread,
+        transform=transform,
+    )
+
+
+def _plan_opened(
+    lane: Lane,
+    head: Head,
+    state: LaneState,
+    batches: Sequence[RecordBatch],
+    *,
+    now: int,
+    covered: int,
+    begins: int,
+    transform: TopicTransform,
+) -> LanePlan:
+    """The plan of whole batches whose records are changed; one that cannot be read stops the lane, unless ordered."""
+    from mirrorless.records.batch_records import records  # noqa: PLC0415  see `outgoing`
+    from mirrorless.records.record_batch import BatchUnreadable  # noqa: PLC0415  same
+
+    some: list[Record] = []
+    unread: list[int] = []
+    unreadable: Stop | None = None
+    for batch in batches:
+        if batch.next <= begins or not batch.records_count:
+            continue
+        try:
+            some += [each for each in records(batch) if each.offset >= begins]
+        except BatchUnreadable as exc:
+            if state.left_out(exc.offset, exc.cause) is None:
+                unreadable, covered = unreadable_stop(exc, now=now), 0
+                break
+            unread += range(max(batch.base_offset, begins), batch.next)
+    plan = _plan_elements(
+        lane, head, state, some, now=now, covered=covered, any_record=True, unread=unread, transform=transform
+    )
+    return replace(plan, stop=plan.stop or unreadable)
 
 
 def _plan_batches(
@@ -248,6 +306,7 @@ def _plan_elements(
     any_record: bool = False,
     origin: OriginRule | None = None,
     unread: Sequence[int] = (),
+    transform: TopicTransform | None = None,
 ) -> LanePlan:
     """The plan of records, or of batches between records.
 
@@ -264,6 +323,10 @@ def _plan_elements(
     replayed, fresh = records[:below], records[below:] if below else records
 
     quarantined = tuple(offset for offset in unread if offset >= head.position)
+    changed = _Changed(fresh)
+    if transform is not None:
+        changed = _changed(fresh, transform, lane, state, now=now)  # type: ignore[arg-type]  # records
+        fresh, quarantined = changed.records, tuple(sorted({*quarantined, *changed.left_out}))
     if state.quarantine:
         left_out = {record.offset for record in fresh if _left_out(record, state, packed=any_record)}
         fresh = [record for record in fresh if record.offset not in left_out]
@@ -272,10 +335,14 @@ def _plan_elements(
     # A stop beyond this batch is no reason to have the batch delivered again.
     standing = state.stop if state.stop and last >= state.stop.upstream_offset else None
     stop = standing or _first_unwritable(fresh, now=now, packed=any_record)
+    if changed.stop is not None and (stop is None or changed.stop.upstream_offset < stop.upstream_offset):
+        stop = changed.stop
+    filtered = changed.filtered
     if stop is not None:
         fresh = [record for record in fresh if record.offset < stop.upstream_offset]
         quarantined = tuple(offset for offset in quarantined if offset < stop.upstream_offset)
         returned = tuple(offset for offset in returned if offset < stop.upstream_offset)
+        filtered = tuple(offset for offset in filtered if offset < stop.upstream_offset)
     return LanePlan(
         lane=lane,
         head=head,
@@ -285,8 +352,55 @@ def _plan_elements(
         returned=returned,
         stop=stop,
         covered=covered,
+        rule=transform.id if transform is not None else b"",
+        filtered=filtered,
+        failed=changed.failed,
         orders=state.quarantine,
     )
+
+
+@dataclass(slots=True)
+class _Changed:
+    """What a rule makes of a lane's records."""
+
+    records: Sequence[Element]
+    filtered: tuple[int, ...] = ()
+    left_out: Sequence[int] = ()
+    """To which it cannot be applied, and that go by an order."""
+    failed: Mapping[int, str] = field(default_factory=dict)
+    """Those of them that go by `on.error: drop`, and why."""
+    stop: Stop | None = None
+
+
+def _changed(
+    records: Sequence[Record], transform: TopicTransform, lane: Lane, state: LaneState, *, now: int
+) -> _Changed:
+    """Apply a rule, up to the first record to which it cannot be applied and that no order leaves out."""
+    from mirrorless.transforms.transform import TransformFailed  # noqa: PLC0415  flows without rules never load it
+
+    copies: list[Record] = []
+    filtered: list[int] = []
+    left_out: list[int] = []
+    failed: dict[int, str] = {}
+    stop: Stop | None = None
+    for record in records:
+        try:
+            copy = transform.apply(record, lane.partition)
+        except TransformFailed as exc:
+            if transform.in_force.rule.on_error == "drop":
+                failed[record.offset] = f"on.error: drop, {exc}"
+            elif state.left_out(record.offset, TRANSFORM_FAILED) is None:
+                stop = Stop(
+                    reason="refused", upstream_offset=record.offset, detail=str(exc), at=now, cause=TRANSFORM_FAILED
+                )
+                break
+            left_out.append(record.offset)
+        else:
+            if copy is None:
+                filtered.append(record.offset)
+            else:
+                copies.append(copy)
+    return _Changed(copies, tuple(filtered), left_out, failed, stop)
 
 
 def _left_out(element: Element, state: LaneState, *, packed: bool) -> bool:

@@ -14,6 +14,7 @@ from typing import Final
 ZERO_TIMESTAMP: Final = "ZERO_TIMESTAMP"
 NUL_IN_NAME: Final = "NUL_IN_NAME"
 NAME_NOT_TEXT: Final = "NAME_NOT_TEXT"
+TRANSFORM_FAILED: Final = "TRANSFORM_FAILED"
 
 _KEPT: Final = ", and name it in config.properties.protect: the sync of configs sets it back otherwise"
 """Of any config but a limit, which the sync never lowers."""
@@ -38,6 +39,9 @@ REMEDIES: Final[Mapping[str, str]] = {
     ZERO_TIMESTAMP: _BY_BATCH,
     NUL_IN_NAME: _BY_BATCH,
     NAME_NOT_TEXT: _BY_BATCH,
+    # Of the flow's rules
+    TRANSFORM_FAILED: "change the rule (`transforms` of replication.yaml) so that it fits such records, try it by "
+    "`mirrorless transform test`, and deploy it",
     # Of the source's log
     "DAMAGED": "compare the replicas of the source's partition, and let one with a sound copy lead it",
     "UNKNOWN_CODEC": "install a version of Mirrorless that has its codec",

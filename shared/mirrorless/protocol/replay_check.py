@@ -10,9 +10,12 @@ below the position is held against what the chain says about its offset.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from operator import attrgetter, itemgetter
+from typing import Final
 
 from mirrorless.chain.lane_state import Stop
 from mirrorless.chain.run import Link, Reset, Run
@@ -21,8 +24,16 @@ from mirrorless.protocol.outgoing import records_in
 from mirrorless.protocol.plan import LanePlan
 from mirrorless.records.record import Record
 
+Changed = Callable[[bytes, Record], Record | None]
+"""The copy of a record by the rule with this id; None where the rule is not at hand, or leaves the record out."""
 
-def compare_with_chain(plan: LanePlan, links: Sequence[Link], *, now: int) -> LanePlan:
+
+def not_at_hand(rule: bytes, record: Record) -> Record | None:  # noqa: ARG001 -- of any rule
+    """Of whoever has no rules: what was changed is compared by offset and time alone."""
+    return None
+
+
+def compare_with_chain(plan: LanePlan, links: Sequence[Link], *, now: int, changed: Changed = not_at_hand) -> LanePlan:
     """The plan, or one that stops the lane before anything is dropped that cannot be what was replicated.
 
     From the first replayed record on all are held: most of those before the contradiction were only not seen to differ.
@@ -31,8 +42,9 @@ def compare_with_chain(plan: LanePlan, links: Sequence[Link], *, now: int) -> La
         plan: with records below the position.
         links: the chain's links over them.
         now: ms since the epoch.
+        changed: by the flow's rules.
     """
-    found = contradiction(records_in(plan.unproven), links)
+    found = contradiction(records_in(plan.unproven), links, changed)
     if found is None:
         return plan
     offset, reason = found
@@ -44,15 +56,18 @@ def compare_with_chain(plan: LanePlan, links: Sequence[Link], *, now: int) -> La
         at=now,
         untrue_from=offset,
     )
-    return replace(plan, write=(), quarantined=(), returned=(), stop=stop)
+    return replace(plan, write=(), quarantined=(), returned=(), filtered=(), stop=stop)
 
 
-def contradiction(replayed: Iterable[Record], links: Sequence[Link]) -> tuple[int, str] | None:
+def contradiction(
+    replayed: Iterable[Record], links: Sequence[Link], changed: Changed = not_at_hand
+) -> tuple[int, str] | None:
     """The first replayed record that cannot be the one that was replicated.
 
     Args:
         replayed: records below the position, offsets growing.
         links: the committed runs that cover them, in order, and the resets by which the operator skipped some.
+        changed: by the flow's rules.
 
     Returns:
         its upstream offset and the reason, or None when everything agrees.
@@ -65,13 +80,14 @@ def contradiction(replayed: Iterable[Record], links: Sequence[Link]) -> tuple[in
             link, within = next(by_offset, None), []
         if link is None or record.offset < link.position:
             return record.offset, "the offset map no longer says what stood at this offset"
-        if isinstance(link, Reset) or record.offset in link.quarantined:
-            continue  # left out on the operator's order, so neither timestamps nor digest have it
+        if isinstance(link, Reset) or record.offset in link.quarantined or _is_filtered(record, link):
+            continue  # left out by an order or a rule, so neither timestamps nor digest have it
         if link.examined and not _in_span(record, link):
             continue  # a job read the log here: it was aborted then, or it is in the loss ledger
-        reason = _differs(record, link)
-        if reason is None and link.digest_of == "records":
-            within.append(record)
+        copy = changed(link.rule, record) if link.rule else record
+        reason = _differs(record, copy, link)
+        if reason is None and copy is not None and link.digest_of == "records":
+            within.append(copy)
             if len(within) == link.records and digest(within) != link.digest:
                 reason = "the records of its run have another digest than when they were replicated"
         if reason is not None:
@@ -79,8 +95,18 @@ def contradiction(replayed: Iterable[Record], links: Sequence[Link]) -> tuple[in
     return None
 
 
+_SPAN_BEGIN: Final = attrgetter("upstream")
+
+
 def _in_span(record: Record, run: Run) -> bool:
-    return any(span.upstream <= record.offset < span.upstream + span.length for span in run.spans)
+    # A rule that leaves out every other record makes thousands of spans.
+    at = bisect_right(run.spans, record.offset, key=_SPAN_BEGIN) - 1
+    return at >= 0 and record.offset < run.spans[at].upstream + run.spans[at].length
+
+
+def _is_filtered(record: Record, run: Run) -> bool:
+    at = bisect_right(run.filtered, record.offset, key=itemgetter(0)) - 1
+    return at >= 0 and record.offset < run.filtered[at][1]
 
 
 def _moment(timestamp: int) -> str:
@@ -91,7 +117,7 @@ def _moment(timestamp: int) -> str:
         return str(timestamp)
 
 
-def _differs(record: Record, run: Run) -> str | None:
+def _differs(record: Record, copy: Record | None, run: Run) -> str | None:
     if not _in_span(record, run):
         return "a record stands where there was none when this offset was passed"
     timed = run.digest_of == "records"
@@ -101,6 +127,7 @@ def _differs(record: Record, run: Run) -> str | None:
             f"{_moment(run.oldest_timestamp)} to {_moment(run.newest_timestamp)}"
         )
     last = run.spans[-1]
-    if record.offset == last.upstream + last.length - 1 and fingerprint(record) != run.fingerprint:
+    is_last = copy is not None and record.offset == last.upstream + last.length - 1
+    if is_last and copy is not None and fingerprint(copy) != run.fingerprint:
         return "it has another key, value or headers than the record that was replicated from this offset"
     return None

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from mirrorless.chain.lane import FlowName, Lane
@@ -40,10 +41,11 @@ from mirrorless.protocol.outgoing import is_raw, last_offset
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.portions import QUICK_SECONDS, TransactionBytes, bytes_in, joined, of_one_epoch, parted
 from mirrorless.protocol.positions import Positions
-from mirrorless.protocol.replay_check import compare_with_chain
+from mirrorless.protocol.replay_check import Changed, compare_with_chain, not_at_hand
 from mirrorless.protocol.transaction import PortionTransactions
 
 if TYPE_CHECKING:
+    from mirrorless.protocol.flow_rules import FlowRules
     from mirrorless.protocol.undelivered import Held, UndeliveredRecords
     from mirrorless.records.origin import OriginRule
     from mirrorless.records.record_batch import PassTerms
@@ -104,6 +106,8 @@ class Replicator:
     """Of a remote topic, where lanes are read by whole batches."""
     origin: Callable[[str], OriginRule | None] = field(default=lambda _: None)
     """The rule of a source topic whose records may return to where they were produced; None: they cannot."""
+    rules: FlowRules | None = None
+    """By which records are changed or left out; None: they stay as they are."""
     undelivered: UndeliveredRecords | None = None
     """Looks for what a mapping left out, before it is passed; None: gaps are explained afterwards."""
     size: TransactionBytes = field(default_factory=TransactionBytes)
@@ -309,6 +313,7 @@ class Replicator:
             terms=terms,
             origin=self.origin(lane.topic),
             left_out=batch.left_out.get(place),
+            transform=self.rules.of(lane.topic) if self.rules is not None else None,
         )
         content = batch.records[place]
         epoch = content[-1].leader_epoch if is_raw(content) else batch.epochs.get(place)
@@ -319,7 +324,11 @@ class Replicator:
         if not plan.unproven:
             return plan
         links = self.positions.links_over(lane, plan.unproven[0].offset, last_offset(plan.unproven[-1]))
-        return compare_with_chain(plan, links, now=self.clock())
+        return compare_with_chain(plan, links, now=self.clock(), changed=self.changed_of(lane))
+
+    def changed_of(self, lane: Lane) -> Changed:
+        """The copies of a lane's records, by the rules of their runs."""
+        return partial(self.rules.changed, lane.topic, lane.partition) if self.rules is not None else not_at_hand
 
     def _ensure_partitions(self, plans: Sequence[LanePlan], deadline: Deadline) -> None:
         """Create what the target lacks before a record needs it: as many partitions as the source has."""

@@ -73,6 +73,8 @@ def settle_lane(plan: LanePlan, downstream: Sequence[int], attempt: Attempt) -> 
         passed_bytes=written.passed_bytes(),
         quarantined=plan.quarantined,
         returned=rows_of(plan.returned),
+        rule=plan.rule,
+        filtered=rows_of(plan.filtered),
         request=attempt.request,
         settled_at=attempt.now,
         examined=plan.examined,

@@ -487,7 +487,8 @@ class PullRun:
         """What came of a lane: batches whose records are few and small are packed anew by the writer."""
         if not is_raw(arrived):
             return arrived
-        reading = self.readings.lanes[place]
+        reading, rules = self.readings.lanes[place], self.replicator.rules
+        reading.tally.must_open = rules is not None and rules.of(place[0]) is not None
         reading.tally.note(arrived)
         return opened_to_records(arrived, reading.next or 0) if reading.tally.opens else arrived
 

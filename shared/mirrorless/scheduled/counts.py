@@ -78,6 +78,7 @@ OfBatches = Literal[
     "byte-count",
     "passed-byte-count",
     "returned-count",
+    "filtered-count",
     "heartbeats-arrived",
     "produce-throttle-time-max",
     "stopped-lanes",

@@ -39,6 +39,7 @@ _OF_BATCHES: Final[Mapping[OfTopics, tuple[MetricUnit, Callable[[int, int], int]
     "byte-count": (MetricUnit.Bytes, add),
     "passed-byte-count": (MetricUnit.Bytes, add),
     "returned-count": (MetricUnit.Count, add),
+    "filtered-count": (MetricUnit.Count, add),
     "heartbeats-arrived": (MetricUnit.Count, add),
     "produce-throttle-time-max": (MetricUnit.Milliseconds, max),
     "stopped-lanes": (MetricUnit.Count, max),
@@ -113,6 +114,9 @@ def _figures(topic: str, outcome: BatchOutcome, *, received_at: int, now: int) -
         "passed-byte-count": sum(run.passed_bytes for run in runs),
         "returned-count": sum(
             following - first for run in outcome.runs if run.lane.topic == topic for first, following in run.returned
+        ),
+        "filtered-count": sum(
+            following - first for run in outcome.runs if run.lane.topic == topic for first, following in run.filtered
         ),
         "produce-throttle-time-max": max((run.throttled_ms for run in runs), default=0),
         "stopped-lanes": sum(place[0] == topic for place in outcome.stopped),
