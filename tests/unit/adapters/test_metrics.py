@@ -27,6 +27,7 @@ class _Written:
         self.lane = Lane(FLOW, "orders", 0)
         self.records, self.bytes, self.passed_bytes = records, size, 0
         self.returned: OffsetRows = ()
+        self.filtered: OffsetRows = ()
         self.throttled_ms = 0
         self.oldest_timestamp, self.newest_timestamp = oldest, newest
 
@@ -85,13 +86,15 @@ def test_the_longest_pause_that_a_broker_asked_for_is_a_figure_and_none_is_not(
     assert figures["produce-throttle-time-max"] == 4_200
 
 
-def test_records_that_return_are_counted_though_their_run_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_that_return_or_are_filtered_are_counted_though_their_run_has_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     run = _Written(0, 0, -1, -1)
-    run.returned = ((3, 5), (9, 10))
+    run.returned, run.filtered = ((3, 5), (9, 10)), ((5, 9),)
 
     added(BatchMetrics(FLOW), run, now=100_000)
 
-    assert [figures for _, figures in lines(capsys)] == [{"returned-count": 3}]
+    assert [figures for _, figures in lines(capsys)] == [{"returned-count": 3, "filtered-count": 4}]
 
 
 def test_an_environment_with_few_events_prints_at_each(capsys: pytest.CaptureFixture[str]) -> None:

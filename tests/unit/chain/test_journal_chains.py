@@ -386,7 +386,11 @@ def links(draw: st.DrawFn, partition: int) -> Link:
         upstream, downstream = upstream + gap + length, downstream + marker + length
     size = draw(OFFSETS)
     passed = draw(st.none() | st.integers(0, size))  # None: by records
-    return Run(
+    rule = draw(st.just(b"") | st.binary(min_size=8, max_size=8)) if passed is None else b""
+    returned = (
+        rows_of(sorted(draw(st.sets(st.integers(position, position + 99))))) if passed is None and not rule else ()
+    )
+    made = Run(
         lane=lane,
         generation=generation,
         position=position,
@@ -404,12 +408,15 @@ def links(draw: st.DrawFn, partition: int) -> Link:
         digest_of="records" if passed is None else "batches",
         passed_bytes=passed or 0,
         quarantined=tuple(sorted(draw(st.sets(st.integers(position, position + 99))))),
-        returned=rows_of(sorted(draw(st.sets(st.integers(position, position + 99))))) if passed is None else (),
+        returned=returned,
+        rule=rule,
         request="request",
         settled_at=AT,
         examined=draw(st.just(value=True)),
         throttled_ms=4_200,
     )
+    in_gaps = [offset for first, following in made.gaps() for offset in range(first, following)]
+    return replace(made, filtered=rows_of([offset for offset in in_gaps if draw(st.booleans())])) if rule else made
 
 
 @given(st.data())

@@ -172,6 +172,8 @@ def test_what_the_operator_left_out_needs_no_other_explanation() -> None:
     assert gaps_of(run(0, 6, quarantined=(5,)), 0) == []
     with_returned = replace(run(10, 20, (10, 5, 2), (18, 7, 2), quarantined=(15,)), returned=((12, 14), (16, 17)))
     assert gaps_of(with_returned, 0) == [(14, 15), (17, 18)]
+    by_rule = replace(run(8, 20, (10, 5, 2), (18, 7, 2)), rule=b"12345678", filtered=((8, 9), (13, 14), (15, 18)))
+    assert gaps_of(by_rule, 0) == [(9, 10), (12, 13), (14, 15)]
 
 
 def test_what_was_explained_already_is_left_out() -> None:

@@ -53,6 +53,15 @@ def test_a_lane_passes_its_batches_unless_they_hold_a_few_small_records(of: int,
     assert tally(64, of=of, size=size).opens is opens
 
 
+def test_a_lane_whose_records_are_changed_is_opened_whatever_its_batches_are_like_and_counts_so() -> None:
+    passes, changed = BatchTally(), BatchTally(must_open=True)
+    for each in (passes, changed):
+        each.note(batches(64, of=16, size=16_000))
+
+    assert (passes.opens, changed.opens) == (False, True)
+    assert (engine_of("auto", [passes]), engine_of("auto", [changed])) == ("batches", "records")
+
+
 def test_a_lane_at_the_border_does_not_change_back_and_forth() -> None:
     found = tally(64, of=1, size=100)
     ways = []

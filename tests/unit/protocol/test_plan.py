@@ -199,23 +199,25 @@ ORDERED = LaneState(quarantine=LeftOut.each(101, 103, 105))
 
 def test_the_first_part_of_a_plan_has_the_orders_before_its_end_and_covers_nothing_else() -> None:
     whole = plan_lane(LANE, Head(generation=0, position=100), ORDERED, records(*range(100, 106)), now=NOW, covered=200)
-    whole = replace(whole, returned=(101, 104), stop=replace(STANDING, upstream_offset=150))
+    whole = replace(whole, returned=(101, 104), filtered=(101, 104), stop=replace(STANDING, upstream_offset=150))
 
     part = whole.first(2)
 
-    assert (offsets(part.write), part.quarantined, part.returned) == ([100, 102], (101, 103), (101,))
+    assert (offsets(part.write), part.quarantined) == ([100, 102], (101, 103))
+    assert (part.returned, part.filtered) == ((101,), (101,))
     assert (part.stop, part.covered, part.next) == (None, 0, 104)
     assert whole.first(3) is whole
 
 
 def test_what_is_left_of_a_plan_begins_behind_the_run_of_its_first_part() -> None:
-    whole = replace(plan(records(*range(100, 106)), state=ORDERED), returned=(101, 103, 107))
+    whole = replace(plan(records(*range(100, 106)), state=ORDERED), returned=(101, 103, 107), filtered=(101, 103, 108))
     written = run(100, 103, (100, 7, 1), (102, 8, 1))
 
     left = whole.behind(written)
 
     assert left.head == Head(generation=0, position=103, run=written)
-    assert (offsets(left.write), left.quarantined, left.returned, left.next) == ([104], (103, 105), (103, 107), 108)
+    assert (offsets(left.write), left.quarantined) == ([104], (103, 105))
+    assert (left.returned, left.filtered, left.next) == ((103, 107), (103, 108), 109)
 
 
 def test_a_record_that_is_ordered_out_is_not_passed_while_the_stop_stands_before_it() -> None:

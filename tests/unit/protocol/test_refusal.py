@@ -10,7 +10,14 @@ from confluent_kafka import KafkaError
 from mirrorless.adapters.kafka.delivery_reports import REFUSALS
 from mirrorless.adapters.kafka.wire.raw_writer import PASSING
 from mirrorless.ports.topics import ConfigChange, ConfigEntry
-from mirrorless.protocol.refusal_causes import ANY_REMEDY, NAME_NOT_TEXT, NUL_IN_NAME, REMEDIES, ZERO_TIMESTAMP
+from mirrorless.protocol.refusal_causes import (
+    ANY_REMEDY,
+    NAME_NOT_TEXT,
+    NUL_IN_NAME,
+    REMEDIES,
+    TRANSFORM_FAILED,
+    ZERO_TIMESTAMP,
+)
 from mirrorless.protocol.transaction import RefusalSearch
 from mirrorless.records.record_batch import DAMAGED, UNKNOWN_CODEC
 from mirrorless.topics.configs import drift
@@ -65,7 +72,7 @@ def test_a_batch_is_too_large_as_a_whole_once_the_last_of_its_records_is_taken(f
 
 # Causes
 
-OURS = {ZERO_TIMESTAMP, NUL_IN_NAME, NAME_NOT_TEXT, DAMAGED, UNKNOWN_CODEC}
+OURS = {ZERO_TIMESTAMP, NUL_IN_NAME, NAME_NOT_TEXT, TRANSFORM_FAILED, DAMAGED, UNKNOWN_CODEC}
 
 FAULTS = {
     "the record's": """

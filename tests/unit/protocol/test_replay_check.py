@@ -133,8 +133,8 @@ def test_nothing_of_a_batch_that_contradicts_the_chain_is_written_or_passed() ->
     plan = plan_lane(LANE, Head(generation=0, position=104), LaneState(quarantine=LeftOut.each(106)), batch, now=T)
     assert (len(plan.write), plan.quarantined) == (3, (106,))
 
-    held = compare_with_chain(dataclasses.replace(plan, returned=(108,)), RUNS, now=T)
+    held = compare_with_chain(dataclasses.replace(plan, returned=(108,), filtered=(109,)), RUNS, now=T)
 
-    assert (held.write, held.quarantined, held.returned, held.moves) == ((), (), (), False)
+    assert (held.write, held.quarantined, held.returned, held.filtered, held.moves) == ((), (), (), (), False)
     assert held.stop is not None
     assert (held.stop.reason, held.stop.upstream_offset) == ("contradiction", 103)
