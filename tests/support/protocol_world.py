@@ -14,14 +14,18 @@ from mirrorless.chain.lane_state import Head, Lease
 from mirrorless.chain.run import Reset, Run
 from mirrorless.errors import Retriable
 from mirrorless.protocol.event import Batch
+from mirrorless.protocol.flow_rules import FlowRules
 from mirrorless.protocol.hooks import Step
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.records.record import Headers, Record
 from mirrorless.records.record_batch import BatchUnreadable, RecordBatch
+from mirrorless.transforms.rules import KeyRing, KeySettings, Rule
 from tests.support.chains import FLOW, MemoryChains, MemoryLaneStates, MemoryLossLedger
 from tests.support.clusters import MemoryCluster, MemorySource, MemoryTarget
+from tests.support.documents import MemoryDocuments
+from tests.support.flows import make_flow
 from tests.support.schedule import Attempt, Killed, watched
 
 TOPIC, REMOTE = "orders", "us-east.orders"
@@ -75,6 +79,9 @@ class World:
     """The source's, where a test says them."""
     damaged: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By partition: the upstream offsets of a batch that no reader can read."""
+    rules: FlowRules | None = None
+    """By which records are changed, or left out; see `deploy`."""
+    documents: MemoryDocuments = field(default_factory=MemoryDocuments)
     gone: dict[int, list[Record]] = field(default_factory=dict)
     """What retention or compaction has removed of the source."""
     _positions: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -112,6 +119,7 @@ class World:
             examined=bool(job or writer),
             history_first=lambda _: self.history_first,
             terms=lambda _: target.terms(),
+            rules=self.rules,
         )
 
     def attempt(self, batch: Batch | None = None, environment: Replicator | None = None) -> Attempt:
@@ -134,6 +142,19 @@ class World:
             except Retriable:
                 self.cluster.time_transactions_out()
         return replicate(self.environment(), batch or self.whole())
+
+    def deploy(self, rule: Rule, *, key_version: int = 1) -> None:
+        """Let environments from now on change records by this rule, whose key is `pii`."""
+        flow = make_flow(FLOW, transforms=(rule,), keys={"pii": KeySettings(version=key_version)})
+        ring = KeyRing(key_version, {version: bytes([version]) * 32 for version in (1, 2)})
+        self.rules = FlowRules(settings=flow, documents=self.documents, read_keys=lambda _: {"pii": ring})
+
+    def _copy(self, record: Record, run: Run) -> Record | None:
+        """A record of the source as the target is to have it by the rule of its run; None: it is left out."""
+        if not run.rule:
+            return record
+        assert self.rules is not None
+        return self.rules.by_id(run.lane.topic, run.rule).apply(record, run.lane.partition)
 
     def head(self, partition: int = 0) -> Head:
         """Where a lane stands."""
@@ -226,15 +247,22 @@ class World:
             assert {run.state for run in runs} <= {"committed"}
             # A: both ways, byte for byte.
             assert [offset for offset, _ in visible] == [downstream for _, downstream in _pairs(runs)]
-            found = zip(visible, _pairs(runs), strict=True)
-            assert all(_content(record) == _content(there[upstream]) for (_, record), (upstream, _) in found)
+            copies = [self._copy(there[upstream], run) for run in runs for upstream, _ in _pairs([run])]
+            for (_, record), copy in zip(visible, copies, strict=True):
+                assert copy is not None
+                assert _content(record) == _content(copy)
             # C: the runs lie end to end, and their spans hold what the source holds, but for what was ordered out.
             assert [run.position for run in own[:1]] in ([], [birth])
             assert all(first.next == second.position for first, second in pairwise(own))
             ordered_out = {offset for run in own for offset in run.quarantined}
             covered = {upstream for upstream, _ in _pairs(own)}
-            assert covered | ordered_out >= {each.offset for each in stored if birth <= each.offset < position}
+            filtered = {at: run for run in own for first, following in run.filtered for at in range(first, following)}
+            held = covered | ordered_out | filtered.keys()
+            assert held >= {each.offset for each in stored if birth <= each.offset < position}
             assert not covered & ordered_out
+            # What a rule has left out is in no span, and nothing else is called so.
+            assert not filtered.keys() & (covered | ordered_out)
+            assert all(self._copy(there[at], run) is None for at, run in filtered.items())
             # D follows from A and C if both sides grow.
             assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(_pairs(own)))
             for upstream, downstream in _pairs(own):

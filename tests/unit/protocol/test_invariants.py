@@ -14,6 +14,7 @@ both ways to where its record or the next one stands, and to no place behind tha
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -44,6 +45,7 @@ from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.protocol.undelivered import LARGE_BYTES, UndeliveredRecords
 from mirrorless.records.record import Record
+from mirrorless.transforms.rules import Mask, Rule
 from tests.support.batches import in_batches
 from tests.support.chains import FLOW
 from tests.support.clusters import Entry
@@ -84,6 +86,7 @@ KINDS = {
     "large records": ["undelivered", "waiting"],
     "jobs": ["lease refused", "waiting"],
     "history first": ["lease refused", "waiting"],
+    "rules": ["filtered", "masked", "not applicable", "another rule"],
 }
 """Of flows, and what must happen to each, beside `ALWAYS`: schedules in which it does not show nothing."""
 
@@ -123,6 +126,10 @@ class Replication(RuleBasedStateMachine):
             if self.kind == "large records" and self.chance.random() < 0.1:
                 record.headers.append((LARGE, None))
         self.refused = {b"%d" % offset for offset in self.chance.sample(offsets[0], 1) if self.chance.random() < 0.7}
+        if self.kind == "rules":
+            self.there.deploy(rule_of(1))
+            self.there.batches = {p: in_batches(found, self.chance) for p, found in self.there.source.items()}
+            self.refused |= {b"%d" % at for found in offsets for at in found if at in NOT_APPLICABLE}
         self.there.cluster.refuses = lambda _, __, record: record.value in self.refused
         self.there.cluster.batch_bytes = self.chance.choice([20, 10**6, 10**6])  # of three records, or of all
         self.patches = ExitStack()
@@ -157,7 +164,7 @@ class Replication(RuleBasedStateMachine):
         if actor not in self.flying:
             begins = {p: max(self.floor[p], at - back) for p, at in self.acknowledged.items() if p in lanes}
             batch = self.there.batch(**{f"p{p}": [*range(at, at + back + count)] for p, at in begins.items()})
-            if self.kind == "whole batches" and actor == PULL:
+            if self.there.batches and actor == PULL:
                 batch = replace(self.there.raw(batch), begins={place: begins[place[1]] for place in batch.records})
             elif self.kind == "large records" and actor != PULL:
                 fit = {p: [r for r in batch.records_of(p) if _bytes_in_event(r) < LARGE_BYTES] for p in batch.records}
@@ -272,6 +279,14 @@ class Replication(RuleBasedStateMachine):
             case "reset":
                 self.reset(partition, 5 - number)
 
+    @precondition(lambda self: self.kind == "rules")
+    @rule(version=st.integers(1, 2), actor=st.sampled_from([*MAPPINGS, PULL]))
+    def deploy(self, version: int, actor: int) -> None:
+        """Another version of the rule, or of its key, and an environment that has it; the others go on with theirs."""
+        self.there.deploy(rule_of(version), key_version=version)
+        if actor not in self.flying:
+            self.environments[actor] = self.environment(actor)
+
     def leave_out(self, partition: int) -> None:
         """Order that what the target refuses of a lane be left out, and let it go on."""
         self.there.states.quarantine(self.there.lane(partition), *LeftOut.each(*map(int, self.refused)))
@@ -331,6 +346,10 @@ class Replication(RuleBasedStateMachine):
             raw = [run for run in runs if run.digest_of == "batches"]
             happened["both engines"] += 0 < len(raw) < len(runs)
             happened["passed"] += sum(run.passed_bytes > 0 for run in raw)
+            happened["filtered"] += sum(len(run.filtered) for run in runs)
+            happened["masked"] += sum(run.records for run in runs if run.rule)
+            happened["not applicable"] += sum(at in NOT_APPLICABLE for run in runs for at in run.quarantined)
+            happened["another rule"] += len({run.rule for run in runs}) > 1
             happened["packed anew"] += sum(run.passed_bytes < run.bytes for run in raw)
         self.patches.close()
 
@@ -380,6 +399,18 @@ class Replication(RuleBasedStateMachine):
     def remote(self, partition: int) -> str:
         """The topic of a partition on the target."""
         return f"us-east.{self.there.lane(partition).topic}"
+
+
+NOT_APPLICABLE = frozenset(range(5, END, 11))
+"""Upstream offsets of records to which no version of the rule can be applied."""
+
+
+def rule_of(version: int) -> Rule:
+    """A rule that leaves out a third of all records, and changes the keys of the others."""
+    left_out, fails = (json.dumps([str(at) for at in some]) for some in (range(version, END, 3), NOT_APPLICABLE))
+    at = "headers.n"
+    keep = f"!contains(`{left_out}`, {at}) && (!contains(`{fails}`, {at}) || abs({at}) > `0`)"
+    return Rule(topics=(".*",), version=version, keep=keep, key=Mask(hmac="pii"))
 
 
 def _bytes_in_event(record: Record) -> int:
