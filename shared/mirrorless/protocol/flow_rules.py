@@ -29,7 +29,6 @@ class FlowRules:
     read_keys: Callable[[Mapping[str, KeySettings]], Mapping[str, KeyRing]]
     topic_of: Callable[[str], str] = field(default=lambda topic: topic)
     """The source topic of a lane's topic: the lane of a job may have another name."""
-    _keys: Mapping[str, KeyRing] | None = None
     _in_force: dict[str, TopicTransform | None] = field(default_factory=dict)
     _by_id: dict[tuple[str, bytes], TopicTransform] = field(default_factory=dict)
 
@@ -46,7 +45,7 @@ class FlowRules:
             if rule is not None:
                 own = function_hash(rule.function) if rule.function else ""
                 in_force = RuleInForce.of(rule, self.settings.keys, own)
-                ready = make_ready(in_force, self._key_rings(), topic)
+                ready = self._ready(in_force, topic)
                 self.documents.write(self.settings.name, {document_of(ready.id): msgspec.json.encode(in_force)})
             self._in_force[lane_topic] = ready
         return self._in_force[lane_topic]
@@ -74,7 +73,7 @@ class FlowRules:
                     where=f"{self.settings.flow} {lane_topic}",
                     hint="deploy its earlier text to prove what it copied",
                 )
-            self._by_id[lane_topic, rule] = make_ready(in_force, self._key_rings(), self.topic_of(lane_topic))
+            self._by_id[lane_topic, rule] = self._ready(in_force, self.topic_of(lane_topic))
         return self._by_id[lane_topic, rule]
 
     def kept(self) -> dict[bytes, RuleInForce]:
@@ -92,10 +91,14 @@ class FlowRules:
         except (ConfigurationError, TransformFailed):
             return None  # compared by offset and time alone
 
-    def _key_rings(self) -> Mapping[str, KeyRing]:
-        if self._keys is None:
-            self._keys = self.read_keys(self.settings.keys)
-        return self._keys
+    def _ready(self, in_force: RuleInForce, topic: str) -> TopicTransform:
+        """A rule with its own versions of its keys, as far as the flow still names these."""
+        keys = {
+            name: msgspec.structs.replace(self.settings.keys[name], version=version)
+            for name, version in in_force.key_versions.items()
+            if name in self.settings.keys
+        }
+        return make_ready(in_force, self.read_keys(keys), topic)
 
 
 PREFIX = "transform/"

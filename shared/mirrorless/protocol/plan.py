@@ -215,7 +215,7 @@ def _plan_opened(
             some += [each for each in records(batch) if each.offset >= begins]
         except BatchUnreadable as exc:
             if state.left_out(exc.offset, exc.cause) is None:
-                unreadable, covered = unreadable_stop(exc, now=now), 0
+                unreadable = unreadable_stop(exc, now=now)
                 break
             unread += range(max(batch.base_offset, begins), batch.next)
     plan = _plan_elements(
