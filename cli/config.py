@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     forecasts: dict[str, Forecast] = {}
     try:
         if arguments.lab:
-            configuration = load(arguments.file)
+            configuration = load(arguments.file, trial=True)
         else:
             deployment = validated(arguments.file)
             configuration = deployment.configuration

@@ -35,7 +35,7 @@ def validated(source: Path | str) -> Deployment:
         InvalidConfiguration: with everything that is wrong: values, what a deployment needs, what AWS would refuse.
         ConfigurationError: the file cannot be read.
     """
-    found = examine(source)
+    found = examine(source, trial=True)
     if found.configuration is None:
         raise found.as_error()
     try:

@@ -37,7 +37,7 @@ from mirrorless.config.rules import (
     problems_with_topics,
 )
 from mirrorless.config.schema import DeploymentSection, Document
-from mirrorless.config.transform_rules import problems_with_keys, problems_with_rules
+from mirrorless.config.transform_rules import problems_with_functions, problems_with_keys, problems_with_rules
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.filters import NameFilter, is_literal
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
@@ -62,6 +62,11 @@ class Configuration:
     clusters: Mapping[str, Cluster]
     flows: Mapping[FlowName, Flow]
     deployment: DeploymentSection
+
+    @property
+    def folder(self) -> File:
+        """Where the operator's own functions are: beside the file."""
+        return File(self.origin).resolve().parent
 
     @property
     def enabled_flows(self) -> tuple[Flow, ...]:
@@ -146,23 +151,26 @@ class Examination:
         return InvalidConfiguration(self.origin, sorted(placed, key=lambda problem: problem.line or 0))
 
 
-def load(source: File | str, *, now: datetime | None = None) -> Configuration:
+def load(source: File | str, *, now: datetime | None = None, trial: bool = False) -> Configuration:
     """Read a configuration. Args: as of `examine`.
 
     Raises:
         InvalidConfiguration: with every problem.
         ConfigurationError: the file cannot be read.
     """
-    found = examine(source, now=now)
+    found = examine(source, now=now, trial=trial)
     if found.problems or found.configuration is None:
         raise found.as_error()
     return found.configuration
 
 
-def examine(source: File | str, *, now: datetime | None = None) -> Examination:
+def examine(source: File | str, *, now: datetime | None = None, trial: bool = False) -> Examination:
     """Look at a configuration in a file; or at the text itself, which is a `str` with a line break.
 
-    `now` is the moment that a start time must precede; left out, the clock's.
+    Args:
+        source: the file, or the text.
+        now: the moment that a start time must precede; left out, the clock's.
+        trial: whether the operator's own functions are tried, which runs them.
 
     Raises:
         InvalidConfiguration: the text is not YAML.
@@ -177,7 +185,12 @@ def examine(source: File | str, *, now: datetime | None = None) -> Examination:
         except (OSError, UnicodeDecodeError) as exc:
             hint = "name a file of UTF-8 text; replication.example.yaml is one to begin with"
             raise ConfigurationError(f"the file cannot be read: {exc}", where=origin, hint=hint) from exc
-    return _examined(yaml_source.read(text, origin=origin), origin, now or datetime.now(UTC))
+    found = _examined(yaml_source.read(text, origin=origin), origin, now or datetime.now(UTC))
+    if not trial or found.configuration is None:
+        return found
+    paths, flows = FlowPaths(found.text.data), found.configuration.flows.values()
+    folder = found.configuration.folder
+    return found.with_problems([each for flow in flows for each in problems_with_functions(flow, paths, folder)])
 
 
 def _examined(text: yaml_source.YamlSource, origin: str, now: datetime) -> Examination:

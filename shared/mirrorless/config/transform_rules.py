@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path as File
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from mirrorless.config.problems import FlowPaths, Path, Problem
+from mirrorless.errors import ConfigurationError
 from mirrorless.flow.filters import is_literal
 from mirrorless.transforms.rules import Mask
 
@@ -15,6 +22,7 @@ if TYPE_CHECKING:
     from mirrorless.config.flow import Flow
     from mirrorless.config.schema import KeySection
     from mirrorless.transforms.rules import Action, Rule
+    from mirrorless.transforms.trial import TrialAnswer
 
 
 def problems_with_keys(keys: Mapping[str, KeySection]) -> Iterator[Problem]:
@@ -53,12 +61,69 @@ def problems_with_rules(flow: Flow, paths: FlowPaths) -> Iterator[Problem]:
                 known = f"write one of {', '.join(sorted(flow.keys))}" if flow.keys else "add it"
                 hint = f"{known} under `keys`, at the top of the document"
                 yield Problem(path=(*path, number, *where), what=f"there is no key {name!r}", hint=hint)
+        yield from _wrong_by_itself(rule, (*path, number))
         for index, topic in enumerate(rule.topics):
             if is_literal(topic) and topic in flow.literal_topics and flow.all_settings().rule_of(topic) is None:
                 what = f"no rule holds for {topic!r}: heartbeats are copied as they are"
                 yield Problem(path=(*path, number, "topics", index), what=what, hint="remove it, or rename the topic")
     yield from _out_of_reach(flow)
     yield from _across_the_border(flow, paths)
+
+
+def _wrong_by_itself(rule: Rule, path: Path) -> Iterator[Problem]:
+    from mirrorless.transforms.transform import check_rule  # noqa: PLC0415 -- flows without rules need no JMESPath
+
+    try:
+        check_rule(rule)
+    except ConfigurationError as exc:
+        yield Problem(path=(*path, *exc.where.split(": ", 1)), what=exc.what, hint=exc.hint)
+
+
+TRIALS: Final = ("1", "2")
+"""Seeds of hashes: each process orders its sets in another way."""
+
+TRIAL_SECONDS: Final = 60.0
+"""Of one trial; an import that takes longer would take the time of an invocation."""
+
+
+def problems_with_functions(flow: Flow, paths: FlowPaths, folder: File) -> Iterator[Problem]:
+    """Find functions of the operator's own that cannot be used, or do not do the same each time.
+
+    A batch that is tried again, and a proof of it later, must see the same bytes.
+    """
+    for number, rule in enumerate(flow.rules):
+        if not rule.function:
+            continue
+        place = (*paths.of(flow, "transforms"), number, "function")
+        answers = [_trial(rule, folder, seed) for seed in TRIALS]
+        if error := next((each.error for each in answers if each.error), ""):
+            hint = f"put its module into {folder}, with what it imports, and let it take a record and return one"
+            yield Problem(path=place, what=error, hint=hint)
+        elif len({tuple(results) for each in answers for results in each.rounds}) > 1:
+            what = f"{rule.function} gave different results for the same record"
+            hint = "let it use nothing but the record: no clock, no chance, no counter, no order of a set"
+            yield Problem(path=place, what=what, hint=hint)
+
+
+def _trial(rule: Rule, folder: File, seed: str) -> TrialAnswer:
+    from mirrorless.transforms import trial  # noqa: PLC0415 -- flows without functions need it not
+
+    command = [sys.executable, "-m", trial.__name__, str(folder), msgspec.json.encode(rule).decode()]
+    try:
+        done = subprocess.run(
+            command,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TRIAL_SECONDS,
+        )
+        return msgspec.json.decode(done.stdout.strip().rpartition("\n")[2], type=trial.TrialAnswer)
+    except subprocess.TimeoutExpired:
+        return trial.TrialAnswer(error=f"{rule.function} took more than {TRIAL_SECONDS:g} s for some records")
+    except msgspec.DecodeError:
+        last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+        return trial.TrialAnswer(error=f"{rule.function} ended its process: {last}")
 
 
 def _named_keys(rule: Rule) -> Iterator[tuple[Path, str]]:

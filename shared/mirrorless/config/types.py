@@ -167,15 +167,15 @@ def _action(value: Any) -> Action:
         return "drop" if value == "drop" else "pass"
     if not isinstance(value, dict):
         raise ValueError(f"{value!r} is no action | {advice}")  # noqa: TRY004 -- pydantic takes ValueError
-    if len(value) != 1:
+    if len(value) != 1 and value.keys() != {"keep.first", "keep.last"}:
         raise ValueError(f"{len(value)} kinds of mask are written where one belongs | {advice}")
-    ((kind, argument),) = value.items()
-    if kind not in _MASKS:
-        raise ValueError(f"{kind!r} is no kind of mask | {advice}")
-    if _MASKS[kind] is _LENGTH and (type(argument) is not int or argument < 0):
-        raise ValueError(f"{argument!r} is no number of characters | write `{kind}: 4`, or another number from 0 on")
-    if _MASKS[kind] is _NAMED_KEY and not (isinstance(argument, str) and argument):
-        raise ValueError(f"{argument!r} is no name of a key | write one of those under `keys`")
+    for kind, argument in value.items():
+        if kind not in _MASKS:
+            raise ValueError(f"{kind!r} is no kind of mask | {advice}")
+        if _MASKS[kind] is _LENGTH and (type(argument) is not int or argument < 0):
+            raise ValueError(f"{argument!r} is no number of characters | write `{kind}: 4`, or another from 0 on")
+        if _MASKS[kind] is _NAMED_KEY and not (isinstance(argument, str) and argument):
+            raise ValueError(f"{argument!r} is no name of a key | write one of those under `keys`")
     return msgspec.convert(value, Mask)
 
 
@@ -230,13 +230,13 @@ RecordAction = Annotated[
                     "properties": _MASKS,
                     "additionalProperties": False,
                     "minProperties": 1,
-                    "maxProperties": 1,
+                    "maxProperties": 2,
                 },
             ]
         }
     ),
 ]
-"""What becomes of a value: `drop`, `pass`, or one kind of mask."""
+"""What becomes of a value: `drop`, `pass`, or one kind of mask; `keep.first` and `keep.last` may be together."""
 
 Identifiers = Annotated[tuple[str, ...], BeforeValidator(_entries), AfterValidator(_no_twins), _LIST_SCHEMA]
 """AWS resource ids: a YAML list or a comma list."""

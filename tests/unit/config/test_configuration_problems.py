@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mirrorless.config import InvalidConfiguration, Problem, load
+from mirrorless.config.loading import examine
 from mirrorless.config.messages import AUTHENTICATIONS, ELSEWHERE, SECTIONS, keys_of
 from mirrorless.errors import ConfigurationError
 from tests.support.yaml_text import dump_yaml, load_yaml
@@ -526,6 +527,11 @@ CASES = {
     "a function without its module": rule("topics: orders, function: mask", "`masks.customers:", "function"),
     "a misspelt key of a key": (document(rest="keys: {pii: {secrets: s}}"), "keys.pii.secrets", "mean `secret`?"),
     "a version of a key below one": (document(rest="keys: {pii: {secret: s, version: 0}}"), "keys.pii.version", "1 to"),
+    "a path that is none": rule("topics: orders, fields: {'a..b': drop}", "", "fields.a..b"),
+    "a condition that is none": rule("topics: orders, keep: 'value.a ='", "", "keep"),
+    "fields of values that are bytes": rule("topics: orders, format: bytes, fields: {a: drop}", "", "format"),
+    "a value that is no bytes": rule("topics: orders, value: {hmac: pii}", "add format: bytes", "value"),
+    "a key of the record that is cut": rule("topics: orders, key: {keep.last: 4}", "use drop or hmac", "key"),
     "a key that there is not": rule("topics: orders, headers: {ip: {hmac: pi}}", "write one of pii", "headers.ip"),
     "a key of the record that there is not": rule("topics: orders, key: {hmac: pi}", "write one of pii", "key"),
     "a key without a place": (document(rest="keys: {pii: {version: 2}}"), "keys.pii", "write `secret: NAME` alone"),
@@ -766,3 +772,66 @@ def test_a_key_like_no_other_is_not_answered_with_a_list_of_45() -> None:
 
     (problem,) = caught.value.problems
     assert problem.hint == "remove it; no key of a->b is like it: docs/reference/configuration.md has all of them"
+
+
+OWN = """
+import random, time
+from mirrorless.records.record import Record
+from mirrorless.transforms.transform import TransformFailed
+seen = []
+print("imported")
+
+def copied(record, value=b"masked"):
+    return Record(record.offset, record.timestamp, record.headers, record.key, value)
+
+def steady(record):
+    if record.value is None or not record.value.startswith(b"{"):
+        raise KeyError("customer")
+    return copied(record) if b"Ada" in record.value else None
+
+def timed(record):
+    return copied(record, str(time.time_ns()).encode())
+
+def by_chance(record):
+    return copied(record, random.randbytes(4))
+
+def counted(record):
+    seen.append(record)
+    return copied(record, str(len(seen)).encode())
+
+def in_a_set_s_order(record):
+    return copied(record, str({"a", "b", "c", "d", "e"}).encode())
+
+def ending(record):
+    raise SystemExit(3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        ("own.masks:steady", None),
+        ("own.masks:timed", "gave different results for the same record"),
+        ("own.masks:by_chance", "gave different results for the same record"),
+        ("own.masks:counted", "gave different results for the same record"),
+        ("own.masks:in_a_set_s_order", "gave different results for the same record"),
+        ("own.masks:missing", "own.masks:missing cannot be imported"),
+        ("absent:mask", "absent:mask cannot be imported"),
+        ("own.masks:ending", "own.masks:ending ended its process: exit code 3"),
+    ],
+)
+def test_a_function_of_one_s_own_is_tried_before_anything_is_deployed(
+    function: str, what: str | None, tmp_path: Path
+) -> None:
+    """A batch that is tried again, and a proof of it, must see the same bytes."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "masks.py").write_text(OWN, encoding="utf-8")
+    file = tmp_path / "replication.yaml"
+    rules = f"transforms: [{{topics: orders, fields: {{customer.name: pass}}, function: '{function}'}}]"
+    file.write_text(document(f"a->b: {{topics: [orders], {rules}}}"), encoding="utf-8")
+    load(file, now=NOW)
+
+    found = examine(file, now=NOW, trial=True).problems
+
+    assert [each.where for each in found] == ([] if what is None else ["flows.a->b.transforms[0].function"])
+    assert what is None or what in found[0].what
