@@ -306,12 +306,12 @@ def _with_age_of_waiting(every: Iterable[LaneStatus], source: ClusterView) -> li
 
 
 def gaps_in(runs: Iterable[Run]) -> int:
-    """Count the upstream offsets of runs that are in none of their spans.
+    """Count the upstream offsets of runs that are in none of their spans, and that no rule has left out.
 
     Offsets before the first record of a lane's first run are not gaps: there was nothing to replicate, or the flow's
     `start` left it out.
     """
-    return sum(after - first for run in runs for first, after in run.gaps() if first > 0)
+    return sum(after - first for run in runs for first, after in run.unfiltered_gaps if first > 0)
 
 
 def _matches_pattern(flow: Flow, topic: str) -> bool:

@@ -146,6 +146,7 @@ def test_gaps_are_offsets_of_runs_in_no_span_and_not_what_lies_before_a_lanes_fi
 
     assert [gaps_in(runs[begin:]) for begin in (2, 1, 0)] == [3, 5, 8]
     assert gaps_in([run(0, 1_000_010, (1_000_000, 0, 10))]) == 0
+    assert gaps_in([replace(run(10, 20, (14, 0, 4)), rule=b"rule", filtered=((11, 13), (18, 20)))]) == 2
 
 
 def test_without_the_source_partitions_are_found_by_their_chains() -> None:
