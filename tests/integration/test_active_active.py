@@ -39,6 +39,7 @@ from mirrorless.verify.task import VerifyTask
 from tests.support.failover_scenario import deployed, effects_between, read_as_member
 from tests.support.lane_stage import ORDERED, LaneStage
 from tests.support.readback import await_settled, read_topic
+from tests.support.verified_lane import NO_RULES
 
 pytestmark = pytest.mark.integration
 
@@ -144,6 +145,7 @@ class Pair:
                 target=KafkaLaneLog(flow.target, flow=flow.flow),
                 source=KafkaLaneLog(flow.source, flow=flow.flow),
                 note=lambda *_, **__: None,
+                rules=NO_RULES,
             ).verify()
             proved, compared = proved + found.counts.proved, compared + found.counts.compared
             wrong += found.counts.found

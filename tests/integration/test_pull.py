@@ -47,6 +47,7 @@ from tests.support.lane_stage import ORDERED, Crash, LaneStage, at_step, crash
 from tests.support.readback import assert_mirrored, await_settled, committed, links, read_topic
 from tests.support.topics import create_topic, delete_before, transaction, transactional
 from tests.support.tries import some_of
+from tests.support.verified_lane import NO_RULES
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -214,6 +215,7 @@ def test_batches_pass_as_they_lie_beside_runs_by_records_and_are_proved_by_their
         target_batches=KafkaBatchLaneLog(flow.target, flow=flow.flow),
         source_batches=KafkaBatchLaneLog(flow.source, flow=flow.flow),
         note=lambda *_, **__: None,
+        rules=NO_RULES,
     ).verify()
     assert (verdict.counts.proved, verdict.counts.compared, verdict.counts.found) == (360, 360, 0)
     assert (verdict.findings, verdict.notes) == ([], [])

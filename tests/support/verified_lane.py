@@ -6,20 +6,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+import msgspec
 from msgspec.json import decode, encode
 from msgspec.structs import replace as replaced
 
 from mirrorless.chain.run import Reset, Run, spans_of
 from mirrorless.clock import Deadline
-from mirrorless.errors import RecordsGone, Retriable
+from mirrorless.errors import ConfigurationError, RecordsGone, Retriable
 from mirrorless.jobs.copy_task import BatchAt, BatchChunk, Chunk, OffsetRange
 from mirrorless.jobs.request import Bound
 from mirrorless.protocol.digest import Columns, fingerprint
+from mirrorless.records.origin import rows_of
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import Codec, RecordBatch, batch_digest
+from mirrorless.transforms.rules import KeyRing, KeySettings, Rule, RuleInForce
+from mirrorless.transforms.transform import TopicTransform, TransformFailed, make_ready
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane import LaneVerification
 from mirrorless.verify.parts import JoinedLane, LanePart, LaneSection, OpenPortion, Search, portions_of
+from mirrorless.verify.source_copies import RuleById
 from mirrorless.verify.task import VerifyTask
 from tests.support.batches import batch_of
 from tests.support.chains import LANE, MemoryChains, MemoryLossLedger
@@ -30,6 +35,16 @@ def numbered(number: int) -> Record:
     """A record that is like no other."""
     return Record(offset=-1, timestamp=1_000 + number, headers=[("n", b"%d" % number)], key=b"k", value=b"%d" % number)
 
+
+def ruled(*, material: bytes = b"m", version: int = 1, **entry: Any) -> TopicTransform:
+    """A rule of the lane's topic. Args: material: of its key `pii`. version: likewise. entry: of `transforms`."""
+    in_force = RuleInForce.of(
+        msgspec.convert({"topics": [LANE.topic]} | entry, Rule), {"pii": KeySettings(version=version)}
+    )
+    return make_ready(in_force, {"pii": KeyRing(version, {version: material * 32})}, LANE.topic)
+
+
+NO_RULES: RuleById = dict[bytes, TopicTransform]().__getitem__
 
 SETTINGS = make_flow(LANE.flow, source="source:9092", target="target:9092")
 
@@ -129,6 +144,8 @@ class VerifiedLane:
     target: MemoryLog = field(default_factory=MemoryLog)
     chains: MemoryChains = field(default_factory=MemoryChains)
     ledger: MemoryLossLedger = field(default_factory=MemoryLossLedger)
+    rules: dict[bytes, TopicTransform] = field(default_factory=dict)
+    """Those that verification knows: by which runs were copied."""
     target_batches: MemoryBatchLog | None = field(init=False)
     source_batches: MemoryBatchLog | None = field(init=False)
 
@@ -151,6 +168,8 @@ class VerifiedLane:
         batch: int = 0,
         passed: bool = True,
         codec: Codec = "lz4",
+        rule: TopicTransform | None = None,
+        by: TopicTransform | None = None,
     ) -> Run:
         """Replicate a batch as the forwarder does: one transaction, one run.
 
@@ -161,8 +180,15 @@ class VerifiedLane:
             batch: records of a whole batch, at most, as a pull copies them; 0: by records.
             passed: whether the source's log has the same batches.
             codec: of the batches.
+            rule: that the run names.
+            by: the one that really changes the records, if it is another one.
         """
-        head = self.chains.heads([LANE])[LANE]
+        head, following = self.chains.heads([LANE])[LANE], records[-1].offset + 1
+        filtered: list[int] = []
+        quarantined: list[int] = []
+        if rule is not None:
+            self.rules[rule.id] = rule
+            records, filtered, quarantined = _changed(records, by or rule)
         downstream = [self.target.add(each) for each in records]
         batches = self._in_batches(records, downstream, batch, passed=passed, codec=codec) if batch else []
         payload = sum(len(each.payload) for each in batches)
@@ -175,15 +201,18 @@ class VerifiedLane:
             lane=LANE,
             generation=head.generation,
             position=head.position,
-            next=records[-1].offset + 1,
+            next=following,
             spans=spans_of([each.offset for each in records], downstream),
             state="prepared" if state == "prepared" else "committed",
             writer="writer",
             attempt=f"{head.generation}-{head.position}",
-            fingerprint=fingerprint(records[-1]),
-            digest=batch_digest(batches) if batches else columns.digest(),
-            oldest_timestamp=min([each.base_timestamp for each in batches] or columns.timestamps),
-            newest_timestamp=max(columns.timestamps),
+            fingerprint=fingerprint(records[-1]) if records else b"",
+            digest=batch_digest(batches) if batches else columns.digest() if records else b"",
+            rule=b"" if rule is None else rule.id,
+            filtered=rows_of(filtered),
+            quarantined=tuple(quarantined),
+            oldest_timestamp=min([each.base_timestamp for each in batches] or columns.timestamps, default=-1),
+            newest_timestamp=max(columns.timestamps, default=-1),
             records=len(records),
             bytes=payload or columns.bytes(),
             digest_of="batches" if batches else "records",
@@ -248,7 +277,11 @@ class VerifiedLane:
         source_silent: str = "",
     ) -> LaneVerification:
         """The verification of this lane, not begun."""
-        settings = replaced(SETTINGS, delivery="at_least_once" if delivery == "at_least_once" else "exactly_once")
+        settings = replaced(
+            SETTINGS,
+            delivery="at_least_once" if delivery == "at_least_once" else "exactly_once",
+            transforms=tuple(each.in_force.rule for each in self.rules.values()),
+        )
         return LaneVerification(
             task=VerifyTask(
                 settings=settings,
@@ -267,10 +300,16 @@ class VerifiedLane:
             target=self.target,
             source=self.source,
             note=lambda *_, **__: None,
+            rules=self._rule,
             target_batches=self.target_batches,
             source_batches=self.source_batches,
             pause=lambda _: None,
         )
+
+    def _rule(self, rule: bytes) -> TopicTransform:
+        if rule not in self.rules:
+            raise ConfigurationError("its document is gone")
+        return self.rules[rule]
 
     def verify(self, **options: Any) -> LaneVerdict:
         """Run the verification of this lane, whole. Args: options: of `verification`."""
@@ -349,6 +388,24 @@ class VerifiedLane:
         for link in self.chains.of(LANE):
             if isinstance(link, Run):
                 self.chains.replace_link(link, _shifted(link, downstream))
+
+
+def _changed(records: Sequence[Record], rule: TopicTransform) -> tuple[list[Record], list[int], list[int]]:
+    """The copies; the offsets of what a rule leaves out, and of what it cannot be applied to."""
+    copies: list[Record] = []
+    filtered: list[int] = []
+    failed: list[int] = []
+    for each in records:
+        try:
+            copy = rule.apply(each, LANE.partition)
+        except TransformFailed:
+            failed.append(each.offset)
+            continue
+        if copy is None:
+            filtered.append(each.offset)
+        else:
+            copies.append(copy)
+    return copies, filtered, failed
 
 
 def _shifted(run: Run, downstream: int) -> Run:

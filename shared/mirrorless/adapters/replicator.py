@@ -81,8 +81,13 @@ def flow_rules(
     settings: FlowSettings, dynamodb: Any, topic_of: Callable[[str], str] = lambda topic: topic
 ) -> FlowRules | None:
     """The rules of a flow; None where it has none. Args: dynamodb: of the tables; topic_of: see `FlowRules`."""
-    if not settings.transforms:
-        return None
+    return kept_rules(settings, dynamodb, topic_of) if settings.transforms else None
+
+
+def kept_rules(
+    settings: FlowSettings, dynamodb: Any, topic_of: Callable[[str], str] = lambda topic: topic
+) -> FlowRules:
+    """The same of a flow that may have none any more."""
     from mirrorless.adapters.aws.keys import read_keys  # noqa: PLC0415  flows without rules load none of it
     from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments  # noqa: PLC0415  same
     from mirrorless.protocol.flow_rules import FlowRules  # noqa: PLC0415  same

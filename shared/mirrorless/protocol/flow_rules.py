@@ -7,6 +7,7 @@ the document is its id: writing it twice changes nothing, and no rule ever repla
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -51,22 +52,16 @@ class FlowRules:
         return self._in_force[lane_topic]
 
     def by_id(self, lane_topic: str, rule: bytes) -> TopicTransform:
-        """The rule with this id.
+        """The rule with this id. Writes nothing.
 
         Raises:
             ConfigurationError: it is not kept, or not one of its keys or its function is as it was.
         """
-        current = self.of(lane_topic)
+        current = self._in_force.get(lane_topic)
         if current is not None and current.id == rule:
             return current
         if (lane_topic, rule) not in self._by_id:
-            in_force = self.kept().get(rule)
-            if in_force is None:
-                raise ConfigurationError(
-                    f"the rule {rule.hex()} is not among the flow's documents",
-                    where=f"{self.settings.flow} {lane_topic}",
-                    hint="restore the table `control` to the time when the rule was in force",
-                )
+            in_force = self.kept(rule)
             if in_force.function_hash and function_hash(in_force.rule.function) != in_force.function_hash:
                 raise ConfigurationError(
                     f"the function {in_force.rule.function} has changed since the rule {rule.hex()} was in force",
@@ -76,13 +71,22 @@ class FlowRules:
             self._by_id[lane_topic, rule] = self._ready(in_force, self.topic_of(lane_topic))
         return self._by_id[lane_topic, rule]
 
-    def kept(self) -> dict[bytes, RuleInForce]:
-        """Every rule that was ever in force, by id."""
-        found = self.documents.read(self.settings.name, PREFIX)
-        return {
-            bytes.fromhex(key.removeprefix(PREFIX)): msgspec.json.decode(text, type=RuleInForce)
-            for key, text in found.items()
-        }
+    def kept(self, rule: bytes) -> RuleInForce:
+        """The document of the rule with this id.
+
+        Raises:
+            ConfigurationError: it is not kept, or what is kept is not this rule.
+        """
+        key = document_of(rule)
+        with suppress(KeyError, msgspec.DecodeError):
+            in_force = msgspec.json.decode(self.documents.read(self.settings.name, key)[key], type=RuleInForce)
+            if in_force.id == rule:
+                return in_force
+        raise ConfigurationError(
+            f"the rule {rule.hex()} is not among the flow's documents",
+            where=self.settings.flow,
+            hint="restore the table `control` to the time when the rule was in force",
+        )
 
     def changed(self, lane_topic: str, partition: int, rule: bytes, record: Record) -> Record | None:
         """See `mirrorless.protocol.replay_check.Changed`."""
@@ -101,9 +105,6 @@ class FlowRules:
         return make_ready(in_force, self.read_keys(keys), topic)
 
 
-PREFIX = "transform/"
-
-
 def document_of(rule: bytes) -> str:
     """The key of the document that keeps a rule."""
-    return PREFIX + rule.hex()
+    return f"transform/{rule.hex()}"

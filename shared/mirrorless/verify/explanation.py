@@ -22,6 +22,7 @@ from mirrorless.records.record import Headers, Record
 from mirrorless.verify.comparison import Alignment, LeftOver, RecordAt, align, sort_out
 from mirrorless.verify.findings import Finding, FindingKind, LaneVerdict
 from mirrorless.verify.run_ranges import RunRange, of_batches
+from mirrorless.verify.source_copies import CopyByRule
 from mirrorless.verify.walk import Judged, in_rows
 
 LEFT_OVERS: Final = 20_000
@@ -263,6 +264,8 @@ def _finding(
 
 def differs(original: Record, copy: Record) -> str:
     """Every part that differs; empty when none does."""
+    if isinstance(original, CopyByRule):
+        return _differs_from_rule(original, copy)
     parts = []
     if original.key != copy.key:
         parts.append(_bytes("key", original.key, copy.key))
@@ -275,9 +278,17 @@ def differs(original: Record, copy: Record) -> str:
     return "; ".join(parts)
 
 
+def _differs_from_rule(right: CopyByRule, copy: Record) -> str:
+    """No more than the names of the parts: sizes, and where a difference begins, tell of the values that are masked."""
+    if right.no_copy:
+        return f"{right.no_copy}, and the target has it"
+    wrong = [part for part in ("key", "value", "headers", "timestamp") if getattr(right, part) != getattr(copy, part)]
+    return f"{' and '.join(wrong)} not as its rule makes it"
+
+
 def suspicion(run: Run, records: list[Record]) -> str:
     """The evidence about a run whose digest does not hold, where the originals are gone."""
-    evidence = ["the digest of its run does not hold, and the source does not have the originals any more"]
+    evidence = ["the digest of its run does not hold, and there are no originals to compare with"]
     oldest = (
         run.oldest_timestamp if run.digest_of == "records" else min([each.timestamp for each in records], default=0)
     )

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from mirrorless.chain.run import Run
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.reports.report import Segment
 
@@ -34,6 +35,9 @@ SHOWN = 50
 KEPT = 100_000
 """Findings of one part of a lane that are kept in all; more are counted."""
 
+SHOWN_AT = 10
+"""Copies of one rule and lane that show a value which the rule masks elsewhere, by place; more are counted."""
+
 SEGMENTS = 500
 """Parts of one lane that a plot shows; the rest is one part."""
 
@@ -50,6 +54,46 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     what: str
     """The difference in words; never a record's content."""
+
+
+class RuleUse(msgspec.Struct, kw_only=True):
+    """What a rule has done to a lane."""
+
+    generation: int
+    """The newest one in which it was in force."""
+    first: int
+    """Upstream, in that generation."""
+    next: int
+    """Upstream: the end of its last run; runs of other rules may lie between."""
+    runs: int = 0
+    copied: int = 0
+    filtered: int = 0
+    left_out: int = 0
+    """Records that it could not be applied to, or that the operator ordered to leave out: they are in the ledger."""
+    searched: int = 0
+    """Copies that were searched for values that the rule masks or drops."""
+    showing: int = 0
+    """Those that have such a value in another place."""
+    shown_at: list[int] = []
+    """The upstream offsets of the first of these."""
+
+    def add(self, other: RuleUse) -> None:
+        """Add another part's, or another lane's."""
+        if other.generation == self.generation:
+            self.first, self.next = min(self.first, other.first), max(self.next, other.next)
+        elif other.generation > self.generation:
+            self.generation, self.first, self.next = other.generation, other.first, other.next
+        for name in ("runs", "copied", "filtered", "left_out", "searched", "showing"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.shown_at = sorted(self.shown_at + other.shown_at)[:SHOWN_AT]
+
+    def look(self, upstream: int, *, shows: bool) -> None:
+        """Count a copy that was searched."""
+        self.searched += 1
+        if shows:
+            self.showing += 1
+            if len(self.shown_at) < SHOWN_AT:
+                self.shown_at.append(upstream)
 
 
 class Counts(msgspec.Struct, kw_only=True):
@@ -80,6 +124,8 @@ class Counts(msgspec.Struct, kw_only=True):
     """Of runs that were proved against the source as well."""
     source_gone: int = 0
     """Of runs that the source does not have any more, so that only the digest proves them."""
+    rule_gone: int = 0
+    """Of runs whose rule, or a key of it, is gone, so that only the digest proves them."""
     known_losses: int = 0
     """On the source, not on the target, and in the loss ledger."""
     keys: int = 0
@@ -112,6 +158,8 @@ class LaneVerdict(msgspec.Struct, kw_only=True):
     """Findings that are counted, and are not among `findings`."""
     segments: list[Segment] = msgspec.field(default_factory=list)
     """Of the newest generation, by upstream offset."""
+    rules: dict[str, RuleUse] = msgspec.field(default_factory=dict)
+    """By id, in hex; an empty id for runs without a rule, where the flow has rules."""
     notes: list[str] = msgspec.field(default_factory=list)
     unsorted: bool = False
     """Whether some records that are said to be foreign may be duplicates: not all could be searched for."""
@@ -150,6 +198,8 @@ class LaneVerdict(msgspec.Struct, kw_only=True):
             self.state, self.error = "failed", self.error or other.error
             return
         self.counts.add(other.counts)
+        for rule, use in other.rules.items():
+            self._add_rule(rule, use)
         self.left_out += other.left_out
         self.unsorted |= other.unsorted
         for finding in other.findings:
@@ -175,6 +225,25 @@ class LaneVerdict(msgspec.Struct, kw_only=True):
         elif len(self.segments) >= SEGMENTS:
             first, kind = self.segments.pop().first, "more"
         self.segments.append(Segment(first=first, next=following, kind=kind))
+
+    def count_rule(self, run: Run) -> None:
+        """Count a run of a rule, or of none where the flow has rules."""
+        use = RuleUse(
+            generation=run.generation,
+            first=run.position,
+            next=run.next,
+            runs=1,
+            copied=run.records,
+            filtered=sum(following - first for first, following in run.filtered),
+            left_out=len(run.quarantined),
+        )
+        self._add_rule(run.rule.hex(), use)
+
+    def _add_rule(self, rule: str, use: RuleUse) -> None:
+        if rule in self.rules:
+            self.rules[rule].add(use)
+        else:
+            self.rules[rule] = use
 
     def note(self, text: str) -> None:
         """Add a note for the reader, once."""

@@ -39,7 +39,8 @@ from mirrorless.verify.parts import (
 )
 from mirrorless.verify.passes import LanePass
 from mirrorless.verify.run_ranges import ChainEnd, first_claims, of_batches, runs_of
-from mirrorless.verify.task import Note, TargetLog, VerifyTask, as_written, but_its_own
+from mirrorless.verify.source_copies import RuleById, SourceCopies
+from mirrorless.verify.task import Note, TargetLog, VerifyTask, but_its_own
 from mirrorless.verify.walk import WalkedSide, patience
 
 HIDDEN_SECONDS: Final = 30.0
@@ -58,6 +59,7 @@ class LaneVerification:
     target: TargetLog
     source: LaneLog
     note: Note
+    rules: RuleById
     target_batches: BatchLog | None = None
     """The target by whole batches; None: runs of batches are compared by records."""
     source_batches: BatchLog | None = None
@@ -161,13 +163,21 @@ class LaneVerification:
         found = LanePart(name=part.name, verdict=new_verdict(self.task, survey))
         if survey.empty:
             return found
+        copies = SourceCopies(
+            origin=self.task.settings.origin_rule(self.task.topic),
+            partition=self.task.partition,
+            rules=self.rules,
+            verdict=found.verdict,
+            looks=isinstance(part, LaneSection),
+        )
         return LanePass(
             task=self.task,
             chains=self.chains,
             ledger=self.ledger,
             survey=survey,
             target=self._target(),
-            source=self._source(),
+            source=self._source(copies),
+            copies=copies,
             found=found,
             note=self.note,
         ).run(part)
@@ -183,7 +193,7 @@ class LaneVerification:
             seen=but_its_own(settings, topic),
         )
 
-    def _source(self) -> WalkedSide:
+    def _source(self, copies: SourceCopies) -> WalkedSide:
         return WalkedSide(
             log=self.source,
             topic=self.task.topic,
@@ -191,5 +201,5 @@ class LaneVerification:
             batches=self.source_batches,
             compacts=self.task.source_compacts,
             by_batches=lambda run: of_batches(run) and run.passed_bytes == run.bytes,
-            seen=as_written(self.task.settings, self.task.topic),
+            seen=copies,
         )

@@ -34,6 +34,7 @@ from mirrorless.verify.parts import (
     rows_of,
 )
 from mirrorless.verify.run_ranges import LinkKey, RunRange, key_of, runs_of
+from mirrorless.verify.source_copies import CopyByRule, SourceCopies
 from mirrorless.verify.task import Note, VerifyTask
 from mirrorless.verify.walk import Judged, WalkedSide
 
@@ -57,6 +58,8 @@ class LanePass:
     survey: SurveyedLane
     target: WalkedSide
     source: WalkedSide
+    copies: SourceCopies
+    """By which the source's records are judged."""
     found: LanePart
     note: Note
     explanation: Explanation = field(init=False)
@@ -136,6 +139,8 @@ class LanePass:
             counts.runs += 1
             counts.records += run.records
             self._mark(run, judged)
+            if run.rule or self.task.settings.transforms:
+                self.found.verdict.count_rule(run)
 
     def _mark(self, run: Run, judged: Judged) -> None:
         """Mark a range for the plot."""
@@ -233,16 +238,19 @@ class LanePass:
         """
         if runs and self.task.source_silent:
             self._leave(self.task.source_silent)
-        runs = [] if self._silent else [run for run in runs if run.generation == self.survey.chain.generation]
+        newest = self.survey.chain.generation
+        runs = [] if self._silent else [run for run in runs if run.generation == newest]
         try:
             runs = [
-                run for run in runs if self._log().first <= run.spans[0].upstream and run.known_to <= self._log().next
+                run
+                for run in runs
+                if self._log().first <= run.spans[0].upstream
+                and run.known_to <= self._log().next
+                and self.copies.can_make(run)
             ]
             if not runs:
                 return [], []
-            places = [range(span.upstream, span.upstream + span.length) for run in runs for span in run.spans]
-            claimed = {offset for place in places for offset in place}
-            found = self.source.records(OffsetRange(places[0].start, places[-1].stop), claimed)
+            found = self.source.records([RunRange.of_originals(run) for run in runs])
         except RecordsGone:
             return [], []
         except Retriable as exc:
@@ -250,7 +258,8 @@ class LanePass:
                 raise
             self._leave(exc.what)
             return [], []
-        return ([], []) if self.source.compacts and len(found) < len(claimed) else (runs, found)
+        thinned = self.source.compacts and len(found) < sum(run.records for run in runs)
+        return ([], []) if thinned else (runs, found)
 
     def _leave(self, why: str) -> None:
         """Ask the source for nothing more."""
@@ -301,15 +310,19 @@ class LanePass:
 
     def _look_for_uncovered(self, run: Run, judged: Judged, losses: Sequence[Loss]) -> None:
         """Find records of the source in a gap of a run. Offsets before a lane's first record are not the lane's."""
-        begin = run.spans[0].upstream if run.spans else run.next
-        at_birth = run.generation == run.position == 0
-        uncovered = (each.offset for each in judged.unclaimed)
-        for offset in (each for each in uncovered if not at_birth or each >= begin):
-            if any(first <= offset < following for first, following in run.returned):
-                continue  # it was first produced on the target
+        begin = 0
+        if run.generation == run.position == 0:
+            begin = run.next if run.begins is None else run.begins
+        for record in judged.unclaimed:
+            offset = record.offset
+            if offset < begin or any(first <= offset < following for first, following in run.returned):
+                continue  # it is not the lane's, or was first produced on the target
             if offset in run.quarantined or any(loss.first <= offset < loss.next for loss in losses):
                 self.found.verdict.counts.known_losses += 1
                 continue
+            what = "the source has it, no run covers it, and it is not in the loss ledger"
+            if isinstance(record, CopyByRule):
+                what = f"{record.no_copy or 'its rule keeps it'}, and it was filtered"
             self.found.verdict.find(
                 Finding(
                     kind="missing",
@@ -317,14 +330,16 @@ class LanePass:
                     upstream=OffsetRange(offset, offset + 1),
                     downstream=None,
                     records=1,
-                    what="the source has it, no run covers it, and it is not in the loss ledger",
+                    what=what,
                 )
             )
 
     def _compare(self, run: Run, judged: Judged, *, explained: bool) -> None:
         """Compare the source's records with a run. Args: explained: whether the second pass compares it."""
         counts = self.found.verdict.counts
-        if judged.state == "proved":
+        if not self.copies.can_make(run):
+            counts.rule_gone += run.records
+        elif judged.state == "proved":
             counts.compared += run.records
         elif judged.state in {"expired", "cut", "unread"} or (judged.absent and self.source.compacts):
             counts.source_gone += run.records
@@ -335,7 +350,7 @@ class LanePass:
         """Compare the source's records with the target's, where they have another digest."""
         verdict, run_range = self.found.verdict, RunRange.of_copies(run)
         try:
-            copies = self.target.records(OffsetRange(run_range.first, run_range.next), set(run_range.claimed()))
+            copies = self.target.records([run_range])
         except RecordsGone:
             verdict.counts.source_gone += run.records
             return
@@ -345,7 +360,8 @@ class LanePass:
         verdict.counts.compared += right
         if run.digest_of == "batches" and right == run.records == len(judged.records):
             return  # of batches that were packed anew, the source has no digest
-        verdict.note("the source has other records now than the map speaks of: see what differs")
+        by_rule = f", or rule {run.rule.hex()} makes others of them" if run.rule else ""
+        verdict.note(f"the source has other records now than the map speaks of{by_rule}: see what differs")
 
     # The search
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.reports.report import Figure, LanePlot, Report, ReportSection, Table, Tone
+from mirrorless.transforms.rules import RuleInForce
 from mirrorless.verify.findings import KINDS, SHOWN, Counts, LaneVerdict
+from mirrorless.verify.rule_summary import rules_section, showing_of
 
 TABLE_ROWS = 500
 """Findings on the page; `report.json` has more, and the run's folder all that were kept."""
@@ -47,10 +49,13 @@ UNPROVED = (
     ("compacted", "compaction has thinned out their runs: judged by the latest value of each key"),
     ("before_map", "on the target, and their links have expired"),
     ("source_gone", "the source does not have their originals any more: only the digest proves them"),
+    ("rule_gone", "their rule, or a key that it needs, is gone: only the digest proves them"),
     ("known_losses", "on the source and not on the target, by the loss ledger"),
     ("keys_pending", "keys whose latest value is not replicated yet"),
 )
 """Counts of records that are not proved, and why they are no findings."""
+
+MASKED_IN_PART = " {:,} of the copies show a value that their rule masks or drops elsewhere: see Rules."
 
 
 def counts_of(verdicts: Sequence[LaneVerdict]) -> Counts:
@@ -96,9 +101,27 @@ def shorten(verdicts: Sequence[LaneVerdict]) -> None:
             verdict.segments.clear()
 
 
-def report_of(verdicts: Sequence[LaneVerdict], *, flow: str, seconds: float, made_at: int, folder: str = "") -> Report:
-    """The report. Args: folder: of the run, where all findings are."""
+def report_of(
+    verdicts: Sequence[LaneVerdict],
+    *,
+    flow: str,
+    seconds: float,
+    made_at: int,
+    folder: str = "",
+    rules: Mapping[str, RuleInForce] | None = None,
+) -> Report:
+    """The report.
+
+    Args:
+        verdicts: on all lanes.
+        flow: its name.
+        seconds: that it took.
+        made_at: ms since the epoch.
+        folder: of the run, where all findings are.
+        rules: by id, in hex: those that are known of the ones that lanes were copied by.
+    """
     counts = counts_of(verdicts)
+    showing = showing_of(verdicts)
     totals = totals_of(verdicts, seconds=seconds)
     figures = [
         Figure(name="records in the map", value=counts.records),
@@ -112,14 +135,20 @@ def report_of(verdicts: Sequence[LaneVerdict], *, flow: str, seconds: float, mad
         figures.insert(2, Figure(name="of other producers", value=counts.foreign))
     if counts.keys:
         figures.insert(2, Figure(name="keys compared", value=counts.keys))
+    good = counts.proved + counts.keys
     return Report(
         title=f"Verification of {flow}",
-        verdict=_verdict(verdicts, counts),
-        tone="bad" if _is_wrong(verdicts) else "good" if counts.proved + counts.keys and not counts.foreign else "",
+        verdict=_verdict(verdicts, counts) + (MASKED_IN_PART.format(showing) if showing else ""),
+        tone="bad" if _is_wrong(verdicts) else "good" if good and not counts.foreign and not showing else "",
         figures=tuple(figures),
         sections=tuple(
             section
-            for section in (_findings(verdicts, folder), _unproved(verdicts, counts), _lanes(verdicts))
+            for section in (
+                _findings(verdicts, folder),
+                rules_section(verdicts, rules or {}),
+                _unproved(verdicts, counts),
+                _lanes(verdicts),
+            )
             if section is not None
         ),
         made_at=made_at,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -13,8 +12,8 @@ from mirrorless.clock import Deadline
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.copy_task import LaneLog
 from mirrorless.jobs.request import Bound
-from mirrorless.records.record import Record
 from mirrorless.verify.run_ranges import chosen
+from mirrorless.verify.walk import SeenAs
 
 
 class VerifyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -44,16 +43,10 @@ class VerifyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return chosen(run, self.start, self.end, newest=newest)
 
 
-def as_written(settings: FlowSettings, topic: str) -> Callable[[list[Record]], list[Record]] | None:
-    """The source's records of a topic as the flow writes them; None where they are written as they are."""
-    rule = settings.origin_rule(topic)
-    return None if rule is None else lambda records: [rule.marked(record) for record in records]
-
-
-def but_its_own(settings: FlowSettings, topic: str) -> Callable[[list[Record]], list[Record]] | None:
+def but_its_own(settings: FlowSettings, topic: str) -> SeenAs | None:
     """The target's records without those that were produced there; None where flows mark nothing."""
     rule = settings.origin_rule(topic)
-    return None if rule is None else lambda records: [record for record in records if rule.is_copy(record)]
+    return None if rule is None else lambda _, records: [record for record in records if rule.is_copy(record)]
 
 
 class Note(Protocol):

@@ -12,7 +12,7 @@ Pure but for reading through its ports.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, groupby
@@ -95,6 +95,9 @@ def cut(
 CountRead = Callable[["Chunk | BatchChunk", int], None]
 """Called with what was read, and the number of offsets that it covers."""
 
+SeenAs = Callable[["Run | None", list[Record]], list[Record]]
+"""The records in a run's range, or in one of none, as they are to be judged."""
+
 
 @dataclass(slots=True, kw_only=True)
 class WalkedSide:
@@ -109,8 +112,9 @@ class WalkedSide:
     """Whether records of this topic may be compacted away."""
     by_batches: Callable[[Run], bool] = of_batches
     """Whether a run is to be judged by its batches, where they can be read."""
-    seen: Callable[[list[Record]], list[Record]] | None = None
-    """Where flows mark their copies: the source's records with the origin header, the target's without its own."""
+    seen: SeenAs | None = None
+    """The source's records as the flow copies them, see `mirrorless.verify.source_copies`; where flows mark their
+    copies, the target's without its own."""
     start: int = 0
     """Where the log begins, as last read."""
     end: int | None = None
@@ -152,18 +156,22 @@ class WalkedSide:
                             run_range, batches, read=complete, log_start=self.start, compacts=self.compacts
                         )
                     else:
-                        yield judge(run_range, held, read=complete, log_start=self.start, compacts=self.compacts)
+                        records = held if self.seen is None else self.seen(run_range.run, held)
+                        yield judge(run_range, records, read=complete, log_start=self.start, compacts=self.compacts)
 
     def read(self, wanted: OffsetRange) -> Iterator[Chunk]:
         """See `LaneLog.read`."""
-        chunks = self.log.read(self.topic, self.partition, wanted, patience)
-        if self.seen is None:
-            return chunks
-        return (Chunk(self.seen(chunk.records), chunk.covered) for chunk in chunks)
+        return self.log.read(self.topic, self.partition, wanted, patience)
 
-    def records(self, wanted: OffsetRange, at: Container[int]) -> list[Record]:
-        """The records at some offsets of a range."""
-        return [each for chunk in self.read(wanted) for each in chunk.records if each.offset in at]
+    def records(self, run_ranges: Sequence[RunRange]) -> list[Record]:
+        """The records that the runs of some ranges claim. Args: run_ranges: in order, each with claims."""
+        first, (last, length) = run_ranges[0].claims[0][0], run_ranges[-1].claims[-1]
+        found: list[Record] = []
+        for run_range, held, _ in cut(run_ranges, self.read(OffsetRange(first, last + length)), first):
+            claimed = set(run_range.claimed())
+            records = held if self.seen is None else self.seen(run_range.run, held)
+            found += [each for each in records if each.offset in claimed]
+        return found
 
     def _read_batches(self, wanted: OffsetRange) -> Iterator[BatchChunk]:
         assert self.batches is not None  # noqa: S101 -- else nothing is read by batches

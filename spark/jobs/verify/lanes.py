@@ -21,6 +21,7 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
+from mirrorless.adapters.replicator import kept_rules
 from mirrorless.clock import now_ms
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
@@ -136,6 +137,7 @@ def _verification(task: VerifyTask, notes: _Notes) -> LaneVerification:
         ledger=DynamoDbLossLedger(tables, settings.tables.loss_ledger),
         target=warm_log(target, settings.flow),
         source=warm_log(source, settings.flow),
+        rules=lambda rule: kept_rules(settings, tables).by_id(task.topic, rule),
         target_batches=warm_batch_log(target, settings.flow),
         source_batches=warm_batch_log(source, settings.flow),
         note=notes,

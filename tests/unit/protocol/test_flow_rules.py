@@ -189,6 +189,7 @@ def test_a_rule_is_kept_once_it_is_used_and_is_found_by_its_id_when_another_one_
 
     again = later.by_id("orders", first.id)
 
+    assert len(documents.documents) == 1, "who proves a run writes nothing"
     assert (later.of("payments"), later.of("orders") is not None) == (None, True)
     assert again.in_force.key_versions == {"pii": 1}
     assert again.apply(record(100), 0) == first.apply(record(100), 0) != later.of("orders").apply(record(100), 0)  # type: ignore[union-attr]  # it has one
@@ -202,5 +203,9 @@ def test_a_rule_that_is_not_kept_or_lacks_a_key_is_named() -> None:
 
     with pytest.raises(ConfigurationError, match="is not among the flow's documents"):
         rules_of(documents=MemoryDocuments()).by_id("orders", first.id)
+    for other in (b"{", b'{"rule":{"topics":["orders"]}}'):
+        changed = MemoryDocuments({(FLOW, document_of(first.id)): other})
+        with pytest.raises(ConfigurationError, match="is not among the flow's documents"):
+            rules_of(documents=changed).by_id("orders", first.id)
     with pytest.raises(ConfigurationError, match="pii"):
         rules_of(documents=documents, keys={}).by_id("orders", first.id)

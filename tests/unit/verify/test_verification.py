@@ -28,7 +28,7 @@ from tests.support.chains import FLOW, LANE, MemoryLossLedger, run
 from tests.support.flows import make_flow
 from tests.support.tries import tries
 from tests.support.two_way_world import TOPIC, TwoWayWorld
-from tests.support.verified_lane import MemoryLog, VerifiedLane, numbered
+from tests.support.verified_lane import NO_RULES, MemoryLog, VerifiedLane, numbered, ruled
 
 CLEAN: dict[str, int] = dict.fromkeys(KINDS, 0)
 
@@ -41,11 +41,17 @@ def only(kind: str, count: int = 1) -> dict[str, int]:
     return {**CLEAN, kind: count}
 
 
+RULES = [
+    ruled(format="bytes", keep="!ends_with(headers.n, '7')", value={"hmac": "pii"}, version=version)
+    for version in (1, 2)
+]
+
+
 @st.composite
-def lanes(draw: st.DrawFn, *, least: int = 2) -> VerifiedLane:
+def lanes(draw: st.DrawFn, *, least: int = 2, rules: bool = True) -> VerifiedLane:
     """A lane of records that are all different, in random batches, read in random chunks.
 
-    Some runs are of whole batches, which the source's log has too, or not.
+    Some runs are of whole batches, which the source's log has too, or not. Some are copied by a rule.
     """
     lane = VerifiedLane()
     lane.source.chunk = draw(st.integers(1, 7))
@@ -56,7 +62,9 @@ def lanes(draw: st.DrawFn, *, least: int = 2) -> VerifiedLane:
         for _ in range(draw(st.integers(1, 2))):
             written += lane.write(*(numbered(number + i) for i in range(size)))
             number += size
-        lane.replicate(written, batch=draw(st.sampled_from((0, 0, 1, 3, 6))), passed=draw(st.booleans()))
+        rule = draw(st.sampled_from((None, None, *RULES))) if rules else None
+        batch = draw(st.sampled_from((0, 0, 1, 3, 6))) if rule is None else 0
+        lane.replicate(written, batch=batch, passed=draw(st.booleans()), rule=rule)
     return lane
 
 
@@ -219,7 +227,7 @@ PARTS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("part", PARTS)
-@given(lane=lanes(), against_source=st.booleans(), data=st.data())
+@given(lane=lanes(rules=False), against_source=st.booleans(), data=st.data())
 def test_a_record_with_one_changed_part_is_different(
     *, part: str, lane: VerifiedLane, against_source: bool, data: st.DataObject
 ) -> None:
@@ -628,7 +636,9 @@ def lanes_with_faults(draw: st.DrawFn) -> VerifiedLane:
             loss = Loss(lane=LANE, generation=0, first=at, next=at + 1, cause="oversize", detail="too large", at=0)
             lane.ledger.note(loss)
         kept = [each for each in written if draw(st.integers(0, 9))] or written
-        lane.replicate(kept, batch=draw(st.sampled_from((0, 0, 1, 3))), passed=draw(st.booleans()))
+        rule, by = draw(st.sampled_from(((None, None), (None, None), (RULES[0], None), (RULES[1], RULES[0]))))
+        batch = draw(st.sampled_from((0, 0, 1, 3))) if rule is None else 0
+        lane.replicate(kept, batch=batch, passed=draw(st.booleans()), rule=rule, by=by)
     if draw(st.integers(0, 3)) == 0:
         lane.replicate(lane.write(numbered(900)), state="prepared", visible=draw(st.booleans()))
     for _ in range(draw(st.integers(0, 5))):
@@ -675,7 +685,8 @@ def _harm(draw: st.DrawFn, lane: VerifiedLane) -> None:
 def content(verdict: LaneVerdict) -> object:
     """All of a verdict but what reading took. Findings of one lane have no order of their own."""
     findings = sorted(repr(each) for each in verdict.findings)
-    return verdict.counts, findings, sorted(verdict.notes), verdict.segments, verdict.generation, verdict.position
+    ends = verdict.generation, verdict.position
+    return verdict.rules, verdict.counts, findings, sorted(verdict.notes), verdict.segments, ends
 
 
 @settings(max_examples=tries(80, many=300))
@@ -742,6 +753,7 @@ def verified(world: TwoWayWorld, flow: FlowName, target: MemoryLog | None = None
         target=target or log_of(world, flow.target),
         source=log_of(world, flow.source),
         note=lambda *_, **__: None,
+        rules=NO_RULES,
     ).verify()
 
 

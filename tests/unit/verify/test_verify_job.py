@@ -19,7 +19,7 @@ from mirrorless.reports.page import render
 from mirrorless.reports.report import LanePlot
 from mirrorless.verify.comparison import LeftOver, RecordAt
 from mirrorless.verify.explanation import LeftOvers, differs
-from mirrorless.verify.findings import SEGMENTS, SHOWN, Finding, LaneVerdict
+from mirrorless.verify.findings import SEGMENTS, SHOWN, Finding, LaneVerdict, RuleUse
 from mirrorless.verify.parts import WHOLE, JoinedLane, LanePart, SurveyedLane
 from mirrorless.verify.run_ranges import ChainEnd
 from mirrorless.verify.summary import is_clean, report_of, totals_of
@@ -29,7 +29,7 @@ from spark.jobs.lane_tasks import TaskAttempt
 from spark.jobs.verify import lanes as verified_lanes
 from spark.jobs.verify.lanes import PartWork
 from spark.jobs.verify.results import read_part, write_part
-from tests.support.verified_lane import SETTINGS, VerifiedLane
+from tests.support.verified_lane import SETTINGS, VerifiedLane, ruled
 
 FIRST, LAST = TaskAttempt(number=0, last=False), TaskAttempt(number=3, last=True)
 
@@ -269,6 +269,59 @@ def test_a_lane_that_could_not_be_read_is_not_clean_and_nothing_proved_is_not_ca
     report = report_of([empty], flow="a->b", seconds=0.0, made_at=1)
     assert (report.tone, report.verdict) == ("", "There was nothing to verify.")
     assert totals_of([empty], seconds=0.0)["records_per_second"] == 0
+
+
+def test_an_auditor_reads_which_rules_were_in_force_from_where_on_and_what_they_leave_standing() -> None:
+    pii = ruled(version=2, fields={"email": {"hmac": "pii"}}).in_force
+    first, second = a_verdict(), a_verdict(1)
+    known, gone, none = pii.id.hex(), "ab" * 8, ""
+    first.rules = {
+        gone: RuleUse(generation=0, first=0, next=5, runs=1, copied=4, left_out=1),
+        known: RuleUse(
+            generation=0, first=5, next=9, runs=2, copied=3, filtered=1, searched=3, showing=1, shown_at=[6]
+        ),
+        none: RuleUse(generation=0, first=9, next=10, runs=1, copied=1),
+    }
+    second.rules = {known: RuleUse(generation=1, first=2, next=4, runs=1, copied=2, searched=2)}
+
+    report = report_of([first, second], flow="a->b", seconds=1.0, made_at=1, rules={known: pii})
+
+    assert is_clean([first, second])
+    assert (report.tone, report.verdict.partition("proved. ")[2]) == (
+        "",
+        "1 of the copies show a value that their rule masks or drops elsewhere: see Rules.",
+    )
+    section = report.sections[0]
+    by_topic, by_lane = section.tables
+    assert (section.heading, by_topic.rows) == (
+        "Rules",
+        (
+            ("orders", gone, None, "", "its document is gone", 1, 4, 0, 1, 0, 0),
+            ("orders", known, 1, "pii 2", '{"fields":{"email":{"hmac":"pii"}}}', 3, 5, 1, 0, 5, 1),
+            ("orders", "none", None, "", "nothing: records are copied as they are", 1, 1, 0, 0, 0, 0),
+        ),
+    )
+    assert by_lane.rows == (
+        ("orders-0", gone, 0, 4, 1, 4, 0, 1, 0, 0, ""),
+        ("orders-0", known, 5, 8, 2, 3, 1, 0, 3, 1, "6"),
+        ("orders-0", "none", 9, 9, 1, 1, 0, 0, 0, 0, ""),
+        ("orders-1", known, 2, 3, 1, 2, 0, 0, 2, 0, ""),
+    )
+    assert "of 5 copies: one stands in 1 of them" in section.text[0]
+    assert (first.rules[known].copied, first.rules[known].next) == (3, 9), "adding up changes no lane"
+    assert "its document is gone" in render(report)
+
+
+@pytest.mark.parametrize(("searched", "said"), [(0, "--against-source"), (3, "of 3 copies: none stands there")])
+def test_a_report_says_whether_copies_were_searched(searched: int, said: str) -> None:
+    verdict = a_verdict()
+    verdict.rules = {"ab" * 8: RuleUse(generation=0, first=0, next=5, runs=1, copied=4, searched=searched)}
+
+    report = report_of([verdict], flow="a->b", seconds=1.0, made_at=1)
+
+    assert said in report.sections[0].text[0]
+    assert report.tone == "good"
+    assert "Rules" not in [each.heading for each in report_of([a_verdict()], flow="f", seconds=1, made_at=1).sections]
 
 
 def test_the_legend_counts_what_the_figures_count_and_failed_lanes_are_drawn_first() -> None:
