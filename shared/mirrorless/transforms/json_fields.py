@@ -21,7 +21,7 @@ JsonEdit = Callable[[Raw | bytes, int, int, str], bytes | None]
 None: drop it."""
 
 _NULL: Final = b"null"
-_KINDS: Final = {"{": "an object", "[": "an array", '"': "a string", "t": "true", "f": "false", "n": "null"}
+_KINDS: Final = {"{": "an object", "[": "an array", '"': "a string", "t": "true", "f": "false"}
 _QUOTE: Final = ord('"')
 _NUMBER: Final = frozenset(b"-0123456789")
 
@@ -117,9 +117,9 @@ def _unopened(raw: Raw | bytes, path: str, expected: str, exc: ValueError) -> by
     text = bytes(raw).strip(b" \t\r\n")
     if text == _NULL:
         return text
-    if isinstance(exc, msgspec.ValidationError):
+    if isinstance(exc, msgspec.ValidationError) and not text.startswith(b"n"):
         raise _unfit(path, text, expected) from None
-    raise TransformFailed(f"{path} is no JSON: {len(text)} bytes that cannot be read") from None
+    raise TransformFailed(f"{path} is no JSON: {len(raw)} bytes that cannot be read") from None
 
 
 def _unfit(path: str, text: bytes, expected: str) -> TransformFailed:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from itertools import chain
 from typing import Final, TypeAlias
 
 from mirrorless.errors import ConfigurationError
@@ -93,7 +94,7 @@ def tree_of(fields: Mapping[str, Action]) -> Tree:
         if last in _fitting(place, last, path):
             raise _wrong(path, "another path decides about it, or leads into it")
         place[last] = action
-    return _covered(root, None)
+    return _joined([root])
 
 
 def _fitting(place: dict[PathStep, Tree], step: PathStep, path: str) -> dict[PathStep, Tree]:
@@ -108,20 +109,23 @@ def _each(steps: Mapping[PathStep, Tree] | tuple[PathStep]) -> Wildcard:
     return Wildcard.MEMBER if isinstance(first, str) or first is Wildcard.MEMBER else Wildcard.ELEMENT
 
 
-def _covered(tree: Tree, wildcard: Tree | None) -> Tree:
-    """What is to do at a place, where the wildcard beside it says so much."""
-    if not isinstance(tree, dict):
-        return tree
-    each = _each(tree)
-    beside: Mapping[PathStep, Tree] = {}
-    if isinstance(wildcard, dict):
-        beside = wildcard if _each(wildcard) is each else {}
-    elif wildcard is not None:
-        beside = {each: wildcard}
-    if each in tree:
-        own = _covered(tree[each], beside.get(each))
-        return {step: own if step is each else _covered(below, own) for step, below in tree.items()}
-    return {**beside, **{step: _covered(below, beside.get(step, beside.get(each))) for step, below in tree.items()}}
+def _joined(trees: Sequence[Tree]) -> Tree:
+    """What is to do where several trees meet, the most exact first: each does what those before it leave open."""
+    first = trees[0]
+    if not isinstance(first, dict):
+        return first
+    each = _each(first)
+    layers: list[dict[PathStep, Tree]] = []
+    for tree in trees:
+        if not isinstance(tree, dict):
+            layers.append({each: tree})
+            break
+        if _each(tree) is each:
+            layers.append(tree)
+    return {
+        step: _joined([layer[way] for layer in layers for way in dict.fromkeys((step, each)) if way in layer])
+        for step in dict.fromkeys(chain.from_iterable(layers))
+    }
 
 
 def _wrong(path: str, what: str) -> ConfigurationError:

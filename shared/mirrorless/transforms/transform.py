@@ -138,7 +138,7 @@ def function_hash(name: str) -> str:
     module = name.partition(":")[0]
     try:
         found = find_spec(module)
-        if found is None or not found.has_location or found.origin is None:
+        if found is None or found.origin is None:
             raise ModuleNotFoundError(module)
         return sha256(Path(found.origin).read_bytes()).hexdigest()
     except (ImportError, OSError, ValueError) as exc:
