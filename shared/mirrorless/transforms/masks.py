@@ -68,7 +68,7 @@ def kind_of(action: Action, where: str) -> str:
 
 
 def text_change(mask: Mask) -> Callable[[str], str]:
-    """What `keep.first`, `keep.last` or `truncate` make of a text. A text that would stay whole is masked whole."""
+    """What `keep.first`, `keep.last` or `truncate` make of a text. Where `keep` would hide nothing, it hides all."""
     if mask.truncate is not None:
         return lambda text: text[: mask.truncate]
     first, last = mask.keep_first or 0, mask.keep_last or 0
@@ -83,7 +83,8 @@ def text_change(mask: Mask) -> Callable[[str], str]:
 def bytes_change(mask: Mask, path: str, keys: KeysInUse) -> BytesChange:
     """What a mask makes of bytes, which errors name by a path. Null stays null."""
     if mask.set is not msgspec.UNSET:
-        fixed = None if mask.set is None else mask.set.encode() if isinstance(mask.set, str) else _json(mask.set)
+        content = mask.set if isinstance(mask.set, str | None) else msgspec.json.encode(mask.set).decode()
+        fixed = None if content is None else content.encode()
         return lambda plain, _partition, _offset, _path: None if plain is None else fixed
     if mask.hmac or mask.encrypt:
         text_of = keys.text_of(mask)
@@ -99,6 +100,3 @@ def bytes_change(mask: Mask, path: str, keys: KeysInUse) -> BytesChange:
             raise TransformFailed(f"{path} has bytes that are no UTF-8, where a text is to be cut") from None
 
     return changed
-
-
-_json = msgspec.json.encode
