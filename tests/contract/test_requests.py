@@ -14,6 +14,7 @@ import inspect
 import io
 import json
 import re
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -45,6 +46,7 @@ from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.adapters.schema_registry import GlueSchemas
 from mirrorless.chain.entry import Entry, Journal, Place
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Lease, LeftOut, Stop
@@ -188,6 +190,7 @@ MADE: Mapping[type, Callable[[], Any]] = {
 FUNCTIONS: tuple[Callable[[], Any], ...] = (
     lambda: read_secret("proof"),
     lambda: read_keys({"pii": KeySettings(1, kms_key_arn=KMS_KEY, data_keys={"1": "AAAA"})}),
+    lambda: GlueSchemas("us-east-1").definitions(uuid.UUID(UUID)),
     lambda: require_account("111122223333", FLOW, "eu-west-1"),
     lambda: lanes_in(dynamodb_client(role_arn=TABLES_ROLE), "the-table", FLOW),
 )
@@ -201,8 +204,8 @@ NO_CALLS = {
 }
 """What the text has by the name of an operation, and is none."""
 
-COMMON_WORDS = {"kms"}
-"""Services whose operations have the names of things of ours, `Encrypt` and `Verify`: only their clients are found."""
+COMMON_WORDS = {"glue", "kms"}
+"""Services with operations that have names of ours, `CreateConnection` and `Verify`: only their clients are found."""
 
 
 TABLES: Mapping[type, set[str]] = {
@@ -328,6 +331,7 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
     "GetCallerIdentity": {"Account": "111122223333"},
     "GetJobRun": {"jobRun": {"state": "RUNNING"}},
     "GetParameter": {"Parameter": {"Value": json.dumps(SUBMISSION)}},
+    "GetSchemaVersion": {"DataFormat": "AVRO", "SchemaDefinition": '"string"'},
     "GetSecretValue": {"SecretString": "{}"},
     "ListEventSourceMappings": {"EventSourceMappings": []},
     "ListJobRuns": {"jobRuns": []},

@@ -276,6 +276,7 @@ def differences(seen: set[tuple[str, str, str]], *, whole: bool) -> list[str]:
 
 WITHOUT_SERVER = {
     "emr-serverless": "runs only on AWS; tests/unit/cli/test_job_emr.py has moto's",
+    "glue": "the lab has no registry; tests/unit/adapters/test_schema_registry.py has moto's",
     "kms": "the lab has its keys in a folder; tests/unit/adapters/test_keys.py has moto's",
     "s3": "jobs of the lab keep their folders on disk; tests/contract has moto's",
     "secretsmanager": "the lab's clusters need no credentials but in tests/integration/test_secured_clusters.py",

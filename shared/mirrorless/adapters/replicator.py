@@ -90,10 +90,16 @@ def kept_rules(
     """The same of a flow that may have none any more."""
     from mirrorless.adapters.aws.keys import read_keys  # noqa: PLC0415  flows without rules load none of it
     from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments  # noqa: PLC0415  same
+    from mirrorless.adapters.schema_registry import writer_schemas  # noqa: PLC0415  same
     from mirrorless.protocol.flow_rules import FlowRules  # noqa: PLC0415  same
 
-    documents = DynamoDbDocuments(dynamodb, settings.tables.control)
-    return FlowRules(settings=settings, documents=documents, read_keys=read_keys, topic_of=topic_of)
+    return FlowRules(
+        settings=settings,
+        documents=DynamoDbDocuments(dynamodb, settings.tables.control),
+        read_keys=read_keys,
+        schemas=writer_schemas(settings.schema_registry, settings.source.region),
+        topic_of=topic_of,
+    )
 
 
 def _none(_: str) -> None:

@@ -61,6 +61,17 @@ class Authentication(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     identity_pool: str = msgspec.field(default="", name="identity.pool")
 
 
+class SchemaRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where the schemas are that records of a cluster were written by."""
+
+    type: Literal["confluent", "glue"] = "confluent"
+    url: str = ""
+    secret: str = ""
+    """Secrets Manager ARN or name of `username` and `password`; empty: it asks for none."""
+    ca: str = ""
+    """As in `Authentication`."""
+
+
 class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One end of a flow."""
 
@@ -143,6 +154,8 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     producer: dict[str, str | int | float | bool] = {}
     keys: dict[str, KeySettings] = {}
     """By name: those that `transforms` uses."""
+    schema_registry: SchemaRegistry | None = None
+    """The source's, where `transforms` may look into Avro."""
 
     # What the deployment adds
     tables: Tables = Tables()

@@ -16,6 +16,7 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.stores import StateStore
 from mirrorless.records.record import Record
+from mirrorless.transforms.avro_fields import WriterSchemas
 from mirrorless.transforms.rules import KeyRing, KeySettings, RuleInForce
 from mirrorless.transforms.transform import TopicTransform, TransformFailed, function_hash, make_ready
 
@@ -28,6 +29,8 @@ class FlowRules:
     documents: StateStore
     """Of the flow's table `control`."""
     read_keys: Callable[[Mapping[str, KeySettings]], Mapping[str, KeyRing]]
+    schemas: WriterSchemas | None = None
+    """Of the source's registry, where it has one."""
     topic_of: Callable[[str], str] = field(default=lambda topic: topic)
     """The source topic of a lane's topic: the lane of a job may have another name."""
     _in_force: dict[str, TopicTransform | None] = field(default_factory=dict)
@@ -102,7 +105,7 @@ class FlowRules:
             for name, version in in_force.key_versions.items()
             if name in self.settings.keys
         }
-        return make_ready(in_force, self.read_keys(keys), topic)
+        return make_ready(in_force, self.read_keys(keys), topic, self.schemas)
 
 
 def document_of(rule: bytes) -> str:

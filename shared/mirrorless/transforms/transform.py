@@ -14,8 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from mirrorless.errors import ConfigurationError
+from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.records.record import Headers, Record
+from mirrorless.transforms.avro_fields import AvroFields, WriterSchemas
 from mirrorless.transforms.json_fields import json_edit, json_value
 from mirrorless.transforms.keep import Keep
 from mirrorless.transforms.masks import KeysInUse, TransformFailed, bytes_change, kind_of
@@ -27,8 +28,8 @@ __all__ = ["TopicTransform", "TransformFailed", "check_rule", "function_hash", "
 RecordStep = Callable[[Record, int], Record | None]
 """Of a record and its partition; it changes no record."""
 
-_FORMATS: Final = {"json": (json_edit, json_value)}
-"""How each format's values are changed by a tree of paths, and decoded for `keep`."""
+ValueChange = Callable[[bytes, int, int, str], bytes | None]
+"""Of a value, its partition, its offset and the path that errors begin with."""
 
 _FUNCTION: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
@@ -47,6 +48,7 @@ class TopicTransform:
 
         Raises:
             TransformFailed: the rule cannot be applied to it.
+            Retriable: the registry of its writer's schema does not answer.
         """
         changed = record
         for part, step in self._steps:
@@ -54,6 +56,8 @@ class TopicTransform:
                 result = step(changed, partition)
             except TransformFailed as failed:
                 words = str(failed)
+            except MirrorlessError:  # of a registry, or of the secret for it: it is about no record
+                raise
             except Exception as failed:  # noqa: BLE001 -- whatever it is, its words and its frames may have a value
                 words = f"{part} ended with {type(failed).__name__}"
             else:
@@ -65,26 +69,29 @@ class TopicTransform:
         return changed
 
 
-def make_ready(in_force: RuleInForce, keys: Mapping[str, KeyRing], topic: str) -> TopicTransform:
+def make_ready(
+    in_force: RuleInForce, keys: Mapping[str, KeyRing], topic: str, schemas: WriterSchemas | None = None
+) -> TopicTransform:
     """Compile a rule for a source topic, whose name is part of the nonces.
 
     Args:
         in_force: the rule, with the versions of the keys.
         keys: by name, with those versions' material.
         topic: of the source.
+        schemas: of the source's registry, where it has one.
 
     Raises:
-        ConfigurationError: a key lacks a version; an expression, a path or a function is wrong.
+        ConfigurationError: a key lacks a version, Avro a registry; an expression, a path or a function is wrong.
     """
     rule = in_force.rule
     check_rule(rule)
     in_use = KeysInUse(rings=_rings(in_force, keys), topic=topic)
     steps: list[tuple[str, RecordStep]] = []
+    edit, value_of = _of_format(rule, in_use, schemas)
     if rule.keep:
-        steps.append(("keep", _keep(rule)))
+        steps.append(("keep", _keep(rule, value_of)))
     if rule.fields:
-        make_edit, _ = _FORMATS[rule.format]
-        steps.append(("fields", _value(make_edit(tree_of(rule.fields), in_use))))
+        steps.append(("fields", _value(edit)))
     if isinstance(rule.value, Mask):
         seals = rule.value.encrypt != ""
         steps.append(
@@ -112,8 +119,6 @@ def check_rule(rule: Rule) -> None:
         tree_of(rule.fields)
     looks_into_values = bool(rule.fields) or bool(rule.keep and Keep(rule.keep).reads_value)
     key, value = (action and kind_of(action, part) for part, action in (("key", rule.key), ("value", rule.value)))
-    if rule.format not in {"bytes", *_FORMATS}:
-        raise _wrong("format", f"{rule.format} is not there yet", f"use {' or '.join(_FORMATS)} or bytes")
     if rule.format == "bytes" and looks_into_values:
         raise _wrong("format", "fields and keep look into values", "name the values' format, or leave out both")
     if rule.format != "bytes" and value:
@@ -159,10 +164,22 @@ def _rings(in_force: RuleInForce, keys: Mapping[str, KeyRing]) -> dict[str, KeyR
     return rings
 
 
-def _keep(rule: Rule) -> RecordStep:
+def _of_format(
+    rule: Rule, keys: KeysInUse, schemas: WriterSchemas | None
+) -> tuple[ValueChange, Callable[[bytes], Any]]:
+    """How values of the rule's format are changed by its fields, and decoded for `keep`."""
+    tree = tree_of(rule.fields) if rule.fields else "pass"
+    if rule.format != "avro":
+        return json_edit(tree, keys), json_value
+    if schemas is None:
+        raise _wrong("format", "nothing says where Avro's schemas are", "give the source a schema.registry")
+    avro = AvroFields(tree, keys, schemas)
+    return lambda value, partition, offset, _path: avro.edited(value, partition, offset), avro.decoded
+
+
+def _keep(rule: Rule, value_of: Callable[[bytes], Any]) -> RecordStep:
     keep = Keep(rule.keep)
     passes_tombstones = rule.tombstones == "pass"
-    _, value_of = _FORMATS.get(rule.format, _FORMATS["json"])
 
     def kept(record: Record, partition: int) -> Record | None:
         if passes_tombstones and record.value is None:
@@ -172,7 +189,7 @@ def _keep(rule: Rule) -> RecordStep:
     return kept
 
 
-def _value(change: Callable[[bytes, int, int, str], bytes | None]) -> RecordStep:
+def _value(change: ValueChange) -> RecordStep:
     def changed(record: Record, partition: int) -> Record:
         if record.value is None:
             return record

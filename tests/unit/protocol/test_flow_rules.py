@@ -19,6 +19,7 @@ from mirrorless.protocol.replay_check import contradiction
 from mirrorless.protocol.settle import Attempt, settle_lane
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import RecordBatch
+from mirrorless.transforms.avro_fields import SchemaId
 from mirrorless.transforms.rules import KeyRing, KeySettings, Mask, Rule
 from tests.support.batches import batch_of
 from tests.support.chains import FLOW, LANE
@@ -209,3 +210,19 @@ def test_a_rule_that_is_not_kept_or_lacks_a_key_is_named() -> None:
             rules_of(documents=changed).by_id("orders", first.id)
     with pytest.raises(ConfigurationError, match="pii"):
         rules_of(documents=documents, keys={}).by_id("orders", first.id)
+
+
+def test_a_rule_for_avro_gets_the_schemas_of_the_source() -> None:
+    class Schemas:
+        def definitions(self, schema_id: SchemaId) -> tuple[str, ...]:
+            """One for each id."""
+            return (f'{{"type": "fixed", "name": "F", "size": {schema_id}}}',)
+
+    rules = rules_of(Rule(topics=("orders",), format="avro", keep="value == 'ab'"))
+    rules.schemas = Schemas()
+    values = [b"\0\0\0\0\2ab", b"\0\0\0\0\3abc"]
+
+    ready = rules.of("orders")
+
+    assert ready is not None
+    assert [ready.apply(replace(record(1), value=value), 0) is not None for value in values] == [True, False]

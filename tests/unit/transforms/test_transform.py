@@ -508,7 +508,6 @@ def test_a_function_that_there_is_not_is_found_when_the_rule_is_made_ready(name:
         ({"format": "bytes", "value": {"set": None}}, "value: a record without a value is a tombstone"),
         ({"format": "bytes", "fields": {"a": "drop"}}, "format: fields and keep look into values"),
         ({"format": "bytes", "keep": "value.a"}, "format: fields and keep look into values"),
-        ({"format": "avro"}, "format: avro is not there yet"),
         ({"keep": "value.a ="}, "keep: no JMESPath: "),
         ({"keep": "value.age > 17"}, "keep: no JMESPath: "),
         ({"keep": "country == 'DE'"}, "keep: a record has no country"),

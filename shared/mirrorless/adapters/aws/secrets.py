@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Mapping
+from typing import Any
 
-from mirrorless.errors import Retriable
+from mirrorless.errors import ConfigurationError, Retriable
 
 MAX_AGE_SECONDS = 300
 """How long a warm environment trusts a secret it has read; a rotation is noticed by then."""
@@ -28,6 +31,37 @@ def read_secret(name: str) -> str:
             where=name,
             hint="check the secret's name and region, and that the function may read and decrypt it",
         ) from exc
+
+
+def secret_object(name: str) -> Mapping[str, Any]:
+    """The members of a secret.
+
+    Raises:
+        ConfigurationError: it is no JSON object.
+        Retriable: as `read_secret`.
+    """
+    try:
+        secret = json.loads(read_secret(name))
+    except ValueError as exc:
+        raise ConfigurationError("the secret is not a JSON object", where=name) from exc
+    if not isinstance(secret, dict):
+        raise ConfigurationError("the secret is not a JSON object", where=name)
+    return secret
+
+
+def secret_member(name: str, member: str) -> str:
+    """A text of a secret. Raises as `secret_object`; ConfigurationError too: it is not there."""
+    value = secret_object(name).get(member)
+    if not isinstance(value, str) or not value:
+        raise ConfigurationError(
+            f"the secret has no {member!r}", where=name, hint="store it as Lambda's Kafka mapping wants it"
+        )
+    return pem(value)
+
+
+def pem(value: str) -> str:
+    """A PEM text that went through a shell often has its line ends spelt out; librdkafka then finds no PEM in it."""
+    return value.replace("\\n", "\n") if value.startswith("-----BEGIN") else value
 
 
 def forget_secrets() -> None:

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import base64
 import calendar
-import json
 import os
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
@@ -25,7 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
-from mirrorless.adapters.aws.secrets import forget_secrets, read_secret
+from mirrorless.adapters.aws.secrets import forget_secrets, pem, secret_member, secret_object
 from mirrorless.clock import Deadline
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.flow.naming import CLIENT_LOG_VARIABLE
@@ -193,7 +192,7 @@ def consumer_config(cluster: ClusterSettings, client_id: str) -> ClientConfig:
 
 def _authentication(cluster: ClusterSettings) -> ClientConfig:
     how = cluster.authentication
-    tls = {} if not how.ca else {"ssl.ca.pem": _member(how.ca, "certificate")}
+    tls = {} if not how.ca else {"ssl.ca.pem": secret_member(how.ca, "certificate")}
     if how.type == "tls":
         return tls | {"security.protocol": "SSL"}
     if how.type in ("plain", "scram"):
@@ -201,18 +200,18 @@ def _authentication(cluster: ClusterSettings) -> ClientConfig:
         return tls | {
             "security.protocol": "SASL_SSL",
             "sasl.mechanisms": "PLAIN" if how.type == "plain" else how.mechanism,
-            "sasl.username": _member(secret, "username"),
-            "sasl.password": _member(secret, "password"),
+            "sasl.username": secret_member(secret, "username"),
+            "sasl.password": secret_member(secret, "password"),
         }
     if how.type == "oauthbearer":
         return tls | _oauth(how)
     if how.type == "mtls":
         mutual = tls | {
             "security.protocol": "SSL",
-            "ssl.certificate.pem": _member(how.secret, "certificate"),
-            "ssl.key.pem": _member(how.secret, "privateKey"),
+            "ssl.certificate.pem": secret_member(how.secret, "certificate"),
+            "ssl.key.pem": secret_member(how.secret, "privateKey"),
         }
-        password = _secret(how.secret).get("privateKeyPassword")
+        password = secret_object(how.secret).get("privateKeyPassword")
         return mutual | ({"ssl.key.password": password} if password else {})
     if how.type == "iam":
         if not cluster.region:
@@ -227,14 +226,14 @@ def _authentication(cluster: ClusterSettings) -> ClientConfig:
 
 def _oauth(how: Authentication) -> ClientConfig:
     """Client credentials, exchanged for tokens by the client itself."""
-    server = _member(how.secret, "oauthTokenEndpointUrl")
+    server = secret_member(how.secret, "oauthTokenEndpointUrl")
     if not server.startswith("https://"):
         raise ConfigurationError(
             "'oauthTokenEndpointUrl' is no HTTPS address: the client's secret would be readable on its way",
             where=how.secret,
             hint="write the token server's https:// address; Lambda's Kafka mapping takes no other either",
         )
-    authority = _secret(how.secret).get("oauthIdpCaCertificate")
+    authority = secret_object(how.secret).get("oauthIdpCaCertificate")
     extensions = {"logicalCluster": how.logical_cluster, "identityPoolId": how.identity_pool}
     told = ",".join(f"{name}={value}" for name, value in extensions.items() if value)
     return {
@@ -242,10 +241,10 @@ def _oauth(how: Authentication) -> ClientConfig:
         "sasl.mechanisms": "OAUTHBEARER",
         "sasl.oauthbearer.method": "oidc",
         "sasl.oauthbearer.token.endpoint.url": server,
-        "sasl.oauthbearer.client.id": _member(how.secret, "oauthClientId"),
-        "sasl.oauthbearer.client.secret": _member(how.secret, "oauthClientSecret"),
+        "sasl.oauthbearer.client.id": secret_member(how.secret, "oauthClientId"),
+        "sasl.oauthbearer.client.secret": secret_member(how.secret, "oauthClientSecret"),
         # The client's own default is where Amazon Linux has its authorities; an operator's machine may be another.
-        **({"https.ca.pem": _pem(str(authority))} if authority else {"https.ca.location": "probe"}),
+        **({"https.ca.pem": pem(str(authority))} if authority else {"https.ca.location": "probe"}),
         **({"sasl.oauthbearer.scope": how.scope} if how.scope else {}),
         **({"sasl.oauthbearer.extensions": told} if told else {}),
     }
@@ -262,39 +261,15 @@ def is_principal_of(cluster: ClusterSettings, principal: str) -> bool:
     """
     how, name = cluster.authentication, principal.removeprefix("User:")
     if how.type in ("plain", "scram"):
-        return name == _member(how.secret, "username")
+        return name == secret_member(how.secret, "username")
     if how.type == "oauthbearer":
-        return name == _member(how.secret, "oauthClientId")
+        return name == secret_member(how.secret, "oauthClientId")
     if how.type == "mtls":
-        own = _CERTIFICATE.search(_member(how.secret, "certificate"))
+        own = _CERTIFICATE.search(secret_member(how.secret, "certificate"))
         body = ssl.PEM_cert_to_DER_cert(own[0]) if own else b""
         parts = (part.partition("=")[2] or part for part in _BETWEEN_PARTS.split(name))
         return all(bytes([len(part.encode())]) + part.encode() in body for part in parts)
     return False
-
-
-def _secret(name: str) -> Mapping[str, Any]:
-    try:
-        secret = json.loads(read_secret(name))
-    except ValueError as exc:
-        raise ConfigurationError("the secret is not a JSON object", where=name) from exc
-    if not isinstance(secret, dict):
-        raise ConfigurationError("the secret is not a JSON object", where=name)
-    return secret
-
-
-def _member(name: str, member: str) -> str:
-    value = _secret(name).get(member)
-    if not isinstance(value, str) or not value:
-        raise ConfigurationError(
-            f"the secret has no {member!r}", where=name, hint="store it as Lambda's Kafka mapping wants it"
-        )
-    return _pem(value)
-
-
-def _pem(value: str) -> str:
-    # A PEM text that went through a shell often has its line ends spelt out; librdkafka then finds no PEM in it.
-    return value.replace("\\n", "\n") if value.startswith("-----BEGIN") else value
 
 
 def msk_iam_token(region: str, *, session: Any = None) -> Callable[[str], tuple[str, float]]:
