@@ -12,7 +12,7 @@ import msgspec
 from pydantic import Field
 
 from mirrorless.config.types import Addresses, Identifiers, KeyArns, Section
-from mirrorless.flow.settings import Authentication, ClusterSettings
+from mirrorless.flow.settings import Authentication, ClusterSettings, SchemaRegistry
 
 _ENCRYPTED_WITH = (
     "Key that the secret is encrypted with, where it is not Secrets Manager's own; one for each account that has a "
@@ -159,6 +159,41 @@ class Vpc(Section):
     )
 
 
+class RegistrySection(Section):
+    """Where the schemas are that the cluster's records were written by: rules with `format: avro` need them."""
+
+    type: Literal["confluent", "glue"] = Field(
+        default="confluent",
+        description="A registry with Confluent's interface, as Apicurio, Karapace and Redpanda have it too; or AWS "
+        "Glue's of the cluster's region, in the account of whoever asks.",
+    )
+    url: str | None = Field(
+        default=None,
+        max_length=300,
+        pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$",
+        description="Address of a registry of `type: confluent`, with the path before `/schemas`; functions and jobs "
+        "in the source's `vpc` must reach it.",
+    )
+    secret: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Secrets Manager name or ARN of its `username` and `password`; left out, it asks for none.",
+    )
+    secret_kms_key_arn: KeyArns = Field(default=(), description=f"{_ENCRYPTED_WITH}.")
+    ca: PrivateCa = None
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The secrets that its clients read."""
+        return tuple(filter(None, (self.secret, self.ca)))
+
+    def settings(self) -> SchemaRegistry:
+        """Return what a function needs to ask it."""
+        given = {name: value for name, value in self if name in SchemaRegistry.__struct_fields__ and value is not None}
+        return SchemaRegistry(**given)
+
+
 class ClusterSection(Section):
     """A Kafka cluster, under its alias."""
 
@@ -192,6 +227,9 @@ class ClusterSection(Section):
     )
     vpc: Vpc | None = Field(
         default=None, description="The network to reach the cluster by; left out, the deployment uses none."
+    )
+    schema_registry: RegistrySection | None = Field(
+        default=None, description="The schemas of its records; left out, rules cannot look into Avro."
     )
 
     producer_compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = Field(
@@ -255,6 +293,7 @@ class Cluster:
     account: str | None
     authentication: AuthenticationSection
     vpc: Vpc | None
+    schema_registry: RegistrySection | None
     producer: dict[str, str | int]
     consumer: dict[str, str | int]
 
@@ -272,6 +311,7 @@ class Cluster:
             account=section.account or account,
             authentication=section.authentication,
             vpc=section.vpc,
+            schema_registry=section.schema_registry,
             producer=_options(section, "producer."),
             consumer=_options(section, "consumer."),
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mirrorless.chain.lane import FlowName
-    from mirrorless.config.cluster import Cluster
+    from mirrorless.config.cluster import Cluster, RegistrySection
     from mirrorless.config.flow_section import MappingSection
     from mirrorless.flow.filters import NameFilter
     from mirrorless.flow.policy import ReplicationPolicy
@@ -39,7 +39,7 @@ _DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.field
 _SCHEDULE_KEYS: Final = ScheduleSection.model_fields.keys() & set(PullSettings.__struct_fields__)
 _REPLICATING: Final = (
     *("flow", "source", "target", "producer", "tables", "tables_role", "origins", "start", "oversize", "delivery"),
-    *("transforms", "keys"),
+    *("transforms", "keys", "schema_registry"),
     *("replication_policy", "replication_policy_separator", "replication_factor", "transaction_timeout_ms"),
     *("offset_map_retention_days", "config_properties_exclude", "use_defaults_from"),
 )
@@ -82,6 +82,11 @@ class Flow:
         """The rules of its `transforms`."""
         return tuple(each.rule() for each in self.settings.transforms)
 
+    @property
+    def registry(self) -> RegistrySection | None:
+        """Where the schemas of the source's records are, if it has rules that may look into them."""
+        return self.source.schema_registry if self.rules else None
+
     def all_settings(self) -> FlowSettings:
         """The settings of its functions and jobs, but for what makes mappings."""
         named = {name for rule in self.rules for name in rule.keys}
@@ -94,6 +99,7 @@ class Flow:
             counterpart_map=self.counterpart_map,
             producer={**self.target.producer},
             transforms=self.rules,
+            schema_registry=self.registry.settings() if self.registry else None,
             keys={name: self.keys[name] for name in sorted(named & self.keys.keys())},
             tables=Tables(**self.tables),
             tables_role=self.tables_role,

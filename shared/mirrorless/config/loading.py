@@ -37,7 +37,12 @@ from mirrorless.config.rules import (
     problems_with_topics,
 )
 from mirrorless.config.schema import DeploymentSection, Document
-from mirrorless.config.transform_rules import problems_with_functions, problems_with_keys, problems_with_rules
+from mirrorless.config.transform_rules import (
+    problems_with_functions,
+    problems_with_keys,
+    problems_with_registry,
+    problems_with_rules,
+)
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.filters import NameFilter, is_literal
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
@@ -268,6 +273,7 @@ def _problems_of_values(configuration: Configuration, written: Document, data: A
     paths = FlowPaths(data)
     for cluster in configuration.clusters.values():
         yield from problems_with_cluster(cluster, written.clusters[cluster.alias])
+        yield from problems_with_registry(cluster)
         yield from problems_with_serverless(cluster)
     yield from problems_with_shared_secrets(configuration.clusters.values())
     for flow in configuration.flows.values():

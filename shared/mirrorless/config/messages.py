@@ -17,6 +17,7 @@ from mirrorless.config.cluster import (
     OauthBearer,
     Plain,
     Plaintext,
+    RegistrySection,
     Scram,
     Tls,
     Vpc,
@@ -60,6 +61,7 @@ PATTERNS = {
     "scope": "letters, digits, spaces or one of `/*:_+=.@-`",
     "logical.cluster": "letters, digits or `-`",
     "identity.pool": "letters, digits or `-`",
+    "url": "an address like `https://registry.example.com:8081`",
     "kms.key.arn": "an ARN like `arn:aws:kms:us-east-1:111122223333:key/uuid`",
     "function": "a module and a function, like `masks.customers:without_notes`",
 }
@@ -70,6 +72,7 @@ SECTIONS: dict[Path, type[Section]] = {
     (): Document,
     ("clusters", "*"): ClusterSection,
     ("clusters", "*", "vpc"): Vpc,
+    ("clusters", "*", "schema.registry"): RegistrySection,
     ("flows", "*"): FlowSection,
     ("flows", "*", "mapping"): MappingSection,
     ("flows", "*", "function"): FunctionSection,

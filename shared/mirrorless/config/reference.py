@@ -7,7 +7,7 @@ from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
 from mirrorless.chain.lane import ALIAS
-from mirrorless.config.cluster import ClusterSection, Plaintext, Vpc
+from mirrorless.config.cluster import ClusterSection, Plaintext, RegistrySection, Vpc
 from mirrorless.config.flow_section import (
     FlowSection,
     FunctionSection,
@@ -65,6 +65,7 @@ def reference_page() -> str:
         ),
         _authentications(),
         _section("clusters.*alias*.vpc", _first_line(Vpc), Vpc),
+        _section("clusters.*alias*.schema.registry", _first_line(RegistrySection), RegistrySection),
         _section(
             "flows.*source->target*, and defaults",
             "A key that a flow leaves out is taken from `defaults`.",

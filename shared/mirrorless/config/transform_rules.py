@@ -19,6 +19,7 @@ from mirrorless.flow.filters import is_literal
 from mirrorless.transforms.rules import Mask
 
 if TYPE_CHECKING:
+    from mirrorless.config.cluster import Cluster
     from mirrorless.config.flow import Flow
     from mirrorless.config.schema import KeySection
     from mirrorless.transforms.rules import Action, Rule
@@ -50,6 +51,25 @@ def _is_base64(text: str) -> bool:
         return False
 
 
+def problems_with_registry(cluster: Cluster) -> Iterator[Problem]:
+    """Find a registry without an address, with more than it takes, or whose password could be read on its way."""
+    registry = cluster.schema_registry
+    if registry is None:
+        return
+    path: Path = ("clusters", cluster.alias, "schema.registry")
+    if registry.type == "glue":
+        for key, value in (("url", registry.url), ("secret", registry.secret), ("ca", registry.ca)):
+            if value:
+                what = "AWS Glue is asked by the role of whoever asks, in the cluster's region"
+                yield Problem(path=(*path, key), what=what, hint="remove it, or write `type: confluent`")
+    elif registry.url is None:
+        what = "nothing says where the registry is"
+        yield Problem(path=path, what=what, hint="add `url: https://…`; or write `type: glue` for AWS Glue's")
+    elif registry.secret and not registry.url.startswith("https:"):
+        what = "the password would be readable on its way"
+        yield Problem(path=(*path, "url"), what=what, hint="write an https:// address, or remove `secret`")
+
+
 def problems_with_rules(flow: Flow, paths: FlowPaths) -> Iterator[Problem]:
     """Find rules that cannot be applied, and what a flow with rules may not do."""
     if not flow.rules:
@@ -62,6 +82,10 @@ def problems_with_rules(flow: Flow, paths: FlowPaths) -> Iterator[Problem]:
                 hint = f"{known} under `keys`, at the top of the document"
                 yield Problem(path=(*path, number, *where), what=f"there is no key {name!r}", hint=hint)
         yield from _wrong_by_itself(rule, (*path, number))
+        if rule.format == "avro" and flow.registry is None:
+            what = f"nothing says where the schemas of records of {flow.name.source} are"
+            hint = f"add `schema.registry: {{url: https://…}}` to the cluster `{flow.name.source}`, or `{{type: glue}}`"
+            yield Problem(path=(*path, number, "format"), what=what, hint=hint)
         for index, topic in enumerate(rule.topics):
             if is_literal(topic) and topic in flow.literal_topics and flow.all_settings().rule_of(topic) is None:
                 what = f"no rule holds for {topic!r}: heartbeats are copied as they are"
@@ -137,8 +161,17 @@ def _named_keys(rule: Rule) -> Iterator[tuple[Path, str]]:
 
 
 def _out_of_reach(flow: Flow) -> Iterator[Problem]:
-    """Find keys in another region than the source's: beside the copies, they would open them."""
+    """Find keys, and secrets of the registry, in another region than the source's.
+
+    Beside the copies, keys would open them; and rules are applied at the source.
+    """
     region = flow.source.region
+    for field in ("secret", "ca"):
+        arn = getattr(flow.registry, field, None) or ""
+        if region and arn.startswith("arn:") and (there := arn.split(":")[3]) != region:
+            what = f"the secret is in {there}, and the rules of {flow.name} are applied in {region}"
+            path: Path = ("clusters", flow.name.source, "schema.registry", field)
+            yield Problem(path=path, what=what, hint=f"write its name alone and replicate it to {region}")
     for name, key in flow.all_settings().keys.items():
         field, arn = ("kms.key.arn", key.kms_key_arn) if key.kms_key_arn else ("secret", key.secret)
         if region and arn.startswith("arn:") and (there := arn.split(":")[3]) != region:

@@ -20,7 +20,7 @@ from mirrorless.config.__main__ import main as generate
 from mirrorless.config.flow import LONGEST_GROUP
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.filters import CONFIG_PROPERTIES_EXCLUDE, NameFilter
-from mirrorless.flow.settings import control_settings, decode_settings
+from mirrorless.flow.settings import SchemaRegistry, control_settings, decode_settings
 from mirrorless.scheduled.functions import task_intervals
 from mirrorless.transforms.rules import KeySettings, Mask, Rule
 from tests.support.commands import Answer, Command, replication_yaml
@@ -633,7 +633,9 @@ def test_a_flow_that_marks_copies_marks_no_heartbeats() -> None:
 
 
 RULES = """
-clusters: {a: {bootstrap.servers: a1:9092}, b: {bootstrap.servers: b1:9092}}
+clusters:
+  a: {bootstrap.servers: a1:9092, schema.registry: {url: "https://a:8081/api", secret: registry, ca: root}}
+  b: {bootstrap.servers: b1:9092, schema.registry: {type: glue}}
 keys:
   pii: {secret: masks, version: 2}
   cards: {kms.key.arn: "arn:aws:kms:us-east-1:111122223333:key/1", data.keys: {"1": QUJD}}
@@ -681,11 +683,14 @@ def test_functions_and_jobs_get_the_rules_of_a_flow_and_the_keys_that_these_name
         "cards": KeySettings(kms_key_arn="arn:aws:kms:us-east-1:111122223333:key/1", data_keys={"1": "QUJD"}),
         "pii": KeySettings(secret="masks", version=2),  # noqa: S106 -- a secret's name
     }
+    assert settings.schema_registry == SchemaRegistry(url="https://a:8081/api", secret="registry", ca="root")  # noqa: S106 -- same
 
 
 def test_a_flows_rules_replace_those_of_the_defaults() -> None:
-    assert load(RULES, now=NOW).flow("b->a").all_settings().transforms == ()
+    without = load(RULES, now=NOW).flow("b->a").all_settings()
+    assert (without.transforms, without.schema_registry) == ((), None)
     inherited = load(RULES.replace(", transforms: []", ""), now=NOW).flow("b->a").all_settings()
+    assert inherited.schema_registry == SchemaRegistry(type="glue")
     assert inherited.transforms == (Rule(topics=("bills",), function="masks:bills"),)
 
 

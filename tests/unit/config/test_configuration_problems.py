@@ -601,6 +601,24 @@ CASES = {
         "transforms: [{topics: orders}], replication.policy: identity, loop.prevention: header",
         "let no other flow bring these topics back",
     ),
+    "rules for Avro without its schemas": rule("topics: orders, format: avro", "to the cluster `a`, or", "format"),
+    "a registry without an address": source("schema.registry: {secret: s}", "add `url: https://…`", "schema.registry"),
+    "a registry at no address": source("schema.registry: {url: 'a:8081'}", "https://registry", "schema.registry.url"),
+    "a password in an address": source(
+        "schema.registry: {url: 'https://me:secret@a:8081'}", "https://registry", "schema.registry.url"
+    ),
+    "a registry's password in the clear": source(
+        "schema.registry: {url: 'http://a:8081', secret: s}", "write an https:// address", "schema.registry.url"
+    ),
+    "an address of Glue": source(
+        "schema.registry: {type: glue, url: 'https://a:8081'}", "write `type: confluent`", "schema.registry.url"
+    ),
+    "a registry's secret in the target's region": source(
+        f"region: us-east-1, schema.registry: {{url: 'https://a:8081', secret: '{KEPT_IN_EUROPE}'}}",
+        "replicate it to us-east-1",
+        "schema.registry.secret",
+        flow="topics: [orders], transforms: [{topics: orders, format: avro}]",
+    ),
     "rules that no environment variable holds": flow(
         f"transforms: [{{topics: orders, fields: {{{', '.join(f'a{n:0200}: drop' for n in range(15))}}}}}]",
         "name what stays by `pass`",
