@@ -19,6 +19,8 @@ from mirrorless.protocol.digest import Columns, fingerprint
 from mirrorless.records.origin import rows_of
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import Codec, RecordBatch, batch_digest
+from mirrorless.transforms.avro_fields import SchemaId, WriterSchemas
+from mirrorless.transforms.avro_types import long_bytes
 from mirrorless.transforms.rules import KeyRing, KeySettings, Rule, RuleInForce
 from mirrorless.transforms.transform import TopicTransform, TransformFailed, make_ready
 from mirrorless.verify.findings import LaneVerdict
@@ -36,12 +38,38 @@ def numbered(number: int) -> Record:
     return Record(offset=-1, timestamp=1_000 + number, headers=[("n", b"%d" % number)], key=b"k", value=b"%d" % number)
 
 
-def ruled(*, material: bytes = b"m", version: int = 1, **entry: Any) -> TopicTransform:
-    """A rule of the lane's topic. Args: material: of its key `pii`. version: likewise. entry: of `transforms`."""
+def ruled(
+    *, material: bytes = b"m", version: int = 1, schemas: WriterSchemas | None = None, **entry: Any
+) -> TopicTransform:
+    """A rule of the lane's topic.
+
+    Args:
+        material: of its key `pii`.
+        version: likewise.
+        schemas: of Avro.
+        entry: of `transforms`.
+    """
     in_force = RuleInForce.of(
         msgspec.convert({"topics": [LANE.topic]} | entry, Rule), {"pii": KeySettings(version=version)}
     )
-    return make_ready(in_force, {"pii": KeyRing(version, {version: material * 32})}, LANE.topic)
+    return make_ready(in_force, {"pii": KeyRing(version, {version: material * 32})}, LANE.topic, schemas)
+
+
+class OneSchema(msgspec.Struct, frozen=True):
+    """Implements `WriterSchemas`: a record of strings, but for some fields."""
+
+    names: tuple[str, ...]
+    others: dict[str, str] = {}
+
+    def definitions(self, schema_id: SchemaId) -> tuple[str, ...]:
+        """See `WriterSchemas.definitions`."""
+        fields = [{"name": each, "type": self.others.get(each, "string")} for each in self.names]
+        return (encode({"type": "record", "name": "Customer", "fields": fields}).decode(),)
+
+    def written(self, *contents: bytes | int) -> bytes:
+        """A record of strings, bytes and numbers."""
+        parts = (long_bytes(each) if isinstance(each, int) else long_bytes(len(each)) + each for each in contents)
+        return b"\0\0\0\0\7" + b"".join(parts)
 
 
 NO_RULES: RuleById = dict[bytes, TopicTransform]().__getitem__

@@ -8,18 +8,20 @@ from typing import Any, Final
 
 from mirrorless.records.record import Record
 from mirrorless.transforms.paths import Tree, Wildcard, tree_of
-from mirrorless.transforms.rules import Action, Mask, Rule
+from mirrorless.transforms.rules import Action, Mask
+from mirrorless.transforms.transform import TopicTransform
 
 MaskedValues = Callable[[Record], Iterator[str]]
 """Of a record as it is on the source: each string and number that its rule masks or drops. Bytes that are no UTF-8
-have surrogates. Raises RecursionError: the value is too deep."""
+have surrogates. Raises TransformFailed or RecursionError: the value cannot be decoded, or is too deep."""
 
 _json = json.JSONDecoder(parse_int=str, parse_float=str).decode
 _WHOLE: Final = "surrogateescape"
 
 
-def masked_values(rule: Rule) -> MaskedValues:
-    """Compile a rule that `make_ready` takes. What a mask leaves as it is, a short text that is cut, is not masked."""
+def masked_values(ready: TopicTransform) -> MaskedValues:
+    """Compile a rule. What a mask leaves as it is, a short text that is cut, is not masked."""
+    rule = ready.in_force.rule
     fields = tree_of(rule.fields) if rule.fields else "pass"
     others = rule.headers.get("*", "pass")
 
@@ -29,7 +31,9 @@ def masked_values(rule: Rule) -> MaskedValues:
             yield from _masked(rule.headers.get(name, others), content)
         yield from _masked(rule.value or "pass", record.value)
         if fields != "pass" and record.value is not None:
-            yield from _masked(fields, _json(record.value.decode(errors=_WHOLE)))
+            by_format = rule.format == "avro"  # numbers of JSON are searched for as they are written
+            value = ready.value_of(record.value) if by_format else _json(record.value.decode(errors=_WHOLE))
+            yield from _masked(fields, value)
 
     return values
 
@@ -49,8 +53,8 @@ def _masked(tree: Tree, value: Any) -> Iterator[str]:
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, bytes):
         yield value.decode(errors=_WHOLE)
-    elif isinstance(value, str):
-        yield value
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        yield str(value)
     elif isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _texts(each)

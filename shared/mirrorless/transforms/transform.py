@@ -41,6 +41,8 @@ class TopicTransform:
     in_force: RuleInForce
     id: bytes
     """See `RuleInForce.id`."""
+    value_of: Callable[[bytes], Any]
+    """The content of a value by the rule's format. Raises as `apply`."""
     _steps: tuple[tuple[str, RecordStep], ...]
 
     def apply(self, record: Record, partition: int) -> Record | None:
@@ -103,7 +105,7 @@ def make_ready(
         steps.append(("key", _key(rule.key, in_use)))
     if rule.function:
         steps.append(("function", _own(in_force)))
-    return TopicTransform(in_force=in_force, id=in_force.id, _steps=tuple(steps))
+    return TopicTransform(in_force=in_force, id=in_force.id, value_of=value_of, _steps=tuple(steps))
 
 
 def check_rule(rule: Rule) -> None:

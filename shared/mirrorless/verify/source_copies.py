@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Self
@@ -82,7 +83,7 @@ class SourceCopies:
             self._ready[run.rule] = None
             try:
                 rule = self.rules(run.rule)
-                self._ready[run.rule] = rule, masked_values(rule.in_force.rule)
+                self._ready[run.rule] = rule, masked_values(rule)
             except ConfigurationError as exc:
                 self.verdict.note(f"runs of rule {run.rule.hex()} cannot be compared with the source: {exc}")
         return self._ready[run.rule]
@@ -120,11 +121,13 @@ class SourceCopies:
 
     def _look(self, run: Run, masked: MaskedValues, record: Record, copy: Record) -> None:
         """Search a copy for values that its rule masks or drops: they may stand in another field, too."""
+        from mirrorless.transforms.transform import TransformFailed  # noqa: PLC0415 -- see `_copy`
+
         parts = (copy.key, copy.value, *(value for _, value in copy.headers))
         text = b"\0".join(each for each in parts if each).lower()
         try:
             shows = any(form in text for value in masked(record) for form in _forms(value))
-        except RecursionError:
+        except (TransformFailed, RecursionError):
             return  # it is not counted as searched
         self.verdict.rules[run.rule.hex()].look(record.offset, shows=shows)
 
@@ -134,8 +137,9 @@ def _offsets(rows: Iterable[tuple[int, int]]) -> set[int]:
 
 
 def _forms(value: str) -> Iterator[bytes]:
-    """A value in small letters as headers and JSON may have it; nothing for one that is too short."""
+    """A value in small letters as headers, JSON and Avro's bytes may have it; nothing for one that is too short."""
     if len(value) >= LEAST_CHARACTERS:
-        yield value.encode(errors="surrogateescape").lower()
-        for ascii_only in (False, True):
-            yield json.dumps(value, ensure_ascii=ascii_only)[1:-1].encode(errors="surrogateescape").lower()
+        texts = (value, *(json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (False, True)))
+        yield from (text.encode(errors="surrogateescape").lower() for text in texts)
+        with suppress(UnicodeEncodeError):
+            yield value.encode("latin-1").lower()

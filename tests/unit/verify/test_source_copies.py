@@ -18,7 +18,7 @@ from mirrorless.transforms.transform import TopicTransform
 from mirrorless.verify.findings import KINDS, LaneVerdict
 from mirrorless.verify.summary import is_clean
 from tests.support.chains import LANE
-from tests.support.verified_lane import VerifiedLane, ruled
+from tests.support.verified_lane import OneSchema, VerifiedLane, ruled
 
 KEEP = "headers.region != 'internal'"
 FIELDS = {"email": {"hmac": "pii"}, "card": {"keep.last": 4}, "secret": "drop"}
@@ -305,6 +305,33 @@ def test_bytes_that_are_no_text_are_searched_for_too(text: bytes, entry: dict[st
     (use,) = lane.verify(against_source=True).rules.values()
 
     assert (use.searched, use.showing) == (1, shows)
+
+
+@pytest.mark.parametrize(
+    ("contents", "searched", "shown"),
+    [
+        ((b"Anne Mayer", b"\xc3\xe4\xfc\xf6", 10_007, b"", b"of ANNE mayer"), 1, [0]),
+        ((b"Anne Mayer", b"\xc3\xe4\xfc\xf6", 10_007, b"\xc3\xe4\xfc\xf6", b""), 1, [0]),
+        ((b"Anne Mayer", b"\xc3\xe4\xfc\xf6", 10_007, b"", b"no. 10007"), 1, [0]),
+        ((b"Anne Mayer", b"\xc3\xe4\xfc\xf6", 10_007, b"\xc3\xe4", b"of nobody"), 1, []),
+        ((b"Anne Mayer", b"", 10_007, b"", b"no \xff text"), 0, []),
+    ],
+)
+def test_values_of_avro_are_searched_for_by_the_writers_schema(
+    contents: tuple[bytes | int, ...], searched: int, shown: list[int]
+) -> None:
+    lane, schemas = (
+        VerifiedLane(),
+        OneSchema(("name", "seal", "number", "raw", "note"), {"seal": "bytes", "number": "long", "raw": "bytes"}),
+    )
+    record = Record(offset=-1, timestamp=1, headers=[], value=schemas.written(*contents))
+    fields = {"name": {"hmac": "pii"}, "seal": {"encrypt": "pii"}, "number": {"set": 0}}
+    lane.replicate(lane.write(record), rule=ruled(schemas=schemas, format="avro", fields=fields))
+
+    verdict = lane.verify(against_source=True)
+
+    (use,) = verdict.rules.values()
+    assert (use.copied, use.searched, use.shown_at, verdict.counts.compared) == (1, searched, shown, 1)
 
 
 def test_a_value_that_is_too_deep_to_search_is_not_counted_as_searched() -> None:
