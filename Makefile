@@ -155,12 +155,8 @@ frozen: $(READY) ## write what users see into golden files anew, see tests/froze
 lock: $(READY) ## resolve all pinned versions anew
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header \
 	  --extra lab --extra dev --extra infra --extra spark --extra mutants pyproject.toml -o constraints.txt
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes \
-	  functions/requirements.in -o functions/requirements.txt
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes \
-	  spark/requirements.in -o spark/requirements.txt
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes \
-	  lab/requirements-runtime.in -o lab/requirements-runtime.txt
+	@for each in functions/requirements functions/requirements-transforms spark/requirements spark/requirements-transforms lab/requirements-runtime; do \
+	  $(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes $$each.in -o $$each.txt || exit; done
 
 clean: ## remove everything that make brought or wrote
 	rm -rf $(VENV) .cache .bundles .lab cdk.out infra/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

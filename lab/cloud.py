@@ -166,6 +166,7 @@ class Lab:
         self.lambda_api = LambdaApi(self.mappings, behaviour=self.behaviour)
         self.scheduled = ControlPlane(
             folder=self.folder,
+            origin=self.configuration.origin,
             overrides=self.control_overrides,
             pull_overrides=self.pull_overrides,
             schedule_seconds=self.schedule_seconds,
@@ -251,12 +252,11 @@ class Lab:
         Topics that a pattern or a heartbeat brings are mapped by the first run of `refresh_topics`, some time later, as
         are those that an entry of `trigger.overrides` is about; scheduled ones are listed by it.
         """
-        folder = bundle.build("forward")
         flows = self.flows
         self.say("starting the functions of " + " and ".join(str(flow.name) for flow in flows))
         for name, key in ((name, key) for flow in flows for name, key in flow.all_settings().keys.items()):
             self.keys.make(name, key.version)
-        functions = {function_name(flow): self._function(flow, folder) for flow in flows}
+        functions = {function_name(flow): self._function(flow) for flow in flows}
         if self.control:
             self.lambda_api.start()
             endpoints = self._endpoints | {"AWS_ENDPOINT_URL_LAMBDA": self.lambda_api.endpoint}
@@ -399,11 +399,11 @@ class Lab:
             variables |= self.faults.variables
         return variables
 
-    def _function(self, flow: Flow, folder: Path) -> LambdaFunction:
+    def _function(self, flow: Flow) -> LambdaFunction:
         settings = flow.settings
         return LambdaFunction(
             name=function_name(flow),
-            bundle=folder,
+            bundle=bundle.build(FORWARD, own=bundle.own_modules(flow.rules, self.configuration.origin)),
             handler=FAULTY_HANDLER if self.inject_faults else FORWARD_HANDLER,
             layers=[LAYER] if self.inject_faults else [],
             variables=self._variables(flow),

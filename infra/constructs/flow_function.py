@@ -21,7 +21,7 @@ from infra.iam import file_of
 from infra.iam.policies import divided
 from infra.iam.statements import network_of, rights_of
 from infra.packaging.assets import function_code
-from infra.packaging.bundle import RUNTIME
+from infra.packaging.bundle import RUNTIME, own_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -76,6 +76,7 @@ class FlowFunction(Construct):
         architecture = flow.flow.settings.function.architecture
         key_arn = deployment.kms_key(place)
         key = kms.Key.from_key_arn(self, "Key", key_arn) if key_arn else None
+        own = own_modules(flow.flow.rules, deployment.configuration.origin)
         log = add_log_group(self, f"/aws/lambda/{name}", deployment=deployment, key=key)
         self.role = iam.Role(
             self,
@@ -95,7 +96,7 @@ class FlowFunction(Construct):
             runtime=lambda_.Runtime(f"python{RUNTIME}", lambda_.RuntimeFamily.PYTHON),
             architecture=_ARCHITECTURES[architecture],
             handler=f"{file_of(part)}.handler",
-            code=function_code(self, file_of(part), architecture),
+            code=function_code(self, file_of(part), architecture, own),
             memory_size=memory_mb,
             timeout=Duration.seconds(timeout_seconds),
             environment={**variables, **flow.metrics_variables},

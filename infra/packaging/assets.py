@@ -12,6 +12,8 @@ from aws_cdk import aws_lambda as lambda_
 from infra.packaging import bundle, spark_archive, wheels
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from constructs import Construct
 
     from infra.packaging.spark_archive import Artifact
@@ -26,8 +28,10 @@ HOLLOW = "mirrorless:hollow"
 _PLATFORMS: dict[str, Platform] = {"arm64": "manylinux arm64", "x86_64": "manylinux x86_64"}
 
 
-def function_code(scope: Construct, part: str, architecture: Literal["arm64", "x86_64"]) -> lambda_.Code:
-    """The code of a function.
+def function_code(
+    scope: Construct, part: str, architecture: Literal["arm64", "x86_64"], own: Mapping[str, bytes] | None = None
+) -> lambda_.Code:
+    """The code of a function. Args: own: see `infra.packaging.bundle.own_modules`.
 
     Raises:
         infra.packaging.wheels.BuildError: the bundle cannot be built.
@@ -35,14 +39,21 @@ def function_code(scope: Construct, part: str, architecture: Literal["arm64", "x
     if scope.node.try_get_context(HOLLOW):
         folder = bundle.REPOSITORY / "functions"
     elif scope.node.try_get_context(LOCAL):
-        folder = bundle.build(part)
+        folder = bundle.build(part, own=own)
     else:
-        folder = bundle.build(part, platform=_PLATFORMS[architecture])
+        folder = bundle.build(part, platform=_PLATFORMS[architecture], own=own)
     return lambda_.Code.from_asset(str(folder))
 
 
-def spark_artifacts(scope: Construct, architecture: Literal["arm64", "x86_64"]) -> dict[str, Artifact]:
+def spark_artifacts(
+    scope: Construct, architecture: Literal["arm64", "x86_64"], own: Mapping[str, bytes] | None = None
+) -> dict[str, Artifact]:
     """What jobs are made of: `package`, `environment`, and the scripts by the names of their jobs.
+
+    Args:
+        scope: what has the context.
+        architecture: of the workers.
+        own: see `infra.packaging.bundle.own_modules`, of all flows.
 
     Raises:
         infra.packaging.wheels.BuildError: the archive cannot be built.
@@ -50,7 +61,7 @@ def spark_artifacts(scope: Construct, architecture: Literal["arm64", "x86_64"]) 
     if scope.node.try_get_context(HOLLOW):
         environment = spark_archive.package()
     elif scope.node.try_get_context(LOCAL):
-        environment = spark_archive.environment(python=wheels.running_python())
+        environment = spark_archive.environment(python=wheels.running_python(), rules=own is not None)
     else:
-        environment = spark_archive.environment(platform=_PLATFORMS[architecture])
-    return {"package": spark_archive.package(), "environment": environment, **spark_archive.scripts()}
+        environment = spark_archive.environment(platform=_PLATFORMS[architecture], rules=own is not None)
+    return {"package": spark_archive.package(own=own), "environment": environment, **spark_archive.scripts()}

@@ -7,16 +7,18 @@ The lab runs functions out of the same folder, so what was tested is what is dep
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from infra.packaging import wheels
 from infra.packaging.wheels import BuildError, Platform
+from mirrorless.transforms.rules import Rule
 
 REPOSITORY = Path(__file__).parents[2]
 FUNCTIONS = REPOSITORY / "functions"
 LOCK = FUNCTIONS / "requirements.txt"
+LOCK_WITH_RULES = FUNCTIONS / "requirements-transforms.txt"
 PACKAGE = REPOSITORY / "shared" / "mirrorless"
 
 RUNTIME = "3.13"
@@ -37,6 +39,9 @@ _NOT_OF_FUNCTIONS: Final = frozenset(
 )
 """Packages and modules that only jobs and commands import: a change of them changes no function."""
 
+_APPLY_RULES: Final = frozenset({"forward", "pull"})
+"""The functions whose bundles have what rules need, where their flow has rules."""
+
 _NOT_NEEDED: Final[Mapping[str, frozenset[str]]] = {
     "remove_mappings": frozenset({"aws_lambda_powertools", "confluent_kafka", "cramjam", "crc32c", "pybase64"})
 }
@@ -44,28 +49,39 @@ _NOT_NEEDED: Final[Mapping[str, frozenset[str]]] = {
 
 
 def build(
-    function: str, *, platform: Platform = "local", out: Path = wheels.CACHE, functions: Path = FUNCTIONS
+    function: str,
+    *,
+    platform: Platform = "local",
+    own: Mapping[str, bytes] | None = None,
+    out: Path = wheels.CACHE,
+    functions: Path = FUNCTIONS,
 ) -> Path:
     """Return the bundle of a function, building it when an input has changed.
 
     Args:
         function: the function's file in `functions/`, without `.py`.
         platform: where the bundle is to run: on Lambda under Python RUNTIME, or here under this interpreter.
+        own: see `own_modules`; None: the flow has no rules.
         out: the folder that keeps bundles; the bundle is `<out>/<function>-<hash of the inputs>`.
         functions: where the function's file is.
 
     Raises:
-        BuildError: there is no such function, or its dependencies cannot be installed.
+        BuildError: there is no such function, its dependencies cannot be installed, or a module of one's own has the
+            name of something else.
     """
     entry = functions / f"{function}.py"
     if not entry.is_file():
         known = ", ".join(names(functions))
         raise BuildError("there is no such function", where=function, hint=f"choose one of: {known}")
     python = wheels.running_python() if platform == "local" else RUNTIME
-    dependencies = wheels.install(LOCK, python=python, platform=platform, cache=out)
+    own = own if function in _APPLY_RULES else None
+    lock, services = (LOCK, wheels.SERVICES) if own is None else (LOCK_WITH_RULES, wheels.SERVICES | {"kms"})
+    dependencies = wheels.install(lock, python=python, platform=platform, cache=out, services=services)
     needless = _NOT_NEEDED.get(function, frozenset())
     contents = {file.as_posix(): (PACKAGE.parent / file).read_bytes() for file in _modules()}
     contents[entry.name] = entry.read_bytes()
+    _check_names(own or {}, [*contents, *(path.name for path in dependencies.iterdir())])
+    contents |= own or {}
     inputs = (part for name, content in contents.items() for part in (name.encode(), content))
 
     def fill(empty: Path) -> None:
@@ -85,6 +101,33 @@ def build(
 
     key = wheels.key(dependencies.name.encode(), " ".join(sorted(needless)).encode(), *inputs)
     return wheels.once(out / f"{function}-{key}", fill)
+
+
+def own_modules(rules: Iterable[Rule], configuration: str) -> dict[str, bytes] | None:
+    """The files of the functions that rules name, by their paths; None where there are no rules.
+
+    Args:
+        rules: of a flow, or of all flows.
+        configuration: the path of replication.yaml; the modules lie beside it.
+
+    Raises:
+        BuildError: a module cannot be read.
+    """
+    rules, folder = tuple(rules), Path(configuration).parent
+    names = {f"{rule.function.partition(':')[0].replace('.', '/')}.py" for rule in rules if rule.function}
+    try:
+        return {name: (folder / name).read_bytes() for name in sorted(names)} if rules else None
+    except OSError as exc:
+        hint = "put the module of a rule's `function` beside replication.yaml"
+        raise BuildError(f"it cannot be read: {exc.strerror}", where=str(exc.filename), hint=hint) from exc
+
+
+def _check_names(own: Iterable[str], taken: Iterable[str]) -> None:
+    """Raise BuildError: one's own module would stand in the place of another, or behind it."""
+    names = {name.partition("/")[0].partition(".")[0] for name in taken}
+    for name in own:
+        if name.partition("/")[0].partition(".")[0] in names:
+            raise BuildError("a module of our own or of a library has this name", where=name, hint="rename yours")
 
 
 def _modules() -> list[Path]:

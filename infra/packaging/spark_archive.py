@@ -15,6 +15,7 @@ import hashlib
 import tarfile
 import tomllib
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -29,6 +30,7 @@ PYTHON = "3.11"
 
 SCRIPTS = REPOSITORY / "spark"
 LOCK = SCRIPTS / "requirements.txt"
+LOCK_WITH_RULES = SCRIPTS / "requirements-transforms.txt"
 
 SERVICES = wheels.SERVICES | {"s3"}
 """Jobs read plans and write reports; functions have no business in S3."""
@@ -54,20 +56,21 @@ class Artifact:
 
 
 def environment(
-    *, python: str = PYTHON, platform: Platform = "local", out: Path = wheels.CACHE, lock: Path = LOCK
+    *, python: str = PYTHON, platform: Platform = "local", rules: bool = False, out: Path = wheels.CACHE
 ) -> Artifact:
     """Return the archive of the jobs' dependencies, `.tgz`, building it when an input has changed.
 
     Args:
         python: the version of the jobs' interpreter; for `local` the running one.
         platform: where the jobs are to run.
+        rules: whether any flow has rules.
         out: the folder that keeps what is built.
-        lock: a requirements file with a hash for every wheel.
 
     Raises:
         BuildError: the dependencies cannot be installed.
     """
-    folder = wheels.install(lock, python=python, platform=platform, cache=out, services=SERVICES)
+    lock, services = (LOCK_WITH_RULES, SERVICES | {"kms"}) if rules else (LOCK, SERVICES)
+    folder = wheels.install(lock, python=python, platform=platform, cache=out, services=services)
     name = "environment.tgz"
 
     def fill(empty: Path) -> None:
@@ -83,16 +86,20 @@ def environment(
     return Artifact(built / name, wheels.tree_hash(folder))
 
 
-def package(*, out: Path = wheels.CACHE) -> Artifact:
+def package(*, own: Mapping[str, bytes] | None = None, out: Path = wheels.CACHE) -> Artifact:
     """Return our package as a wheel whose name ends in `.zip`, and in nothing else that PySpark would import from.
 
     It is what pip takes, under the name that PySpark takes: of `spark.submit.pyFiles`, only `.zip`, `.egg` and `.jar`
     come onto a worker's path (`SparkContext.PACKAGE_EXTENSIONS`). Nothing in it is compressed: it is small, and the
     same bytes whatever zlib there is.
+
+    Args:
+        own: the files of the functions that rules name, see `mirrorless.transforms`.
+        out: the folder that keeps what is built.
     """
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     version, notes = project["version"], f"mirrorless-{project['version']}.dist-info"
-    files = {name: path.read_bytes() for name, path in _sources().items()}
+    files = {**(own or {}), **{name: path.read_bytes() for name, path in _sources().items()}}
     files[f"{notes}/METADATA"] = (
         f"Metadata-Version: 2.1\nName: mirrorless\nVersion: {version}\nSummary: {project['description']}\n"
         f"Requires-Python: {project['requires-python']}\n"

@@ -20,6 +20,7 @@ from infra.constructs.endpoints import add_endpoints
 from infra.constructs.flow_function import add_log_group, add_policies
 from infra.iam import statements
 from infra.packaging.assets import spark_artifacts
+from infra.packaging.bundle import own_modules
 from infra.stacks import PlacedStack
 from mirrorless.jobs.submission import parameter_name
 
@@ -187,7 +188,9 @@ class FlowJobs(Construct):
 
 
 def _deployed(stack: SparkStack, deployment: Deployment) -> dict[str, Asset]:
-    found = spark_artifacts(stack, deployment.settings.spark.architecture)
+    rules = [rule for flow in deployment.flows for rule in flow.flow.rules]
+    own = own_modules(rules, deployment.configuration.origin)
+    found = spark_artifacts(stack, deployment.settings.spark.architecture, own)
     scope = Construct(stack, "Artifacts")
     assets = {name: Asset(scope, name, path=str(each.path), asset_hash=each.hash) for name, each in found.items()}
     for name, asset in assets.items():

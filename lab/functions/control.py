@@ -42,6 +42,8 @@ class ControlPlane:
     """The scheduled functions of all flows. `stop` from any state."""
 
     folder: Path
+    origin: str = ""
+    """The path of replication.yaml."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Of FlowSettings."""
     pull_overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -125,7 +127,7 @@ class ControlPlane:
         schedule, faults = flow.settings.schedule, self.pull_faults
         return LambdaFunction(
             name=control_name(flow, PULL),
-            bundle=bundle.build(PULL),
+            bundle=bundle.build(PULL, own=bundle.own_modules(flow.rules, self.origin)),
             handler=f"{PULL}.handler" if faults is None else FAULTY_HANDLER,
             layers=[] if faults is None else [LAYER],
             variables=variables if faults is None else {**variables, **faults.variables},

@@ -24,6 +24,8 @@ def texts() -> dict[str, str]:
         f"bundles/{function}.txt": _contents(_below(bundle.build(function, platform=PLATFORM)), own=f"{function}.py")
         for function in bundle.names()
     }
+    with_rules = bundle.build("forward", platform=PLATFORM, own={})
+    found["bundles/forward-with-rules.txt"] = _contents(_below(with_rules), own="forward.py")
     with tarfile.open(spark_archive.environment(platform=PLATFORM).path) as archive:
         found["bundles/spark-archive.txt"] = _contents(entry.name for entry in archive if entry.isfile())
     with zipfile.ZipFile(spark_archive.package().path) as package:

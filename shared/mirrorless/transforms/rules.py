@@ -89,7 +89,7 @@ class KeyRing(msgspec.Struct, frozen=True):
     version: int
     """In use."""
     material: dict[int, bytes]
-    """32 bytes by version, retired ones too."""
+    """32 bytes by version: at least of that in use."""
 
     def of(self, version: int) -> KeyRing:
         """The same with another version in use."""

@@ -9,13 +9,21 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from infra.packaging import bundle, spark_archive, wheels
+from mirrorless.transforms.rules import Rule
 
-LOCKS = [bundle.LOCK, spark_archive.LOCK, bundle.REPOSITORY / "lab" / "requirements-runtime.txt"]
+LOCKS = [
+    spark_archive.LOCK_WITH_RULES,
+    bundle.LOCK,
+    bundle.LOCK_WITH_RULES,
+    spark_archive.LOCK,
+    bundle.REPOSITORY / "lab" / "requirements-runtime.txt",
+]
 ROOT = bundle.REPOSITORY
 PYTHON = wheels.running_python()
 
@@ -188,7 +196,7 @@ def test_a_bundle_built_anew_on_another_machine_is_the_same_bytes_and_the_same_a
 
 ALONE = """
 import dis, importlib.util, sys, types
-bundle, function = sys.argv[1:]
+bundle, function, services, left_out = sys.argv[1:]
 sys.path[:] = [path for path in sys.path if "site-packages" not in path and "dist-packages" not in path] + [bundle]
 
 def imported(code, package):
@@ -212,8 +220,8 @@ def compiled(file):
 waiting, seen = list(imported(compiled(f"{bundle}/{function}.py"), "")), set()
 while waiting:
     for name, wanted in waiting:
-        if name.startswith("awslambdaric"):
-            continue  # the runtime's own, and its absence is caught
+        if name.startswith("awslambdaric") or name in left_out.split():
+            continue  # the runtime's own, and its absence is caught; and what flows without rules never load
         holder = importlib.import_module(name)
         for attribute in wanted:
             hasattr(holder, attribute) or importlib.import_module(f"{name}.{attribute}")
@@ -225,18 +233,39 @@ while waiting:
 print(*seen)
 
 import boto3
-for service in ("dynamodb", "lambda", "secretsmanager", "sts"):
+for service in services.split():
     boto3.client(service, region_name="eu-west-1")
 """
 
 
-@pytest.mark.parametrize("function", bundle.names())
-def test_every_import_of_a_function_and_every_client_of_aws_is_found_in_the_bundle_alone(function: str) -> None:
+OWN = {"masks/own.py": b"import jmespath\n"}
+BUNDLES = [*((function, None) for function in bundle.names()), ("forward", OWN), ("pull", OWN)]
+"""Of flows without rules, and with rules and a function of one's own."""
+OF_RULES = "mirrorless.protocol.flow_rules mirrorless.transforms.transform"
+"""Where the way to rules begins."""
+
+
+@pytest.mark.parametrize(("function", "own"), BUNDLES)
+def test_every_import_of_a_function_and_every_client_of_aws_is_found_in_the_bundle_alone(
+    function: str, own: Mapping[str, bytes] | None
+) -> None:
     """A late import that was left out would fail at night: the byte code of all that a function reaches is followed."""
-    built = bundle.build(function)
+    built = bundle.build(function, own=own)
+    services = sorted(wheels.SERVICES if own is None else wheels.SERVICES | {"kms"})
+    left_out = OF_RULES if own is None else ""
 
     done = subprocess.run(
-        [Path(sys.base_prefix, "bin", f"python{PYTHON}"), "-I", "-B", "-c", ALONE, str(built), function],
+        [
+            Path(sys.base_prefix, "bin", f"python{PYTHON}"),
+            "-I",
+            "-B",
+            "-c",
+            ALONE,
+            built,
+            function,
+            " ".join(services),
+            left_out,
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -247,22 +276,46 @@ def test_every_import_of_a_function_and_every_client_of_aws_is_found_in_the_bund
     assert "mirrorless.adapters.dynamodb.client" in found
     if "mirrorless.adapters.kafka.client" in found:
         assert "botocore.session" in found  # the latest import there is
+    assert (built / "cryptography").is_dir() == (built / "masks" / "own.py").is_file() == (own is not None)
 
 
 MACHINES = {"manylinux arm64": 0xB7, "manylinux x86_64": 0x3E}
 
 
 @pytest.mark.parametrize("platform", MACHINES)
-@pytest.mark.parametrize("function", bundle.names())
+@pytest.mark.parametrize(("function", "own"), BUNDLES)
 def test_a_bundle_for_lambda_holds_machine_code_of_its_architecture_only(
-    function: str, platform: wheels.Platform
+    function: str, own: Mapping[str, bytes] | None, platform: wheels.Platform
 ) -> None:
     """ELF says its machine in two bytes at 18: 183 is AArch64, 62 is x86-64."""
-    built = bundle.build(function, platform=platform)
+    built = bundle.build(function, platform=platform, own=own)
 
     contents = (path.read_bytes() for path in wheels.files(built))
     machines = {int.from_bytes(code[18:20], "little") for code in contents if code[:4] == b"\x7fELF"}
     assert machines == {MACHINES[platform]}
+    assert bool(list(built.glob("cryptography/**/*.so"))) == (own is not None)
+
+
+@pytest.mark.usefixtures("dependencies")
+@pytest.mark.parametrize("name", ["mirrorless/x.py", "forward.py", "library.py"])
+def test_a_module_of_ones_own_takes_no_name_that_is_taken(name: str, functions: Path, tmp_path: Path) -> None:
+    with pytest.raises(wheels.BuildError, match=rf"{name}: a module of our own or of a library has this name"):
+        bundle.build("forward", own={name: b""}, out=tmp_path / "out", functions=functions)
+
+
+def test_the_modules_of_rules_lie_beside_the_configuration(tmp_path: Path) -> None:
+    own, configuration = Rule(("a",), function="masks.own:mask"), str(tmp_path / "replication.yaml")
+    with pytest.raises(wheels.BuildError, match=r"masks/own\.py: it cannot be read: No such file"):
+        bundle.own_modules([own], configuration)
+
+    (tmp_path / "masks").mkdir()
+    (tmp_path / "masks" / "own.py").write_bytes(OWN["masks/own.py"])
+
+    assert bundle.own_modules([Rule(("a",)), own], configuration) == OWN
+    assert bundle.own_modules([Rule(("a",))], configuration) == {}
+    assert bundle.own_modules([], configuration) is None
+    with zipfile.ZipFile(spark_archive.package(own=OWN, out=tmp_path / "out").path) as wheel:
+        assert wheel.read("masks/own.py") == OWN["masks/own.py"]
 
 
 # What jobs are made of
@@ -338,9 +391,10 @@ def test_pip_takes_the_package_for_a_wheel(tmp_path: Path) -> None:
     assert (tmp_path / "there" / "mirrorless" / "protocol" / "replicate.py").is_file()
 
 
-def test_the_archive_for_arm64_has_no_other_machines_code_and_stays_small() -> None:
+@pytest.mark.parametrize(("rules", "largest"), [(False, 65_000_000), (True, 70_000_000)])
+def test_the_archive_for_arm64_has_no_other_machines_code_and_stays_small(rules: bool, largest: int) -> None:  # noqa: FBT001
     """Every executor of every job fetches it and unpacks it before its first task."""
-    path = spark_archive.environment(platform="manylinux arm64").path
+    path = spark_archive.environment(platform="manylinux arm64", rules=rules).path
     with tarfile.open(path) as archive:
         heads = {
             entry.name: (archive.extractfile(entry) or pytest.fail(entry.name)).read(20)
@@ -348,18 +402,20 @@ def test_the_archive_for_arm64_has_no_other_machines_code_and_stays_small() -> N
             if ".so" in Path(entry.name).name
         }
 
-    assert path.stat().st_size < 65_000_000
+    assert path.stat().st_size < largest
     assert len(heads) > 20
+    assert any(name.startswith("cryptography/") for name in heads) == rules
     assert all(head.startswith(b"\x7fELF") for head in heads.values())
     assert {int.from_bytes(head[18:20], "little") for head in heads.values()} == {MACHINES["manylinux arm64"]}
 
 
-def test_jobs_and_functions_have_the_same_version_of_what_they_share() -> None:
-    pins = [
-        dict(re.findall(r"^([a-z0-9-]+)==(\S+)", lock.read_text(), re.MULTILINE))
-        for lock in (bundle.LOCK, spark_archive.LOCK)
-    ]
-    functions, jobs = pins
+def test_jobs_and_functions_have_the_same_version_of_what_they_share_with_rules_and_without() -> None:
+    of_functions, of_jobs = (bundle.LOCK, bundle.LOCK_WITH_RULES), (spark_archive.LOCK, spark_archive.LOCK_WITH_RULES)
 
-    assert {name: jobs.get(name) for name in functions} == functions
-    assert "pyspark" not in jobs
+    for smaller, larger in (of_functions, of_jobs, *zip(of_functions, of_jobs, strict=True)):
+        assert pins(smaller).items() <= pins(larger).items()
+    assert "pyspark" not in pins(spark_archive.LOCK_WITH_RULES)
+
+
+def pins(lock: Path) -> dict[str, str]:
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", lock.read_text(), re.MULTILINE))

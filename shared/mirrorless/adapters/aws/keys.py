@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from base64 import b64decode
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,26 +26,14 @@ _FINAL: Final = frozenset(
 """Answers of Secrets Manager, and of KMS, that stay what they are until somebody changes a right, a key or a secret."""
 
 
-def read_keys(
-    settings: Mapping[str, KeySettings], versions: Mapping[str, Collection[int]] | None = None
-) -> dict[str, KeyRing]:
-    """The rings of keys by name. Nothing else is read than the versions in use, and those that are asked for.
-
-    Args:
-        settings: of the keys, by name.
-        versions: those of earlier rules, by the key's name.
+def read_keys(settings: Mapping[str, KeySettings]) -> dict[str, KeyRing]:
+    """The rings of keys by name, each with the version in its settings and no other.
 
     Raises:
         ConfigurationError: a version is missing, is not 32 bytes, or may not be read; a retry does not help.
         Retriable: the service does not answer.
     """
-    return {
-        name: KeyRing(
-            each.version,
-            {version: _material(name, each, version) for version in {each.version, *(versions or {}).get(name, ())}},
-        )
-        for name, each in settings.items()
-    }
+    return {name: KeyRing(each.version, {each.version: _material(name, each)}) for name, each in settings.items()}
 
 
 def encryption_context(name: str) -> dict[str, str]:
@@ -52,8 +41,8 @@ def encryption_context(name: str) -> dict[str, str]:
     return {"mirrorless.key": name}
 
 
-def _material(name: str, settings: KeySettings, version: int) -> bytes:
-    where = f"keys.{name}"
+def _material(name: str, settings: KeySettings) -> bytes:
+    where, version = f"keys.{name}", settings.version
     folder = os.environ.get(KEYS_VARIABLE)
     by_kms = bool(settings.kms_key_arn) and not folder
     known = settings.data_keys if by_kms else _versions(_text(where, settings.secret, name, folder), where)
@@ -99,6 +88,7 @@ def _versions(text: str, where: str) -> dict[str, Any]:
         ) from None
 
 
+@cache
 def _decrypted(name: str, arn: str, data_key: bytes, version: int) -> bytes:
     import boto3  # noqa: PLC0415 -- a key in a secret needs no client of KMS
     from botocore.config import Config  # noqa: PLC0415 -- same
