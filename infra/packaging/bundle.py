@@ -104,7 +104,9 @@ def build(
 
 
 def own_modules(rules: Iterable[Rule], configuration: str) -> dict[str, bytes] | None:
-    """The files of the functions that rules name, by their paths; None where there are no rules.
+    """The modules of the functions that rules name, by their files; None where there are no rules.
+
+    Of `package.module:function` it is the whole package, of `module:function` this one file.
 
     Args:
         rules: of a flow, or of all flows.
@@ -114,12 +116,18 @@ def own_modules(rules: Iterable[Rule], configuration: str) -> dict[str, bytes] |
         BuildError: a module cannot be read.
     """
     rules, folder = tuple(rules), Path(configuration).parent
-    names = {f"{rule.function.partition(':')[0].replace('.', '/')}.py" for rule in rules if rule.function}
+    files = {folder / f"{rule.function.partition(':')[0].replace('.', '/')}.py" for rule in rules if rule.function}
+    files |= {each for file in files if file.parent != folder for each in _package(file, folder).rglob("*.py")}
     try:
-        return {name: (folder / name).read_bytes() for name in sorted(names)} if rules else None
+        return {file.relative_to(folder).as_posix(): file.read_bytes() for file in sorted(files)} if rules else None
     except OSError as exc:
         hint = "put the module of a rule's `function` beside replication.yaml"
         raise BuildError(f"it cannot be read: {exc.strerror}", where=str(exc.filename), hint=hint) from exc
+
+
+def _package(file: Path, folder: Path) -> Path:
+    """The folder below `folder` that a file is in."""
+    return folder / file.relative_to(folder).parts[0]
 
 
 def _check_names(own: Iterable[str], taken: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import App
+from aws_cdk import App, Stack
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk.assertions import Template
 
@@ -16,6 +16,8 @@ from infra.constructs import flow_function
 from infra.constructs.forwarder import settings
 from infra.deployment import Deployment, FlowDeployment, plan
 from infra.guard.templates import Resource
+from infra.stacks import spark
+from infra.stacks.home import ReplicationStack
 from infra.stacks.state import StateStack
 from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
@@ -304,6 +306,35 @@ def test_new_code_is_a_new_version_behind_the_same_alias(
     assert versions(after) != versions(before)
     assert without_versions(after) == without_versions(before)
     assert of_type(after, MAPPING) == of_type(before, MAPPING)
+
+
+def test_the_code_of_functions_and_jobs_has_what_rules_need_where_a_flow_has_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "forward.py").write_text("handler = None")
+
+    def function_code(_: object, part: str, __: str, own: object) -> lambda_.Code:
+        given[part] = own
+        return lambda_.Code.from_asset(str(tmp_path / "code"))
+
+    def spark_artifacts(_: object, __: str, own: object) -> dict[str, Any]:
+        given["jobs"] = own
+        return {}
+
+    monkeypatch.setattr(flow_function, "function_code", function_code)
+    monkeypatch.setattr(spark, "spark_artifacts", spark_artifacts)
+    (tmp_path / "masks.py").write_text("def mask(record): return record")
+    rule = (REPLICAS, f"{REPLICAS}\n    transforms: [{{topics: [payments], function: 'masks:mask'}}]")
+    back = [("sync.group.offsets.reverse.enabled: true", "sync.group.offsets.reverse.enabled: false")]
+    for changes, own in (([], None), ([rule, *back], {"masks.py": b"def mask(record): return record"})):
+        deployment = plan(load(written(tmp_path, "active-passive", *changes)))
+        app = App(context=dict(CONTEXT))
+        ReplicationStack(app, deployment=deployment, place=deployment.homes[0])
+        spark._deployed(Stack(app, "jobs"), deployment)  # type: ignore[arg-type]
+
+        assert (given["forward"], given["jobs"]) == (own, own)
 
 
 def test_new_tags_and_new_options_of_a_mapping_publish_nothing_and_change_it_in_place(

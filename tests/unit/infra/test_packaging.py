@@ -238,7 +238,7 @@ for service in services.split():
 """
 
 
-OWN = {"masks/own.py": b"import jmespath\n"}
+OWN = {"masks/own.py": b"from masks.parts import other\n", "masks/parts/other.py": b"import jmespath\n"}
 BUNDLES = [*((function, None) for function in bundle.names()), ("forward", OWN), ("pull", OWN)]
 """Of flows without rules, and with rules and a function of one's own."""
 OF_RULES = "mirrorless.protocol.flow_rules mirrorless.transforms.transform"
@@ -308,8 +308,9 @@ def test_the_modules_of_rules_lie_beside_the_configuration(tmp_path: Path) -> No
     with pytest.raises(wheels.BuildError, match=r"masks/own\.py: it cannot be read: No such file"):
         bundle.own_modules([own], configuration)
 
-    (tmp_path / "masks").mkdir()
-    (tmp_path / "masks" / "own.py").write_bytes(OWN["masks/own.py"])
+    for name, content in OWN.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(content)
 
     assert bundle.own_modules([Rule(("a",)), own], configuration) == OWN
     assert bundle.own_modules([Rule(("a",))], configuration) == {}
