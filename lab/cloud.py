@@ -303,7 +303,9 @@ class Lab:
         """What a task of a scheduled function returns, run with other settings beside its schedule's."""
         name = control_name(flow, scheduled.name)
         if name not in self.functions:
-            self.functions[name] = scheduled_function(flow, scheduled, self._endpoints, self.folder)
+            self.functions[name] = scheduled_function(
+                flow, scheduled, self._endpoints, self.folder, origin=self.configuration.origin
+            )
         settings = msgspec.to_builtins(flow.all_settings()) | {"topics": list(topics)}
         if self.control:
             settings = json.loads(self.scheduled.timers[name].event)

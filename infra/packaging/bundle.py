@@ -39,8 +39,8 @@ _NOT_OF_FUNCTIONS: Final = frozenset(
 )
 """Packages and modules that only jobs and commands import: a change of them changes no function."""
 
-_APPLY_RULES: Final = frozenset({"forward", "pull"})
-"""The functions whose bundles have what rules need, where their flow has rules."""
+_APPLY_RULES: Final = frozenset({"control", "forward", "pull"})
+"""The functions whose bundles have what rules need, where their flow has rules: to apply them, or to compare logs."""
 
 _NOT_NEEDED: Final[Mapping[str, frozenset[str]]] = {
     "remove_mappings": frozenset({"aws_lambda_powertools", "confluent_kafka", "cramjam", "crc32c", "pybase64"})

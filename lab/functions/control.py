@@ -74,10 +74,10 @@ class ControlPlane:
         for flow in flows:
             for scheduled in SCHEDULED:
                 self.functions[control_name(flow, scheduled.name)] = scheduled_function(
-                    flow, scheduled, variables, self.folder
+                    flow, scheduled, variables, self.folder, origin=self.origin
                 )
             if flow.standby:
-                standby = scheduled_function(flow, CONTROL, variables, self.folder, part=STANDBY)
+                standby = scheduled_function(flow, CONTROL, variables, self.folder, origin=self.origin, part=STANDBY)
                 self.functions[control_name(flow, STANDBY)] = standby
             if flow.has_pull:
                 self.functions[control_name(flow, PULL)] = self._reader(flow, variables)
@@ -155,12 +155,27 @@ class ControlPlane:
 
 
 def scheduled_function(
-    flow: Flow, scheduled: ScheduledFunction, variables: Mapping[str, str], folder: Path, *, part: str | None = None
+    flow: Flow,
+    scheduled: ScheduledFunction,
+    variables: Mapping[str, str],
+    folder: Path,
+    *,
+    origin: str,
+    part: str | None = None,
 ) -> LambdaFunction:
-    """One scheduled function of a flow, with its bundle; nothing runs yet. Args: part: of its name, if not its file."""
+    """One scheduled function of a flow, with its bundle; nothing runs yet.
+
+    Args:
+        flow: the flow.
+        scheduled: which of its functions.
+        variables: its environment.
+        folder: of its logs.
+        origin: the path of replication.yaml.
+        part: of its name, if not its file.
+    """
     return LambdaFunction(
         name=control_name(flow, part or scheduled.name),
-        bundle=bundle.build(scheduled.name),
+        bundle=bundle.build(scheduled.name, own=bundle.own_modules(flow.rules, origin)),
         handler=f"{scheduled.name}.handler",
         variables=variables,
         timeout_seconds=scheduled.timeout_seconds,

@@ -239,9 +239,12 @@ for service in services.split():
 
 
 OWN = {"masks/own.py": b"from masks.parts import other\n", "masks/parts/other.py": b"import jmespath\n"}
-BUNDLES = [*((function, None) for function in bundle.names()), ("forward", OWN), ("pull", OWN)]
+BUNDLES = [
+    *((function, None) for function in bundle.names()),
+    *((function, OWN) for function in ("control", "forward", "pull")),
+]
 """Of flows without rules, and with rules and a function of one's own."""
-OF_RULES = "mirrorless.protocol.flow_rules mirrorless.transforms.transform"
+OF_RULES = "mirrorless.adapters.schema_registry mirrorless.protocol.flow_rules mirrorless.transforms.transform"
 """Where the way to rules begins."""
 
 
