@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 from uuid import UUID
 
@@ -83,15 +84,17 @@ _Step: TypeAlias = int | Walk
 class AvroFields:
     """The fields of one source topic's records."""
 
-    def __init__(self, tree: Tree, keys: KeysInUse, schemas: WriterSchemas) -> None:
-        self._tree, self._keys, self._schemas = tree, keys, schemas
+    def __init__(self, tree: Tree, keys: KeysInUse, schemas: WriterSchemas, read: frozenset[str] | None = None) -> None:
+        """Args: read: the names at the top of a value that `keep` reads; None: it reads all of it."""
+        self._tree, self._keys, self._schemas, self._read = tree, keys, schemas, read
         self._types: dict[SchemaId, AvroType] = {}
+        self._read_types: dict[SchemaId, AvroType] = {}
         self._walks: dict[SchemaId, Walk] = {}
 
     def decoded(self, value: bytes) -> Any:
-        """A value for `keep`. Raises TransformFailed; Retriable: the registry does not answer."""
+        """What `keep` reads of a value. Raises TransformFailed; Retriable: the registry does not answer."""
         schema_id, _, body = framed(value)
-        schema = self._type(schema_id)
+        schema = self._read_types.get(schema_id) or self._read_type(schema_id)
         try:
             read, end = decoded(schema, body)
         except _UNREADABLE:
@@ -124,6 +127,11 @@ class AvroFields:
             definitions = self._schemas.definitions(schema_id)
             self._types[schema_id] = _made(lambda: resolved(definitions), schema_id)
         return self._types[schema_id]
+
+    def _read_type(self, schema_id: SchemaId) -> AvroType:
+        schema, walks = self._type(schema_id), _Walks(self._keys)
+        self._read_types[schema_id] = found = _made(lambda: walks.partly_read(schema, self._read), schema_id)
+        return found
 
     def _walk(self, schema_id: SchemaId) -> Walk:
         schema = self._type(schema_id)
@@ -171,6 +179,20 @@ class _Walks:
     def __init__(self, keys: KeysInUse) -> None:
         self._keys = keys
         self._records: dict[int, _Step] = {}
+
+    def partly_read(self, schema: AvroType, names: frozenset[str] | None) -> AvroType:
+        """The same type, of which only some fields are read."""
+        kind = schema["type"]
+        if isinstance(kind, list):
+            return {"type": [self.partly_read(branch, names) for branch in kind]}
+        if names is None or kind != "record":
+            return schema
+        fields: list[dict[str, Any]] = []
+        for read, some in groupby(schema["fields"], lambda each: each["name"] in names):
+            found = list(some)
+            over = _walk_of(_in_a_row(self._untouched(each["type"]) for each in found))
+            fields += found if read else [{"name": "", "type": {"type": "unread", "over": over}}]
+        return {**schema, "fields": fields}
 
     def step(self, schema: AvroType, tree: Tree, path: str) -> _Step:  # noqa: PLR0911 -- one for each kind of type
         """The walk over values of a type, in which what a tree says is done."""

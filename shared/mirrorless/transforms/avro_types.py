@@ -206,6 +206,8 @@ def decoded(schema: AvroType, body: bytes, at: int = 0) -> tuple[Any, int]:  # n
             return record, at
         case "array" | "map":
             return _decoded_items(schema, body, at)
+        case "unread":
+            return None, schema["over"](body, at, None)
     number, at = long_at(body, at)
     return decoded(chosen(kind, number), body, at)
 

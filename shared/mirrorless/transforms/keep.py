@@ -38,6 +38,9 @@ class Keep:
         if unknown := sorted(self._parts.difference(PARTS)):
             raise _wrong(f"a record has no {', '.join(unknown)}")
         self._headers = {name for part, name in read if part == "headers"}
+        named = {name for part, name in read if part == "value"}
+        self.members = None if None in named else frozenset(filter(None, named))
+        """The names at the top of a value that it reads; None: it reads all of it."""
         self._visit = TreeInterpreter().visit
 
     @property

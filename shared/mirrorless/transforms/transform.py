@@ -89,9 +89,10 @@ def make_ready(
     check_rule(rule)
     in_use = KeysInUse(rings=_rings(in_force, keys), topic=topic)
     steps: list[tuple[str, RecordStep]] = []
-    edit, value_of = _of_format(rule, in_use, schemas)
-    if rule.keep:
-        steps.append(("keep", _keep(rule, value_of)))
+    keep = Keep(rule.keep) if rule.keep else None
+    edit, value_of = _of_format(rule, keep, in_use, schemas)
+    if keep:
+        steps.append(("keep", _kept(keep, value_of, passes_tombstones=rule.tombstones == "pass")))
     if rule.fields:
         steps.append(("fields", _value(edit)))
     if isinstance(rule.value, Mask):
@@ -167,7 +168,7 @@ def _rings(in_force: RuleInForce, keys: Mapping[str, KeyRing]) -> dict[str, KeyR
 
 
 def _of_format(
-    rule: Rule, keys: KeysInUse, schemas: WriterSchemas | None
+    rule: Rule, keep: Keep | None, keys: KeysInUse, schemas: WriterSchemas | None
 ) -> tuple[ValueChange, Callable[[bytes], Any]]:
     """How values of the rule's format are changed by its fields, and decoded for `keep`."""
     tree = tree_of(rule.fields) if rule.fields else "pass"
@@ -175,14 +176,11 @@ def _of_format(
         return json_edit(tree, keys), json_value
     if schemas is None:
         raise _wrong("format", "nothing says where Avro's schemas are", "give the source a schema.registry")
-    avro = AvroFields(tree, keys, schemas)
+    avro = AvroFields(tree, keys, schemas, keep.members if keep else None)
     return lambda value, partition, offset, _path: avro.edited(value, partition, offset), avro.decoded
 
 
-def _keep(rule: Rule, value_of: Callable[[bytes], Any]) -> RecordStep:
-    keep = Keep(rule.keep)
-    passes_tombstones = rule.tombstones == "pass"
-
+def _kept(keep: Keep, value_of: Callable[[bytes], Any], *, passes_tombstones: bool) -> RecordStep:
     def kept(record: Record, partition: int) -> Record | None:
         if passes_tombstones and record.value is None:
             return record

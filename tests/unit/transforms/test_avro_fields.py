@@ -25,6 +25,7 @@ from mirrorless.transforms import avro_fields
 from mirrorless.transforms.avro_fields import LONGEST, AvroFields, SchemaId
 from mirrorless.transforms.avro_types import encoded, long_bytes, resolved, sized
 from mirrorless.transforms.ciphers import opened, pseudonym
+from mirrorless.transforms.keep import Keep
 from mirrorless.transforms.masks import KeysInUse, TransformFailed
 from mirrorless.transforms.paths import tree_of
 from mirrorless.transforms.rules import Action, KeyRing, Mask, Rule, RuleInForce
@@ -114,6 +115,9 @@ PARTS = {
     "active": b"\1",
 }
 BODY = b"".join(PARTS.values())
+
+
+OLDER = [{"street": "elm street", "city": "Wien"}, {"street": "b", "city": "c"}, {"street": "d", "city": "e"}]
 
 
 def named(value: str) -> bytes:
@@ -472,15 +476,40 @@ def test_keep_sees_bytes_and_decimals_as_text() -> None:
         "state": "OLD",
         "photo": "\0" * 100,
         "hash": "\xff\0",
-        "older": [
-            {"street": "elm street", "city": "Wien"},
-            {"street": "b", "city": "c"},
-            {"street": "d", "city": "e"},
-        ],
+        "older": OLDER,
         "tags": {"vip": 1, "a.b": "x"},
         "contact": {"street": "here", "city": "there"},
         "active": True,
     }
+
+
+@pytest.mark.parametrize(
+    ("keep", "read"),
+    [
+        (
+            "value.address.city == 'x' || value.tags.vip",
+            {"address": {"street": "12 St James's Square", "city": "London"}, "tags": {"vip": 1, "a.b": "x"}},
+        ),
+        ("(value.older[?city == 'x'].street | [0]) && value.id", {"older": OLDER, "id": 0}),
+        ("headers.a && value.nothing", {}),
+    ],
+)
+def test_keep_decodes_what_it_reads_and_goes_to_the_end_all_the_same(keep: str, read: Mapping[str, Any]) -> None:
+    registry = Registry({7: (json.dumps(ADDRESS), json.dumps(["null", CUSTOMER]))})
+    rule = AvroFields("pass", KEYS, registry, Keep(keep).members)
+
+    found = rule.decoded(FRAME + b"\2" + BODY)
+
+    assert found.pop("") is None
+    assert found == read
+    for unlike in (BODY[:-1], BODY + b"\0"):
+        with pytest.raises(TransformFailed, match="which has not written"):
+            rule.decoded(FRAME + b"\2" + unlike)
+
+
+@pytest.mark.parametrize("keep", ["value", "@", "keys(value)", "value.*", "value | id", "value[0]"])
+def test_keep_that_may_read_all_of_a_value_decodes_all_of_it(keep: str) -> None:
+    assert Keep(keep).members is None
 
 
 PRIMITIVES = st.sampled_from(["null", "boolean", "int", "long", "float", "double", "bytes", "string"])
