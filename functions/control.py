@@ -156,6 +156,7 @@ class ControlWiring:
             replication_factor=self.settings.heartbeats_topic_replication_factor,
             clock=now_ms,
             ensured=self.ensured,
+            prefix=self.settings.policy.prefix,
         )
 
     def _checkpoints(self, documents: StateStore) -> CheckpointRound:

@@ -44,9 +44,6 @@ from mirrorless.topics.mapping_sync import MOVED_AT_ONCE
 GROUP_DAYS: Final = 7
 """How long Kafka keeps the offsets of a group without members, by default (`offsets.retention.minutes`)."""
 
-_NAMING: Final = ("replication_policy", "replication_policy_separator")
-"""What decides how remote topics are called."""
-
 _READS: Final = "ReportBatchItemFailures"
 
 Resources = Mapping[tuple[str, str], Resource]
@@ -163,7 +160,8 @@ def _redirected(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
         changes = [
             f"no broker of the {side} is the same" for side in SIDES if not _hosts(was, side) & _hosts(now, side)
         ]
-        if any(getattr(was, name) != getattr(now, name) for name in _NAMING):
+        # A name that ends so has its prefix under `identity` too.
+        if any(was.remote_topic(topic) != now.remote_topic(topic) for topic in ("orders", HEARTBEATS_TOPIC)):
             changes.insert(0, "remote topics get other names")
         if changes:
             yield refused(

@@ -61,6 +61,7 @@ SIDES: Final = ("source", "target")
 _KNOWN: Final = (
     "flow",
     "aliases",
+    "prefixes",
     "replication_policy",
     "replication_policy_separator",
     "replication_policy_internal_topic_separator_enabled",

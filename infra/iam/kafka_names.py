@@ -55,11 +55,12 @@ def scheduled_topics(flow: Flow) -> tuple[str, ...]:
     found = [_both(name, topic) for name in (*literal, *prefixes(patterns)) for topic in data_topics(flow)]
     if flow.settings.heartbeats_replication_enabled:
         here, above = _heartbeats(flow)
-        aliases = [above.replace("*", alias) for alias in sorted(flow.aliases)]
+        remote_ones = [above.replace("*", prefix) for prefix in sorted(flow.prefixes.values())]
         for entry in overrides:
             matches = NameFilter(include=(entry,)).accepts
-            found += [name for name in (here, *aliases) if is_literal(entry) and matches(name)]
-            found += [name for name in (here, above) if not is_literal(entry) and any(map(matches, (here, *aliases)))]
+            found += [name for name in (here, *remote_ones) if is_literal(entry) and matches(name)]
+            some = any(map(matches, (here, *remote_ones)))
+            found += [name for name in (here, above) if not is_literal(entry) and some]
     return distinct(filter(None, found))
 
 

@@ -303,6 +303,7 @@ REFUSED: Mapping[str, tuple[Change, str, str]] = {
         "F",
         "remote topics get other names",
     ),
+    "a cluster with another prefix": (elsewhere(prefixes={"a": "A"}), "F", "remote topics get other names"),
     "a flow to another cluster": (elsewhere(target="other:9096"), "F", "no broker of the target is the same"),
     "brokers of one source in another order": (reordered, "Orders", "409"),
     # A deployment changes the function first: what it names would count as delivered.

@@ -213,6 +213,10 @@ EXACTLY: dict[str, tuple[Part, dict[str, Any], str, set[str]]] = {
         *("forward", {}, "WriteData"),
         target("topic", *(f"us-east.{name}" for name in (*TOPICS, *BEATS))),
     ),
+    "by what names of topics have for the source": (
+        *("forward", {"us_east": {"topic.prefix": "A"}}, "WriteData"),
+        target("topic", *(f"A.{name}" for name in (*TOPICS, *BEATS))),
+    ),
     "topics that keep their names are granted by these names": (
         *("forward", {"replication_policy": "identity", "heartbeats_replication_enabled": False}, "WriteData"),
         target("topic", *TOPICS),

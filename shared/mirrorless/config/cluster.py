@@ -202,6 +202,12 @@ class ClusterSection(Section):
         max_length=10,
         description="Bootstrap servers, `host:port`; for MSK `aws kafka get-bootstrap-brokers` lists them.",
     )
+    topic_prefix: str | None = Field(
+        default=None,
+        pattern=r"^[a-zA-Z0-9._-]{1,200}$",
+        description="What names of remote and internal topics have for this cluster, where that is not its alias here: "
+        "MM2's alias, so that `A.orders` stays `A.orders`.",
+    )
     msk_cluster_arn: str | None = Field(
         default=None,
         pattern=r"^arn:aws[a-z-]*:kafka:[a-z0-9-]+:[0-9]{12}:(cluster|vpc-connection)/\S+$",
@@ -275,7 +281,8 @@ class Cluster:
     """One end of a flow.
 
     Attributes:
-        alias: name of the cluster in topic names, group ids and table keys.
+        alias: name of the cluster in group ids and table keys.
+        topic_prefix: the same in names of topics; the alias, where none is written.
         bootstrap: bootstrap servers, `host:port`, in the order written.
         msk_arn: of the MSK cluster, or of a VPC connection to it.
         msk_groups: its own security groups.
@@ -286,6 +293,7 @@ class Cluster:
     """
 
     alias: str
+    topic_prefix: str
     bootstrap: tuple[str, ...]
     msk_arn: str | None
     msk_groups: tuple[str, ...]
@@ -304,6 +312,7 @@ class Cluster:
         region, account = arn.split(":")[3:5] if arn else (None, None)
         return cls(
             alias=alias,
+            topic_prefix=section.topic_prefix or alias,
             bootstrap=section.bootstrap_servers,
             msk_arn=arn,
             msk_groups=section.msk_security_groups,

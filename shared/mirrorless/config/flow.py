@@ -39,7 +39,7 @@ _DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.field
 _SCHEDULE_KEYS: Final = ScheduleSection.model_fields.keys() & set(PullSettings.__struct_fields__)
 _REPLICATING: Final = (
     *("flow", "source", "target", "producer", "tables", "tables_role", "origins", "start", "oversize", "delivery"),
-    *("transforms", "keys", "schema_registry"),
+    *("transforms", "keys", "schema_registry", "prefixes"),
     *("replication_policy", "replication_policy_separator", "replication_factor", "transaction_timeout_ms"),
     *("offset_map_retention_days", "config_properties_exclude", "use_defaults_from"),
 )
@@ -53,7 +53,8 @@ class Flow:
     Attributes:
         name: `source->target`.
         settings: every key of the flow with its value.
-        aliases: every cluster of the configuration; only these are origins of remote topics.
+        prefixes: what names of topics have for each cluster of the configuration, by alias; only these are origins of
+            remote topics.
         origins: clusters of the circle that it belongs to, where it marks its copies; see `mirrorless.records.origin`.
         has_counterpart: whether the flow in the other direction is enabled, and marks its copies too.
         keys: those of the configuration, by name.
@@ -65,7 +66,7 @@ class Flow:
     source: Cluster
     target: Cluster
     settings: FlowSection
-    aliases: frozenset[str]
+    prefixes: Mapping[str, str]
     origins: tuple[str, ...] = ()
     has_counterpart: bool = False
     keys: Mapping[str, KeySettings] = field(default_factory=dict)
@@ -94,7 +95,8 @@ class Flow:
             flow=str(self.name),
             source=self.source.settings(),
             target=self.target.settings(),
-            aliases=tuple(sorted(self.aliases)),
+            aliases=tuple(sorted(self.prefixes)),
+            prefixes={alias: prefix for alias, prefix in sorted(self.prefixes.items()) if prefix != alias},
             origins=self.origins,
             counterpart_map=self.counterpart_map,
             producer={**self.target.producer},

@@ -34,6 +34,7 @@ from mirrorless.config.rules import (
     problems_with_limits,
     problems_with_names,
     problems_with_pollers,
+    problems_with_prefixes,
     problems_with_topics,
 )
 from mirrorless.config.schema import DeploymentSection, Document
@@ -276,6 +277,7 @@ def _problems_of_values(configuration: Configuration, written: Document, data: A
         yield from problems_with_registry(cluster)
         yield from problems_with_serverless(cluster)
     yield from problems_with_shared_secrets(configuration.clusters.values())
+    yield from problems_with_prefixes(configuration.clusters.values())
     for flow in configuration.flows.values():
         yield from problems_with_topics(flow, paths)
         yield from problems_with_limits(flow, paths, now)
@@ -300,7 +302,7 @@ def _resolved(written: Document, data: Any, origin: str) -> Configuration:
             source=clusters[name.source],
             target=clusters[name.target],
             settings=FlowSection.model_validate(_merged(data.get("defaults", {}), own)),
-            aliases=frozenset(clusters),
+            prefixes={alias: cluster.topic_prefix for alias, cluster in clusters.items()},
             keys=keys,
             deployment=written.deployment.name,
         )
@@ -503,7 +505,7 @@ def _named(flow: Flow) -> Iterator[str]:
     separator = flow.settings.replication_policy_separator
     yield from filter(
         flow.all_settings().replicates,
-        (HEARTBEATS_TOPIC, *(f"{alias}{separator}{HEARTBEATS_TOPIC}" for alias in sorted(flow.aliases))),
+        (HEARTBEATS_TOPIC, *(f"{prefix}{separator}{HEARTBEATS_TOPIC}" for prefix in sorted(flow.prefixes.values()))),
     )
 
 

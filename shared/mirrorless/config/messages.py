@@ -58,6 +58,7 @@ PATTERNS = {
     "replication.policy.separator": "1 to 16 letters, digits, `.`, `_` or `-`",
     "poller.group.name": "up to 128 letters, digits, `_` or `-`",
     "name": "2 to 20 letters a-z and digits, the first a letter",
+    "topic.prefix": "up to 200 letters, digits, `.`, `_` or `-`",
     "scope": "letters, digits, spaces or one of `/*:_+=.@-`",
     "logical.cluster": "letters, digits or `-`",
     "identity.pool": "letters, digits or `-`",

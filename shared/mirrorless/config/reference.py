@@ -43,10 +43,10 @@ Expressions are Python's, with `\\w`, `\\d` and `(?i)` of ASCII as in Java. What
 refused, and the problem has the same in Python's form: nested classes and `&&`, `\\p{…}` (in ASCII), `\\Q…\\E`, `\\h`,
 `\\v`, `\\R`, `\\z`, `\\x{…}`, octal numbers, `(?<name>…)`, and flags that Python lacks or has at the beginning only.
 
-**Remote topics.** Only aliases under `clusters` count as origins: a source topic `orders.v1` is replicated as any
-other, and not taken for the topic `v1` of a cluster `orders`. A topic that has been at either end of a flow is a
-cycle and is not replicated (the rule of MirrorMaker 2 since 4.4). Under `identity` a name does not contain the origin,
-so flows that would replicate a topic in a circle are refused, unless each has
+**Remote topics.** Only aliases under `clusters`, or their `topic.prefix`, count as origins: a source topic
+`orders.v1` is replicated as any other, and not taken for the topic `v1` of a cluster `orders`. A topic that has been
+at either end of a flow is a cycle and is not replicated (the rule of MirrorMaker 2 since 4.4). Under `identity` a
+name does not contain the origin, so flows that would replicate a topic in a circle are refused, unless each has
 [`loop.prevention: header`](../how-to/active-active.md).
 """
 

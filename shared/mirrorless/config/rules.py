@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -92,12 +92,22 @@ def problems_with_topics(flow: Flow, paths: FlowPaths) -> Iterator[Problem]:
         elif not settings.refresh_topics_enabled:
             hint = "write `refresh.topics.enabled: true`, or name the topics one by one"
             yield Problem(path=path, what=f"nothing discovers topics that match {topic!r}", hint=hint)
-    separator = settings.replication_policy_separator
-    for alias in sorted(flow.aliases):
-        if separator in alias and settings.replication_policy == "prefixed":
-            path = paths.of(flow, "replication.policy.separator")
+    if settings.replication_policy == "prefixed":
+        yield from _unreadable(flow, paths.of(flow, "replication.policy.separator"))
+
+
+def _unreadable(flow: Flow, path: Path) -> Iterator[Problem]:
+    """Find prefixes by which origins could not be read back. MM2 lived with what `topic.prefix` says."""
+    separator, prefixes = flow.settings.replication_policy_separator, flow.prefixes
+    for alias, prefix in sorted(prefixes.items()):
+        longer = (each for each in prefixes.values() if each.startswith(f"{prefix}{separator}"))
+        if separator in alias and prefix == alias:
             what = f"{separator!r} is part of the alias {alias!r}: origins could not be read back from remote topics"
             yield Problem(path=path, what=what, hint="write a separator that no alias contains, for example `.` or `_`")
+        elif other := next(longer, None):
+            what = f"{other!r} begins with {prefix!r} and {separator!r}: `{other}{separator}orders` has two origins"
+            hint = "write another `topic.prefix`, or another separator"
+            yield Problem(path=("clusters", alias, "topic.prefix"), what=what, hint=hint)
 
 
 def problems_between(flows: Sequence[Flow], paths: FlowPaths) -> Iterator[Problem]:
@@ -200,6 +210,16 @@ def problems_with_cluster(cluster: Cluster, section: ClusterSection) -> Iterator
         if written not in {None, said} and not (connects and key == "account"):
             hint = f"write {said!r}, or remove `{key}`"
             yield Problem(path=(*path, key), what=f"{written!r} is not what `msk.cluster.arn` says", hint=hint)
+
+
+def problems_with_prefixes(clusters: Iterable[Cluster]) -> Iterator[Problem]:
+    """Find clusters whose topics would have the same names."""
+    known: dict[str, str] = {}
+    for cluster in sorted(clusters, key=lambda each: each.topic_prefix != each.alias):
+        if (other := known.setdefault(cluster.topic_prefix, cluster.alias)) != cluster.alias:
+            what = f"{cluster.topic_prefix!r} is what names of topics have for {other}"
+            hint = "write another `topic.prefix`, or another alias"
+            yield Problem(path=("clusters", cluster.alias, "topic.prefix"), what=what, hint=hint)
 
 
 def problems_with_limits(flow: Flow, paths: FlowPaths, now: datetime) -> Iterator[Problem]:

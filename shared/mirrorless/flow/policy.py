@@ -8,7 +8,8 @@ source topic named `orders.v1` is not taken for the topic `v1` of a cluster `ord
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ def is_legal_topic(name: str) -> bool:
 
 class ReplicationPolicy(Protocol):
     """The names of a flow's remote and internal topics, and the origin of a topic by its name."""
+
+    def prefix(self, alias: str) -> str:
+        """Return what names of topics have for a cluster; in MM2 that is its alias, and here nearly always."""
 
     def remote_topic(self, source_alias: str, topic: str) -> str:
         """Return the name that `topic` of the cluster `source_alias` has on the target."""
@@ -79,29 +83,49 @@ class DefaultPolicy:
         separator: between alias and topic.
         internal_topic_separator_enabled: whether checkpoints and offset-syncs topics use it too; otherwise `.`.
         aliases: the clusters that can be an origin. None: any text before a separator is one, as in MM2.
+        prefixes: what names have in the place of an alias, by alias.
     """
 
     separator: str = "."
     internal_topic_separator_enabled: bool = True
     aliases: frozenset[str] | None = None
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    _starts: tuple[tuple[str, str], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        known = {*(self.aliases or ()), *self.prefixes}
+        starts = ((f"{self.prefix(alias)}{self.separator}", alias) for alias in known)
+        # A prefix may have the separator in it, as an alias of MM2 may.
+        object.__setattr__(self, "_starts", tuple(sorted(starts, key=lambda each: -len(each[0]))))
+
+    def prefix(self, alias: str) -> str:
+        """See ReplicationPolicy."""
+        return self.prefixes.get(alias, alias)
 
     def remote_topic(self, source_alias: str, topic: str) -> str:
         """See ReplicationPolicy."""
-        return f"{source_alias}{self.separator}{topic}"
+        return f"{self.prefix(source_alias)}{self.separator}{topic}"
 
     def topic_source(self, topic: str) -> str | None:
         """See ReplicationPolicy. `a.` has no source, `.b` has the empty source, `a..b` has `a`."""
+        return hop[0] if (hop := self._hop(topic)) else None
+
+    def upstream_topic(self, topic: str) -> str | None:
+        """See ReplicationPolicy."""
+        return hop[1] if (hop := self._hop(topic)) else None
+
+    def _hop(self, topic: str) -> tuple[str, str] | None:
+        """The alias that a topic was replicated from last, and its name there."""
+        for start, alias in self._starts:
+            rest = topic[len(start) :]
+            if topic.startswith(start) and _has_text_beside(rest, self.separator):
+                return alias, rest
         source, separator, rest = topic.partition(self.separator)
         if not separator or not _has_text_beside(rest, self.separator):
             return None
         # Heartbeats come from clusters beyond this configuration too, so their names are always read by MM2's rule.
-        known = self.aliases is None or source in self.aliases or rest.split(self.separator)[-1] == HEARTBEATS_TOPIC
-        return source if known else None
-
-    def upstream_topic(self, topic: str) -> str | None:
-        """See ReplicationPolicy."""
-        source = self.topic_source(topic)
-        return None if source is None else topic[len(source) + len(self.separator) :]
+        known = self.aliases is None or rest.split(self.separator)[-1] == HEARTBEATS_TOPIC
+        return (source, rest) if known else None
 
     def original_topic(self, topic: str) -> str:
         """See ReplicationPolicy."""
@@ -115,11 +139,12 @@ class DefaultPolicy:
 
     def offset_syncs_topic(self, other_alias: str) -> str:
         """See ReplicationPolicy. On the source the other alias is the target's, on the target it is the source's."""
-        return f"mm2-offset-syncs{self._internal_separator}{other_alias}{self._internal_separator}internal"
+        separator = self._internal_separator
+        return f"mm2-offset-syncs{separator}{self.prefix(other_alias)}{separator}internal"
 
     def checkpoints_topic(self, source_alias: str) -> str:
         """See ReplicationPolicy."""
-        return f"{source_alias}{self._checkpoints_suffix}"
+        return f"{self.prefix(source_alias)}{self._checkpoints_suffix}"
 
     def is_heartbeats_topic(self, topic: str) -> bool:
         """See ReplicationPolicy."""
@@ -197,6 +222,7 @@ def replication_policy(
     separator: str = ".",
     internal_topic_separator_enabled: bool = True,
     aliases: frozenset[str] | None = None,
+    prefixes: Mapping[str, str] | None = None,
 ) -> ReplicationPolicy:
     """Return the policy of a flow from the cluster `source_alias`; the rest as in DefaultPolicy."""
     if name == "identity":
@@ -205,11 +231,13 @@ def replication_policy(
             separator=separator,
             internal_topic_separator_enabled=internal_topic_separator_enabled,
             aliases=aliases,
+            prefixes=prefixes or {},
         )
     return DefaultPolicy(
         separator=separator,
         internal_topic_separator_enabled=internal_topic_separator_enabled,
         aliases=aliases,
+        prefixes=prefixes or {},
     )
 
 

@@ -146,6 +146,8 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     # What follows from the other flows and the clusters
     aliases: tuple[str, ...] = ()
     """Every cluster of the configuration: only these count as origins of remote topics."""
+    prefixes: dict[str, str] = {}
+    """What names of topics have in the place of an alias, by alias."""
     origins: tuple[str, ...] = ()
     """Clusters of the circle of flows with the same names that this one belongs to; empty: it marks no records."""
     counterpart_map: str | None = None
@@ -212,6 +214,7 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             separator=self.replication_policy_separator,
             internal_topic_separator_enabled=self.replication_policy_internal_topic_separator_enabled,
             aliases=frozenset(self.aliases) or None,
+            prefixes=self.prefixes,
         )
 
     @property

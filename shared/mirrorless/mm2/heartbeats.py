@@ -31,6 +31,8 @@ class Heartbeats:
     clock: Callable[[], int]
     """ms since the epoch."""
     ensured: EnsuredTopics = field(default_factory=EnsuredTopics)
+    prefix: Callable[[str], str] = str
+    """What MM2 calls a cluster, by its alias."""
     _breakers: dict[str, CircuitBreaker] = field(default_factory=dict)
 
     def act(self, report: RoundReport, deadline: Deadline) -> None:
@@ -39,12 +41,11 @@ class Heartbeats:
         Raises:
             Retriable: both sides failed.
         """
+        source, target = self.prefix(self.flow.source), self.prefix(self.flow.target)
         # The target first: it matters most when the source is gone.
-        beats = [
-            (self.target, self.flow.target, Heartbeat(source=self.flow.source, target=self.flow.target, timestamp=0))
-        ]
+        beats = [(self.target, self.flow.target, Heartbeat(source=source, target=target, timestamp=0))]
         if self.source is not None:
-            back = Heartbeat(source=self.flow.target, target=self.flow.source, timestamp=0)
+            back = Heartbeat(source=target, target=source, timestamp=0)
             beats.append((self.source, self.flow.source, back))
         failures: list[Retriable] = []
         for topics, alias, beat in beats:

@@ -527,6 +527,21 @@ def test_the_forwarder_and_the_scheduled_functions_name_remote_topics_alike(poli
     assert flow.remote_topic("heartbeats") == f"a{separator}heartbeats"
 
 
+@pytest.mark.parametrize("policy", ["prefixed", "identity"])
+def test_functions_and_mappings_name_topics_by_the_prefix_of_a_cluster_and_all_else_by_its_alias(policy: str) -> None:
+    ends = {"source": "bootstrap.servers: a1:9092, topic.prefix: A.1", "target": f"{TARGET}, topic.prefix: B_2"}
+    flow = configuration(f"topics: [orders], replication.policy: {policy}", **ends).flow("a->b")
+    control = control_settings(json.loads(msgspec.json.encode(flow.control_settings("forwarder"))))
+
+    for settings in (decode_settings(flow.function_settings_json()), control):
+        assert settings.remote_topic("orders") == ("A.1.orders" if policy == "prefixed" else "orders")
+        assert settings.remote_topic("heartbeats") == flow.remote_topic("heartbeats") == "A.1.heartbeats"
+        assert settings.policy.checkpoints_topic("a") == "A.1.checkpoints.internal"
+    assert (control.policy.topic_source("B_2.heartbeats"), control.replicates("B_2.heartbeats")) == ("b", False)
+    assert flow.group_name("orders") == "mirrorless.a.b.orders"
+    assert flow.function_settings().tables.lanes == "mirrorless-lanes-a_b"
+
+
 def test_a_task_that_is_turned_off_has_no_interval() -> None:
     flow = configuration("topics: [orders], emit.heartbeats.enabled: false").flow("a->b")
 

@@ -427,6 +427,10 @@ CASES = {
         "write a separator that no alias contains",
         clusters=US_EAST,
     ),
+    "two clusters with the same names of topics": source("topic.prefix: b", "another alias", "topic.prefix"),
+    "names of topics with two origins": source(
+        "topic.prefix: east", "another separator", target=f"{AT_B}, topic.prefix: east.2"
+    ),
     "a separator that no topic can have": flow("replication.policy.separator: '/'", "1 to 16 letters"),
     # flows together
     "identity both ways": flows(PAIR, "defaults.replication.policy", "name different topics", IDENTITY),

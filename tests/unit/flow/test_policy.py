@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorless.chain.lane import FlowName
-from mirrorless.flow.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, is_legal_topic
+from mirrorless.flow.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, is_legal_topic, replication_policy
 from mirrorless.flow.triggers import Trigger, TriggerRules
 
 EAST_TO_WEST = FlowName("us-east", "eu-west")
@@ -147,13 +149,40 @@ def test_names_that_kafka_refuses_are_no_topics(name: str) -> None:
     assert not is_legal_topic(name)
 
 
+KEPT = {"us-east": "A", "eu-west": "dc.East_1"}
+"""Aliases of MM2 that are none here."""
+
+
+@pytest.mark.parametrize("name", ["prefixed", "identity"])
+def test_names_keep_the_alias_that_mm2_gave_a_cluster(name: Literal["prefixed", "identity"]) -> None:
+    kept = replication_policy(name, source_alias="us-east", aliases=ALIASES, prefixes=KEPT)
+
+    assert kept.remote_topic("us-east", "heartbeats") == "A.heartbeats"
+    assert kept.checkpoints_topic("us-east") == "A.checkpoints.internal"
+    assert kept.offset_syncs_topic("eu-west") == "mm2-offset-syncs.dc.East_1.internal"
+    assert [kept.topic_source(f"{start}.heartbeats") for start in ("A", "dc.East_1", "dc")] == [*KEPT, "dc"]
+    assert kept.original_topic("dc.East_1.A.heartbeats") == "heartbeats"
+    assert kept.is_cycle("dc.East_1.heartbeats", EAST_TO_WEST)
+    assert not kept.is_cycle("ap-south.heartbeats", EAST_TO_WEST)
+
+
+def test_an_alias_whose_topics_have_another_prefix_is_no_origin() -> None:
+    policy = DefaultPolicy(aliases=ALIASES, prefixes=KEPT)
+
+    assert policy.remote_topic("us-east", "orders") == "A.orders"
+    assert (policy.topic_source("A.orders"), policy.upstream_topic("A.orders")) == ("us-east", "orders")
+    assert (policy.topic_source("dc.East_1.orders"), policy.topic_source("dc.orders")) == ("eu-west", None)
+    assert (policy.topic_source("us-east.orders"), policy.upstream_topic("us-east.orders")) == (None, None)
+
+
+@pytest.mark.parametrize("prefixes", [{}, KEPT], ids=["aliases", "prefixes"])
 @given(
     topic=st.from_regex(r"[a-zA-Z0-9._-]{0,59}[a-zA-Z0-9]", fullmatch=True),
     hops=st.lists(st.sampled_from(sorted(ALIASES)), max_size=4),
 )
-def test_every_hop_of_a_remote_topic_can_be_taken_back(topic: str, hops: list[str]) -> None:
+def test_every_hop_of_a_remote_topic_can_be_taken_back(topic: str, hops: list[str], prefixes: dict[str, str]) -> None:
     """Round trip, but for topics that end in a separator, which MM2 does not distinguish from nothing."""
-    policy = DefaultPolicy(aliases=ALIASES)
+    policy = DefaultPolicy(aliases=ALIASES, prefixes=prefixes)
     name = topic
 
     for alias in hops:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -21,6 +22,7 @@ class Beating:
     source: MemoryTopics = field(default_factory=MemoryTopics)
     target: MemoryTopics = field(default_factory=MemoryTopics)
     on_source: bool = True
+    prefix: Callable[[str], str] = str
     now: int = 1_763_686_800_123
 
     def __post_init__(self) -> None:
@@ -30,6 +32,7 @@ class Beating:
             target=self.target,
             replication_factor=3,
             clock=lambda: self.now,
+            prefix=self.prefix,
         )
 
     def beat(self) -> RoundReport:
@@ -63,6 +66,10 @@ def test_each_side_gets_a_heartbeat_of_the_other_and_the_source_none_where_that_
     one_sided = Beating(on_source=False)
     assert one_sided.beat().counts == {"heartbeats-emitted": 1}
     assert (one_sided.source.created, one_sided.source.written) == ({}, [])
+
+    named = Beating(prefix={"us-east": "A", "eu-west": "B"}.__getitem__)
+    named.beat()
+    assert [beats(side)[0][:2] for side in (named.target, named.source)] == [("A", "B"), ("B", "A")]
 
 
 @pytest.mark.parametrize("silent", ["source", "target"])
