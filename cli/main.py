@@ -30,6 +30,7 @@ COMMANDS = {
     "config": "cli.config",
     "status": "cli.status",
     "translate": "cli.translate",
+    "transform": "cli.transform",
     "flow": "cli.pause",
     "lanes": "cli.lanes",
     "losses": "cli.losses",

@@ -424,6 +424,44 @@ def test_a_record_is_shown_as_it_is_and_its_value_is_written(
     assert "none follows" in capsys.readouterr().err
 
 
+# transform
+
+
+def test_a_rule_is_tried_on_the_newest_or_the_oldest_records_that_readers_see(
+    bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The partitions share the number; markers, and what was aborted or is not committed yet, are no records."""
+    config = tmp_path / "replication.yaml"
+    rule = "transforms: [{topics: [orders.*], fields: {n: {keep.last: 1}}}]"
+    config.write_text(config.read_text().replace("{topics:", f"{{{rule}, topics:"))
+    producer = Producer({"bootstrap.servers": bench.source.bootstrap, "transactional.id": bench.topic, **ORDERED})
+    producer.init_transactions(20)
+    for partition, first, count, ends in ((0, 0, 40, True), (1, 40, 3, True), (0, 43, 9, False), (0, 52, 5, None)):
+        producer.begin_transaction()
+        for number in range(first, first + count):
+            producer.produce(bench.topic, json.dumps({"n": 1_000 + number}).encode(), partition=partition)
+        assert producer.flush(20) == 0
+        if ends is not None:
+            (producer.commit_transaction if ends else producer.abort_transaction)(20)
+            await_settled(bench.source.bootstrap, bench.topic)
+
+    def tried(*words: str, topic: str = bench.topic) -> tuple[list[tuple[int, int]], set[str]]:
+        assert bench.run("transform", "test", str(FLOW), topic, *words, "--json") == 0, capsys.readouterr().err
+        found = answer(capsys)["records"]
+        after = {part["after"] for each in found for part in each["parts"] if part["part"] == "n"}
+        return [(each["partition"], each["upstream_offset"]) for each in found], after
+
+    def places(zero: range, one: range) -> list[tuple[int, int]]:
+        return [*((0, offset) for offset in zero), *((1, offset) for offset in one)]
+
+    # A marker ends each of them; the other has the rest of the 14.
+    assert tried("--records", "14")[0] == places(range(30, 40), range(3))
+    assert tried("--records", "6", "--oldest")[0] == places(range(3), range(3))
+    assert tried("--records", "1") == ([(1, 2)], {'"***2"'})
+    create(bench.source, f"{bench.topic}.empty")
+    assert tried(topic=f"{bench.topic}.empty") == ([], set())
+
+
 # foreign records
 
 

@@ -131,7 +131,7 @@ def _set(edits: _Edits, section: MappingNode, keys: Keys) -> None:
                 raise _Unfit
             _set(edits, found, value)
         else:
-            edits.replace(found.start_mark.index, found.end_mark.index, _scalar(value))
+            edits.replace(found.start_mark.index, found.end_mark.index, scalar(value))
     if new:
         _insert(edits, section, new)
 
@@ -178,19 +178,20 @@ def _block(keys: Keys, column: int) -> str:
     lines = []
     for key, value in keys.items():
         if isinstance(value, Mapping) and value:
-            lines += [f"{' ' * column}{_scalar(key)}:\n", _block(value, column + _INDENT)]
+            lines += [f"{' ' * column}{scalar(key)}:\n", _block(value, column + _INDENT)]
         else:
-            lines.append(f"{' ' * column}{_scalar(key)}: {_flow_style(value)}\n")
+            lines.append(f"{' ' * column}{scalar(key)}: {_flow_style(value)}\n")
     return "".join(lines)
 
 
 def _flow_style(value: Any) -> str:
     if not isinstance(value, Mapping):
-        return _scalar(value)
-    return "{" + ", ".join(f"{_scalar(key)}: {_flow_style(each)}" for key, each in value.items()) + "}"
+        return scalar(value)
+    return "{" + ", ".join(f"{scalar(key)}: {_flow_style(each)}" for key, each in value.items()) + "}"
 
 
-def _scalar(value: Any) -> str:
+def scalar(value: Any) -> str:
+    """Text, a number, true, false or null, as YAML has it."""
     if isinstance(value, str):
         return value if _PLAIN.fullmatch(value) else json.dumps(value)
     return json.dumps(value)

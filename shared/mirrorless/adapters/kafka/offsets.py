@@ -14,7 +14,7 @@ from mirrorless.adapters.kafka.admin import first_cause
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.log import LOOK, KafkaLog, uncommitted
-from mirrorless.adapters.kafka.log_ranges import TO_THE_END, Range, RangePart, read_ranges
+from mirrorless.adapters.kafka.log_ranges import MANY, TO_THE_END, Range, RangePart, read_ranges
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.wire.cluster import WireCluster
 from mirrorless.adapters.kafka.wire.open_transactions import OpenProducer, open_producers
@@ -30,6 +30,9 @@ ANSWER_SECONDS = 5.0
 LOOK_BACK = (50, 500, 5_000)
 """Offsets before the end of a topic in which its last record is looked for, one try after the other: commit markers and
 other flows' heartbeats stand in between."""
+
+SAMPLE_BYTES = 64 * 1024 * 1024
+"""Of records for a look at them, about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,31 @@ class KafkaOffsets:
         """The first record at or after an offset, as `read_committed` readers see it; None where none follows."""
         return KafkaPeek(self._cluster, flow=self._flow, seconds=2 * ANSWER_SECONDS).record_from(place, offset)
 
+    def sample(self, topic: str, count: int, *, oldest: bool = False) -> list[tuple[int, Record]]:
+        """Some of a topic's records, as `read_committed` readers see them, each with its partition.
+
+        Args:
+            topic: where; its partitions share the count.
+            count: of records at most; fewer where many markers and aborted records stand at the end.
+            oldest: from the beginnings of the logs, and not from their ends.
+        """
+        ends = self._ends([(topic, partition) for partition in range(self.partitions().get(topic, 0))])
+        logs = sorted((stable - start, start, place) for place, (start, stable, _) in ends.items() if start < stable)
+        shares: dict[TopicPartition, int] = {}
+        ranges: dict[TopicPartition, Range] = {}
+        for done, (size, start, place) in enumerate(logs):
+            if share := min(size, -(-count // (len(logs) - done))):
+                look = size if oldest else min(size, 2 * share + LOOK_BACK[0])
+                shares[place], ranges[place] = share, (start + (0 if oldest else size - look), start + size)
+            count -= share
+        peek = KafkaPeek(self._cluster, flow=self._flow, seconds=2 * ANSWER_SECONDS)
+        found = peek.records(ranges, enough=shares if oldest else {})
+        return [
+            (place[1], record)
+            for place, share in sorted(shares.items())
+            for record in (found[place][:share] if oldest else found[place][-share:])
+        ]
+
     def newest(self, topic: str, *, key: bytes | None = None) -> int | None:
         """When the last record of partition 0 was written, ms since the epoch; of those with this key, if one is given.
 
@@ -191,6 +219,28 @@ class KafkaPeek:
                 return part.records[0] if part.records else None
         raise Retriable(f"no record of {place[0]}-{place[1]} was seen in time", where=self._where)
 
+    def records(
+        self, ranges: Mapping[TopicPartition, Range], *, enough: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, list[Record]]:
+        """The records of ranges. Args: enough: after how many of a place no more is read, if it is named.
+
+        Raises:
+            Retriable: not all of them were seen in time, they are too large together, or the cluster refuses.
+        """
+        found: dict[TopicPartition, list[Record]] = {place: [] for place in ranges}
+        unread = set(ranges)
+        for part in self._read(ranges, size=SAMPLE_BYTES):
+            if part.failure is not None:
+                raise part.failure
+            found[part.place] += part.records
+            part.over = part.over or len(found[part.place]) >= enough.get(part.place, MANY)
+            if part.over:
+                unread.discard(part.place)
+        if unread:
+            what = f"{len(unread)} partitions were not read in time, or hold more than {SAMPLE_BYTES:,} bytes"
+            raise Retriable(what, where=self._where, hint="ask for fewer records")
+        return found
+
     def last_timestamp(self, place: TopicPartition, first: int, end: int, *, key: bytes | None = None) -> int | None:
         """The timestamp of the last record of a range.
 
@@ -215,7 +265,7 @@ class KafkaPeek:
                 return last
         raise Retriable(f"the end of {place[0]}-{place[1]} was not reached in time", where=self._where)
 
-    def _read(self, ranges: Mapping[TopicPartition, Range]) -> Iterator[RangePart]:
+    def _read(self, ranges: Mapping[TopicPartition, Range], *, size: int = MANY) -> Iterator[RangePart]:
         wanted = {place: [each] for place, each in ranges.items()}
         with closing(self._log):
-            yield from read_ranges(self._log, wanted, self._deadline)
+            yield from read_ranges(self._log, wanted, self._deadline, size=size)
