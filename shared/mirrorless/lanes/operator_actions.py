@@ -81,7 +81,7 @@ def advice(lane: Lane, stop: Stop, *, on_topic: bool = False) -> str:
         return _ADVICE["held"].format(resume=f"`mirrorless lanes resume '{lane.flow}' {lane.topic} --execute`")
     alike = f"`mirrorless lanes quarantine {lane.arguments} {stop.upstream_offset} --alike --execute`"
     return _ADVICE.get(stop.reason, _LOOK).format(
-        remedy=REMEDIES.get(stop.cause, ANY_REMEDY),
+        remedy=REMEDIES.get(stop.cause, ANY_REMEDY).format(flow=lane.flow, topic=lane.topic),
         alike=f", or all that are refused for the same cause: {alike}" if stop.cause else "",
         resume=f"`mirrorless lanes resume {lane.arguments} --execute`",
         resume_plan=f"`mirrorless lanes resume {lane.arguments}`",

@@ -41,12 +41,12 @@ REMEDIES: Final[Mapping[str, str]] = {
     NAME_NOT_TEXT: _BY_BATCH,
     # Of the flow's rules
     TRANSFORM_FAILED: "change the rule (`transforms` of replication.yaml) so that it fits such records, try it by "
-    "`mirrorless transform test`, and deploy it",
+    "`mirrorless transform test '{flow}' {topic}`, and deploy it",
     # Of the source's log
     "DAMAGED": "compare the replicas of the source's partition, and let one with a sound copy lead it",
     "UNKNOWN_CODEC": "install a version of Mirrorless that has its codec",
 }
-"""By cause: what the operator does before the lane is resumed."""
+"""By cause: what the operator does before the lane is resumed; with `{flow}` and `{topic}` where they belong."""
 
 ANY_REMEDY: Final = "let the target take the record (its max.message.bytes, its cleanup.policy)" + _KEPT
 """Of a stop without a cause, by an earlier version."""

@@ -76,7 +76,7 @@ def refuse_one_way(settings: FlowSettings, topics: Iterable[str]) -> None:
             f"`transforms` change or leave out records of {', '.join(masked)}, so nothing may come back from "
             f"{settings.target.alias}, and no comparison shows what it lacks",
             where=settings.flow,
-            hint="name topics without a rule; `mirrorless verify` proves the copies of the others",
+            hint=f"name topics without a rule; `mirrorless verify start '{settings.flow}'` proves the copies of all",
         )
     if settings.origins:
         raise ConfigurationError(

@@ -227,7 +227,12 @@ def test_a_range_that_cannot_be_is_refused(state: LaneState, to: int | None, com
 
 @pytest.mark.parametrize(
     ("cause", "remedy"),
-    [("INVALID_TIMESTAMP", "message.timestamp.before.max.ms"), ("", "max.message.bytes"), ("DAMAGED", "replicas")],
+    [
+        ("INVALID_TIMESTAMP", "message.timestamp.before.max.ms"),
+        ("", "max.message.bytes"),
+        ("DAMAGED", "replicas"),
+        ("TRANSFORM_FAILED", f"`mirrorless transform test '{LANE.flow}' {LANE.topic}`"),
+    ],
 )
 def test_the_advice_for_a_refused_record_is_that_of_its_cause(cause: str, remedy: str) -> None:
     said = advice(LANE, refused(100, cause))
