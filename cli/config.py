@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from cli.output import picked, print_json
 from mirrorless.cost.bill import BilledSettings, ReplicationLoad, shared
 from mirrorless.errors import ConfigurationError
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from cli.forecast import Forecast
     from mirrorless.config import Flow, Problem
     from mirrorless.config.flow_section import FlowSection
+    from mirrorless.transforms.rules import Rule
 
 _HIGHEST_RATE = 100_000
 
@@ -123,6 +126,7 @@ def _flow(flow: Flow, expected: Forecast | None) -> dict[str, Any]:
         "trigger_overrides": [
             {"entry": entry, "trigger": trigger} for entry, trigger in settings.trigger_overrides.items()
         ],
+        "transforms": [msgspec.to_builtins(rule) for rule in flow.rules],
         "schedule": _schedule(flow) if flow.has_pull else None,
         "forecast": expected.json() if expected else None,
     }
@@ -155,6 +159,7 @@ def _paragraph(flow: Flow, expected: Forecast | None) -> str:
         for topic in flow.literal_topics
     ]
     lines += [f"    topics that match {pattern}, as they are found" for pattern in flow.topic_patterns]
+    lines += [f"  {_rule(rule)}" for rule in flow.rules]
     if flow.has_pull:
         lines += _scheduled_topics(flow)
     shared = flow.all_settings()
@@ -168,6 +173,17 @@ def _paragraph(flow: Flow, expected: Forecast | None) -> str:
             f"  heartbeats that often keep a function running: about ${more:.0f} a month more than once a minute"
         )
     return "\n".join([*lines, *(expected.lines if expected else [])])
+
+
+def _rule(rule: Rule) -> str:
+    """What becomes of records of some topics, and of which of their parts."""
+    actions = {**rule.fields, **{f"header {name}": action for name, action in rule.headers.items()}}
+    actions |= {part: action for part, action in (("value", rule.value), ("key", rule.key)) if action}
+    changed = [name for name, action in actions.items() if action != "pass"]
+    done = [f"kept where {rule.keep}"] if rule.keep else []
+    done += [f"changed in {', '.join(changed)}"] if changed else []
+    done += [f"then by {rule.function}"] if rule.function else []
+    return f"rule {rule.version} of {', '.join(rule.topics)}: {'; '.join(done) or 'as they are'}"
 
 
 def _by_schedule(flow: Flow, topic: str) -> str:

@@ -129,7 +129,7 @@ class DeployedFlows:
         return self._lab is not None
 
     def job_settings(self, name: FlowName) -> FlowSettings:
-        """The settings of a job. It runs in the account of the tables, so it needs no role to reach them."""
+        """The settings of a job that runs with credentials of the tables' account, and needs no role to reach them."""
         from msgspec.structs import replace  # noqa: PLC0415 -- same
 
         flow = self.flow(name)

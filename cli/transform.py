@@ -151,8 +151,9 @@ def _tried(flow: Flow, topic: str, rule: Rule, records: Iterable[tuple[int, Reco
     schemas = writer_schemas(registry.settings() if registry else None, flow.source.region)
     avro = AvroFields("pass", KeysInUse(rings=keys, topic=topic), schemas) if schemas else None
     own = function_hash(rule.function) if rule.function else ""
-    transform = make_ready(RuleInForce.of(rule, flow.keys, own), keys, topic, schemas)
-    without_own = make_ready(RuleInForce.of(replace(rule, function=""), flow.keys), keys, topic, schemas)
+    known = flow.all_settings().keys
+    transform = make_ready(RuleInForce.of(rule, known, own), keys, topic, schemas)
+    without_own = make_ready(RuleInForce.of(replace(rule, function=""), known), keys, topic, schemas)
 
     def become(record: Record, number: int) -> tuple[str, str, Record | None]:
         try:

@@ -33,9 +33,10 @@ DEFAULT_CONFIG = "replication.yaml"
 def build(app: App, deployment: Deployment) -> App:
     """Add every stack of a deployment, in the order in which they can be deployed."""
     states = {place: StateStack(app, deployment=deployment, place=place) for place in deployment.states}
-    if deployment.settings.spark.enabled:
-        for place in deployment.states:
-            SparkStack(app, deployment=deployment, place=place).add_stack_dependency(states[place])
+    for place in deployment.jobs:
+        spark = SparkStack(app, deployment=deployment, place=place)
+        for state in sorted({place, *(flow.state for flow in deployment.flows_at("jobs", place))}):
+            spark.add_stack_dependency(states[state])
     pulls = {place: PullStack(app, deployment=deployment, place=place) for place in deployment.pulls}
     for place, pull in pulls.items():
         for state in sorted({flow.state for flow in deployment.flows_at(PULL, place)}):

@@ -1,12 +1,12 @@
 """The stacks that a configuration needs, and their regions and accounts: plain values, checked before any CDK.
 
-state        with the target: the flow's tables; a bucket for each place
+state        with the target: the flow's tables; a bucket for each place that has tables or jobs
 replication  at the flow's home: the forwarder and the mappings of literal topics
 mappings     at the flow's home: mappings of literal topics that `mapping.stacks` takes out of the replication stack
 pull         with the target, or where the flow says: the function that reads scheduled topics
 control      at the flow's home: the scheduled functions, and the removal of found topics' mappings
 standby      with the target, where that is another region than the home: the function `control` once more
-spark        with the target: the application that the flow's jobs run on
+spark        with the target, or with the source where records are masked: the application that jobs run on
 monitoring   at the flow's home: dashboard and alarms
 """
 
@@ -124,8 +124,13 @@ class FlowDeployment:
 
     @property
     def state(self) -> Location:
-        """Where its tables live, and its jobs run: with the target."""
+        """Where its tables live: with the target."""
         return _place(self.flow.target)
+
+    @property
+    def jobs(self) -> Location:
+        """Where its jobs run, and their files are."""
+        return _place(self.flow.jobs_home)
 
     def with_prefixes(self, prefixes: tuple[str, ...]) -> FlowDeployment:
         """The same with `topics.rights.prefixes`."""
@@ -150,9 +155,8 @@ class FlowDeployment:
 
     def end_of(self, part: str) -> Cluster:
         """The cluster beside which a part runs."""
-        if part in {"jobs", STANDBY}:
-            return self.flow.target
-        return self.flow.pull_home if part == PULL else self.flow.home
+        ends = {"jobs": self.flow.jobs_home, STANDBY: self.flow.target, PULL: self.flow.pull_home}
+        return ends.get(part, self.flow.home)
 
     def place_of(self, part: str) -> Location:
         """Where a part runs.
@@ -166,9 +170,8 @@ class FlowDeployment:
 
     def tables_role_of(self, part: str) -> str | None:
         """The role by which a part reaches tables in another account; None where they are in its own."""
-        if part in {"jobs", STANDBY}:
-            return None
-        return self.flow.pull_tables_role if part == PULL else self.flow.tables_role
+        roles = {"jobs": self.flow.jobs_tables_role, STANDBY: None, PULL: self.flow.pull_tables_role}
+        return roles.get(part, self.flow.tables_role)
 
     def function_arn(self, part: str) -> str:
         """The ARN of one of its functions, without a version."""
@@ -177,7 +180,7 @@ class FlowDeployment:
     @property
     def bucket_name(self) -> str:
         """The bucket for what its jobs write."""
-        return self.state.bucket_name(self.flow.deployment)
+        return self.jobs.bucket_name(self.flow.deployment)
 
     @property
     def metrics_variables(self) -> dict[str, str]:
@@ -243,8 +246,13 @@ class Deployment:
 
     @property
     def states(self) -> tuple[Location, ...]:
-        """Where tables live."""
-        return tuple(sorted({flow.state for flow in self.flows}))
+        """Where tables live, or the files of jobs."""
+        return tuple(sorted({flow.state for flow in self.flows} | set(self.jobs)))
+
+    @property
+    def jobs(self) -> tuple[Location, ...]:
+        """Where jobs run."""
+        return tuple(sorted({flow.jobs for flow in self.flows})) if self.settings.spark.enabled else ()
 
     @property
     def standbys(self) -> tuple[Location, ...]:
@@ -267,7 +275,7 @@ class Deployment:
         return {PLACES_TAG + (f"-{number}" if number > 1 else ""): value for number, value in enumerate(values, 1)}
 
     def flows_at(self, part: str, place: Location) -> tuple[FlowDeployment, ...]:
-        """The flows of which a part runs there: `forward` at home, `jobs` where the tables are."""
+        """The flows of which a part runs there: `forward` at home, `standby` where the tables are."""
         return tuple(flow for flow in self.flows if flow.has(part) and flow.place_of(part) == place)
 
     def topics_of_stack(self, flow: FlowDeployment, stack: int) -> tuple[str, ...]:

@@ -82,10 +82,10 @@ def _jobs_problems(flow: Flow, *, spark_enabled: bool) -> Iterator[Problem]:
     if not spark_enabled:
         what = f"{flow.name} begins with a Spark job, and there are to be none"
         yield Problem(path=("deployment", "spark", "enabled"), what=what, hint="write `start: earliest`, or enable it")
-    elif flow.target.vpc is None:
+    elif flow.jobs_home.vpc is None:
         what = f"{flow.name} begins with a Spark job, which reaches no broker without a network"
         hint = "add `vpc`: the network in the cluster's region that its brokers are reached from"
-        yield Problem(path=("clusters", flow.target.alias, "vpc"), what=what, hint=hint)
+        yield Problem(path=("clusters", flow.jobs_home.alias, "vpc"), what=what, hint=hint)
 
 
 def _paging_problems(configuration: Configuration) -> Iterator[Problem]:

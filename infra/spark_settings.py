@@ -1,8 +1,8 @@
 """EMR Serverless settings: application names and limits, and the parameters of every job submission.
 
-There is one application for each target cluster, as a network belongs to an application, and a cluster has one. Idle,
-it costs nothing. Code is no part of it: an application can be changed only while it is stopped, a job takes what is
-deployed when it starts (https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_UpdateApplication.html).
+There is one application for each cluster beside which jobs run: a network belongs to an application, and a cluster has
+one. Idle, it costs nothing. Code is no part of it: an application can be changed only while it is stopped, a job takes
+what is deployed when it starts (https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_UpdateApplication.html).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNPACKED = "environment"
 
 def application_name(flow: FlowDeployment) -> str:
     """The name of the application that a flow's jobs run on."""
-    return f"{flow.flow.deployment}-{flow.flow.target.alias}"
+    return f"{flow.flow.deployment}-{flow.flow.jobs_home.alias}"
 
 
 def log_group(application: str) -> str:

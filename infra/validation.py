@@ -122,9 +122,11 @@ def stack_sizes(deployment: Deployment) -> dict[tuple[str, Location], int]:
         kinds = {"replication": flow.home, "control": flow.home, "monitoring": flow.home, "state": flow.state}
         kinds |= {"pull": flow.pull} if flow.pull else {}
         kinds |= {"standby": flow.state} if flow.has(STANDBY) else {}
-        kinds |= {"spark": flow.state} if deployment.settings.spark.enabled else {}
+        kinds |= {"spark": flow.jobs} if deployment.settings.spark.enabled else {}
         for kind, place in kinds.items():
             sizes[kind, place] += _OF_FLOW[kind] + (0 if sizes[kind, place] else _OF_STACK[kind])
+        if deployment.settings.spark.enabled and not sizes["state", flow.jobs]:
+            sizes["state", flow.jobs] = _OF_STACK["state"]  # the bucket alone
         if flow.has(PULL) and flow.pull:
             sizes["pull", flow.pull] += flow.flow.settings.schedule.shards
         for part, kind in _STACK_OF.items():

@@ -359,7 +359,7 @@ class Lab:
         The version is in the key's file first.
         """
         before = self.configuration.flow(name)
-        changed = msgspec.structs.replace(before.keys[key], version=before.keys[key].version + 1)
+        changed = before.keys[key].model_copy(update={"version": before.keys[key].version + 1})
         self.keys.make(key, changed.version)
         flow = self._exchange(replace(before, keys={**before.keys, key: changed}))
         self.scheduled.change(flow, forwarder=function_name)

@@ -40,7 +40,7 @@ class EmrRuns:
     """Implements `Runs` on EMR Serverless."""
 
     def __init__(self, deployment: DeployedFlows, flows: Sequence[FlowName]) -> None:
-        """Args: flows: whose runs are searched, each in its target's region."""
+        """Args: flows: whose runs are searched, each where its jobs run."""
         self._deployment, self._flows = deployment, flows
         self._service = cache(self._open)
 
@@ -55,7 +55,9 @@ class EmrRuns:
                 hint="raise spark.maximum.vcpu and spark.maximum.memory.gb, and deploy",
             )
         files = service.files(request.run_id)
-        files.write(REQUEST, encode_request(request))
+        role = self._deployment.flow(request.flow.name).jobs_tables_role
+        there = msgspec.structs.replace(request, flow=msgspec.structs.replace(request.flow, tables_role=role))
+        files.write(REQUEST, encode_request(there))
         started = service.start(request.run_id, request.kind, most_executors=size)
         files.write(JOB_RUN_FILE, msgspec.json.encode(_JobRunId(started)))
         return self.inspect(request.run_id)
@@ -94,8 +96,8 @@ class EmrRuns:
                 where="deployment.spark",
                 hint="write `enabled: true` and deploy, or run the job here with --local",
             )
-        name, region = self._deployment.flow(flow).deployment, self._deployment.settings(flow).target.region
-        return EmrServerless(flow, region=region, deployment=name)
+        there = self._deployment.flow(flow)
+        return EmrServerless(flow, region=there.jobs_home.region, deployment=there.deployment)
 
     def _found(self, run_id: str) -> tuple[EmrServerless, JobRequest]:
         for flow in self._flows:

@@ -2,9 +2,10 @@
 
 Interface endpoints, with private names, so that no client needs a setting: Lambda and STS for pollers on demand
 (provisioned ones need none), Lambda for the refresh of topics, Secrets Manager for proofs, STS for tables of another
-account, CloudWatch Logs for jobs: those of functions are written by Lambda itself, and metrics are lines of a log.
-Their security groups must let the functions in on port 443; as they are the functions' own, a rule that lets a group
-reach itself is enough. Pollers on demand of an MSK cluster carry that cluster's groups: one more group lets these in.
+account, KMS for keys of rules, Glue for schemas, CloudWatch Logs for jobs: those of functions are written by Lambda
+itself, and metrics are lines of a log. Their security groups must let the functions in on port 443; as they are the
+functions' own, a rule that lets a group reach itself is enough. Pollers on demand of an MSK cluster carry that
+cluster's groups: one more group lets these in.
 
 DynamoDB has a gateway instead, which costs nothing and answers to the usual name, and S3 has one for jobs; they are
 made where route tables are written. No endpoint reaches the tables of another region: such a network needs another way
@@ -23,6 +24,7 @@ from aws_cdk import Annotations
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
+from infra.iam.statements import rule_rights
 from mirrorless.config.cluster import secrets_of
 from mirrorless.flow.naming import FORWARD, PULL, STANDBY
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from infra.deployment import Deployment, FlowDeployment, Location
+    from infra.iam import Part
     from mirrorless.config.cluster import Cluster
 
 
@@ -37,7 +40,7 @@ HTTPS: Final = 443
 
 UserKind = Literal["home", "pull", "standby", "jobs"]
 
-_PARTS: Final[Mapping[UserKind, str]] = {"home": FORWARD, "pull": PULL, "standby": STANDBY, "jobs": "jobs"}
+_PARTS: Final[Mapping[UserKind, Part]] = {"home": FORWARD, "pull": PULL, "standby": STANDBY, "jobs": "jobs"}
 """Kinds of users, by the parts that stand for them, in the order in which they make endpoints."""
 
 
@@ -77,7 +80,7 @@ class _User:
 
     flow: FlowDeployment
     kind: UserKind
-    part: str
+    part: Part
     end: Cluster
 
 
@@ -148,6 +151,8 @@ def _services(user: _User) -> Iterator[str]:
         yield "sts"
     if any(secrets_of(end.authentication) for end in (flow.flow.source, flow.flow.target)):
         yield "secretsmanager"
+    for right in rule_rights(user.part, flow):  # keys of a flow's rules, and schemas of its records
+        yield from (action.partition(":")[0] for action in right.actions)
     if user.kind == "jobs":
         yield "logs"
 

@@ -366,3 +366,9 @@ PARTS: Final[Mapping[Part, PartCalls]] = {
         clusters=_jobs,
     ),
 }
+
+APPLIES_RULES: Final[frozenset[Part]] = frozenset({"forward", "pull", "control", "jobs"})
+"""Parts that read the keys of a flow's `transforms`: to mask, or to compare what was masked with its original."""
+
+KEEPS_RULES: Final = ("Query", "BatchWriteItem")
+"""A rule is kept in the table `control` before it is used first."""

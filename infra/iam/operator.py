@@ -76,7 +76,7 @@ def policy(flow: FlowDeployment, *, repair: bool = False, jobs: bool = False, ke
 
 def _job_rights(flow: FlowDeployment, key: str | None) -> list[Right]:
     """To start, watch and end job runs, to write their requests and to read their files."""
-    place, deployment = flow.state, flow.flow.deployment
+    place, deployment = flow.jobs, flow.flow.deployment
     prefix = spark_settings.prefix(flow)
     bucket = f"arn:{place.partition}:s3:::{flow.bucket_name}"
     applications = place.arn("emr-serverless", "/applications/*")
@@ -127,10 +127,12 @@ def main() -> None:
     except MirrorlessError as error:
         sys.exit(str(error))
     for flow in deployment.flows:
-        print(f"# {flow.name}, in account {flow.state.account}", file=sys.stderr)
+        apart = flow.jobs.account != flow.state.account
+        where = f"; what concerns jobs, in account {flow.jobs.account}" if arguments.jobs and apart else ""
+        print(f"# {flow.name}, in account {flow.state.account}{where}", file=sys.stderr)
         print(
             json.dumps(
-                policy(flow, repair=arguments.repair, jobs=arguments.jobs, key=deployment.kms_key(flow.state)), indent=2
+                policy(flow, repair=arguments.repair, jobs=arguments.jobs, key=deployment.kms_key(flow.jobs)), indent=2
             )
         )
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from infra.deployment import ALIAS, Location
 from infra.iam import Part, Right
-from infra.iam.calls import KIND, NEEDS, NOT_ON_SERVERLESS, PARTS, ResourceKind, Use
+from infra.iam.calls import APPLIES_RULES, KEEPS_RULES, KIND, NEEDS, NOT_ON_SERVERLESS, PARTS, ResourceKind, Use
 from infra.iam.kafka_names import distinct
+from mirrorless.adapters.aws.keys import encryption_context
 from mirrorless.config.authentication_rules import is_serverless
 from mirrorless.config.cluster import Iam, Scram, WithSecret, secrets_of
 from mirrorless.flow.naming import flow_tags
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def rights(part: Part, flow: FlowDeployment) -> list[Right]:
     """Everything that a part of a flow may do, apart from its log, and the files of jobs."""
-    subjects = (table_rights, secret_rights, kafka_rights, network_rights, mapping_rights)
+    subjects = (table_rights, secret_rights, rule_rights, kafka_rights, network_rights, mapping_rights)
     return [right for subject in subjects for right in subject(part, flow)]
 
 
@@ -44,7 +45,15 @@ def table_rights(part: Part, flow: FlowDeployment) -> list[Right]:
     if role := flow.tables_role_of(part):
         return [Right(actions=("sts:AssumeRole",), resources=(role,))]
     carries_groups = part in {"control", "standby"}
-    return [*in_tables(flow, PARTS[part].tables), *(counterpart_rights(flow) if carries_groups else [])]
+    return [*in_tables(flow, tables_of(part, flow)), *(counterpart_rights(flow) if carries_groups else [])]
+
+
+def tables_of(part: Part, flow: FlowDeployment) -> Mapping[str, tuple[str, ...]]:
+    """What a part does in the tables, by table; one that applies rules keeps them among the flow's documents."""
+    wanted = dict(PARTS[part].tables)
+    if flow.flow.rules and part in APPLIES_RULES:
+        wanted["control"] = tuple(dict.fromkeys((*wanted.get("control", ()), *KEEPS_RULES)))
+    return wanted
 
 
 def counterpart_rights(flow: FlowDeployment) -> list[Right]:
@@ -63,7 +72,7 @@ def tables_role_rights(flow: FlowDeployment) -> list[Right]:
     union: dict[str, tuple[str, ...]] = {}
     for part in PARTS:
         if flow.has(part) and flow.tables_role_of(part):
-            for table, actions in PARTS[part].tables.items():
+            for table, actions in tables_of(part, flow).items():
                 union[table] = tuple(dict.fromkeys((*union.get(table, ()), *actions)))
     return in_tables(flow, union)
 
@@ -116,6 +125,32 @@ def readable(flow: FlowDeployment, place: Location) -> list[Right]:
         return []
     read = Right(actions=("secretsmanager:GetSecretValue",), resources=tuple(secrets))
     return [read, *(_opened(key, "secretsmanager", region) for key, region in keys)]
+
+
+def rule_rights(part: Part, flow: FlowDeployment) -> list[Right]:
+    """To read the keys of a flow's rules, and the schemas of its records, where rules are applied."""
+    if part not in APPLIES_RULES:
+        return []
+    place, registry = flow.place_of(part), flow.flow.registry
+    secrets = [each for each in (registry.secret, registry.ca) if each] if registry else []
+    found = list[Right]()
+    for name, key in flow.flow.keys_of_rules.items():
+        if key.secret:
+            secrets.append(key.secret)
+            region, account = flow.secret_arn(key.secret, at=place).split(":")[3:5]
+            opening = filter(None, (_key_there(each, region, account) for each in key.secret_kms_key_arn))
+            found += [_opened(each, "secretsmanager", region) for each in opening]
+        elif key.kms_key_arn:
+            context = {f"kms:EncryptionContext:{field}": said for field, said in encryption_context(name).items()}
+            named = {"StringEquals": context}
+            found.append(Right(actions=("kms:Decrypt",), resources=(key.kms_key_arn,), conditions=named))
+    if secrets:
+        arns = tuple(_secret(flow, secret, place) for secret in dict.fromkeys(secrets))
+        found.append(Right(actions=("secretsmanager:GetSecretValue",), resources=arns))
+    if registry is not None and registry.type == "glue":
+        why = "Glue is asked by the id of a schema's version, which is in no ARN"
+        found.append(Right(actions=("glue:GetSchemaVersion",), resources=("*",), reason=why))
+    return found
 
 
 def _secret(flow: FlowDeployment, secret: str, place: Location) -> str:
@@ -351,7 +386,7 @@ def storage_rights(
         log_group: the log group of their application.
         key: ARN of the customer's key of the place.
     """
-    place = flow.state
+    place = flow.jobs
     bucket_arn = f"arn:{place.partition}:s3:::{bucket}"
     found = [
         Right(actions=("s3:GetObject",), resources=tuple(artifacts)),

@@ -1,4 +1,4 @@
-"""The Spark stack: an application for each target cluster, a role for each flow, and the jobs' artifacts.
+"""The Spark stack: an application for each cluster beside which jobs run, a role for each flow, the jobs' artifacts.
 
 A job run is no resource: whoever starts one reads from a parameter of its flow what to submit it with.
 """
@@ -48,7 +48,7 @@ class SparkStack(PlacedStack):
 
 
 class SparkApplication(Construct):
-    """Where the jobs towards one cluster run.
+    """Where jobs run beside one cluster.
 
     Attributes:
         name: the application's name.
@@ -56,10 +56,10 @@ class SparkApplication(Construct):
     """
 
     def __init__(self, scope: Construct, id_: str, *, deployment: Deployment, flow: FlowDeployment) -> None:
-        """Make it. Args: flow: any of the flows towards the cluster."""
+        """Make it. Args: flow: any of the flows whose jobs run there."""
         super().__init__(scope, id_)
         self.name = spark_settings.application_name(flow)
-        spark, key_arn = deployment.settings.spark, deployment.kms_key(flow.state)
+        spark, key_arn = deployment.settings.spark, deployment.kms_key(flow.jobs)
         key = kms.Key.from_key_arn(self, "Key", key_arn) if key_arn else None
         log = add_log_group(self, spark_settings.log_group(self.name), deployment=deployment, key=key)
         self.resource = emr.CfnApplication(
@@ -100,7 +100,7 @@ class SparkApplication(Construct):
                 ),
             ),
         )
-        alias, reach = flow.flow.target.alias, flow.flow.target.vpc
+        alias, reach = flow.flow.jobs_home.alias, flow.flow.jobs_home.vpc
         if reach:
             self.resource.network_configuration = emr.CfnApplication.NetworkConfigurationProperty(
                 subnet_ids=list(reach.subnets), security_group_ids=list(reach.security_groups)
@@ -108,7 +108,7 @@ class SparkApplication(Construct):
         else:
             Annotations.of(self).add_warning_v2(
                 "mirrorless:jobs-without-network",
-                f"jobs towards {alias} reach no broker: EMR Serverless has no way out of AWS's own services without a "
+                f"jobs beside {alias} reach no broker: EMR Serverless has no way out of AWS's own services without a "
                 f"network; write `vpc` under clusters.{alias}, or `spark: {{enabled: false}}` under deployment",
             )
         CfnOutput(self, "Id", value=self.resource.attr_application_id, description=f"Application {self.name}")
@@ -129,7 +129,7 @@ class FlowJobs(Construct):
     ) -> None:
         """Make it. Args: artifacts: `package`, `environment`, and the scripts by the names of their jobs."""
         super().__init__(scope, id_)
-        place, key = flow.state, deployment.kms_key(flow.state)
+        place, key = flow.jobs, deployment.kms_key(flow.jobs)
         application_arn = application.resource.attr_arn
         role = iam.Role(
             self,

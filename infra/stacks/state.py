@@ -25,6 +25,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from infra import spark_settings
 from infra.constructs.annotations import acknowledge, excuse
 from infra.iam import Part
 from infra.iam.statements import tables_role_rights
@@ -56,7 +57,7 @@ class StateStack(PlacedStack):
         )
         self.termination_protection = True
         JobsBucket(self, "Jobs", name=place.bucket_name(deployment.settings.name), key_arn=deployment.kms_key(place))
-        for flow in deployment.flows_at("jobs", place):
+        for flow in (each for each in deployment.flows if each.state == place):
             tables = FlowTables(self, flow.id, flow=flow)
             if flow.flow.tables_role or (flow.pull and flow.flow.pull_tables_role):
                 TablesRole(tables, "Access", flow=flow)
@@ -141,9 +142,12 @@ def _key(name: str, kind: str = "S") -> dynamodb.Attribute:
 
 
 def trusted(flow: FlowDeployment) -> list[str]:
-    """Who may assume the role: the functions that need it, by the path of their roles."""
-    users = [part for part in get_args(Part) if flow.has(part) and flow.tables_role_of(part)]
-    return [flow.place_of(part).iam_arn(f"role{flow.role_path(part)}*") for part in users]
+    """Who may assume the role: functions that need it, by the path of their roles, and jobs by their role's name."""
+    users: list[Part] = [part for part in get_args(Part) if flow.has(part) and flow.tables_role_of(part)]
+    jobs = f"/{spark_settings.role_name(flow)}"
+    return [
+        flow.place_of(part).iam_arn(f"role{jobs if part == 'jobs' else f'{flow.role_path(part)}*'}") for part in users
+    ]
 
 
 class TablesRole(Construct):

@@ -20,7 +20,7 @@ import pytest
 from infra.deployment import ALIAS, FlowDeployment, Location, plan
 from infra.iam import Part, execution_policy, file_of, operator
 from infra.iam.policies import MANAGED
-from infra.iam.statements import readable, secret_rights, table_rights
+from infra.iam.statements import readable, rule_rights, secret_rights, table_rights
 from lab.esm.api_model import violations
 from mirrorless.config import load
 from mirrorless.config.cluster import Mtls, Scram
@@ -63,7 +63,7 @@ BY_THE_SERVICE = {
 }
 """What the examples' functions are granted for AWS's own acts in their name."""
 
-WITH_SCHEDULED_TOPICS = {"long-tail"}
+WITH_SCHEDULED_TOPICS = {"data-isolation", "long-tail"}
 WITH_STANDBY = {"active-active", "active-passive", "cross-account", "hub-and-spoke", "long-tail"}
 CASES = [
     (example, part)
@@ -104,10 +104,22 @@ def secrets_of(flow: FlowDeployment, place: Location) -> Iterator[Need]:
                     yield "kms:Decrypt", key, {"kms:ViaService": f"secretsmanager.{place.region}.amazonaws.com"}
 
 
+def keys_of(flow: FlowDeployment, place: Location) -> Iterator[Need]:
+    """The keys of a flow's rules: in secrets of a place, or opened by KMS."""
+    for name, key in flow.flow.keys_of_rules.items():
+        if key.secret:
+            yield "secretsmanager:GetSecretValue", f"{flow.secret_arn(key.secret, at=place)}-aB3xYz", {}
+            via = {"kms:ViaService": f"secretsmanager.{place.region}.amazonaws.com"}
+            yield from (("kms:Decrypt", each, via) for each in key.secret_kms_key_arn)
+        else:
+            yield "kms:Decrypt", key.kms_key_arn or "", {"kms:EncryptionContext:mirrorless.key": name}
+
+
 def table_needs(part: Part, flow: FlowDeployment) -> Iterator[Need]:
     arns = flow.table_arns()
     for action, table in recorded()[file_of(part)]:
-        if action.startswith("dynamodb:"):
+        of_rules = (part, table) in {("forward", "control"), ("jobs", "control")}
+        if action.startswith("dynamodb:") and (flow.flow.rules or not of_rules):
             yield action, arns[table], {}
     if flow.tables_key:
         yield "kms:Decrypt", flow.tables_key, {"kms:ViaService": f"dynamodb.{flow.state.region}.amazonaws.com"}
@@ -127,6 +139,8 @@ def function_needs(part: Part, flow: FlowDeployment) -> Iterator[Need]:
             yield action, abroad, {}
         elif action == "secretsmanager:GetSecretValue":
             yield from secrets_of(flow, flow.place_of(part))
+        elif action == "kms:Decrypt":
+            yield from keys_of(flow, flow.place_of(part))
         elif action.startswith("lambda:"):
             yield mapping_need(action, flow)
             if action == "lambda:CreateEventSourceMapping":  # with tags: the test below
@@ -149,21 +163,23 @@ def granted(assembly: Assembly, part: Part, flow: FlowDeployment) -> list[Statem
 
 
 def job_needs(assembly: Assembly, flow: FlowDeployment) -> Iterator[Need]:
-    """What jobs do where the flow's tables are; their code is in the bucket of what is deployed."""
-    place = flow.state
-    for action, _ in recorded()["jobs"]:
-        if action == "secretsmanager:GetSecretValue":
-            yield from secrets_of(flow, place)
+    """What jobs do where they run; their code is in the bucket of what is deployed."""
+    place, abroad = flow.jobs, flow.tables_role_of("jobs")
+    yield from secrets_of(flow, place)
+    yield from keys_of(flow, place)
+    if abroad:
+        yield "sts:AssumeRole", abroad, {}
     yield from object_needs(flow)
     yield "s3:GetObject", deployed_objects(assembly, flow)[0], {}
     if key := assembly.deployment.kms_key(place):
         yield from ((action, key, {}) for action in ("kms:Decrypt", "kms:GenerateDataKey"))
-    yield from table_needs("jobs", flow)
+    if not abroad:
+        yield from table_needs("jobs", flow)
 
 
 def object_needs(flow: FlowDeployment) -> Iterator[Need]:
     """What jobs do in the bucket of what they write."""
-    bucket, folder = f"arn:{flow.state.partition}:s3:::{flow.bucket_name}", f"flows/{flow.id}/jobs/verify-1/"
+    bucket, folder = f"arn:{flow.jobs.partition}:s3:::{flow.bucket_name}", f"flows/{flow.id}/jobs/verify-1/"
     for action in (action for action, _ in recorded()["jobs"] if action.startswith("s3:")):
         if action == "s3:ListBucket":
             yield action, bucket, {"s3:prefix": f"{folder}lanes/"}
@@ -229,11 +245,15 @@ def test_a_part_reaches_nothing_of_other_flows(example: str, part: Part, assembl
                 assert [need for need in theirs if allowed(statements, *need)] == []
 
 
-def test_the_role_of_tables_in_another_account_has_what_the_functions_need_together(assembled: Assembled) -> None:
-    assembly = assembled("cross-account")
+@pytest.mark.parametrize("example", ["cross-account", "data-isolation"])
+def test_the_role_of_tables_in_another_account_has_what_who_runs_elsewhere_needs_together(
+    example: str, assembled: Assembled
+) -> None:
+    assembly = assembled(example)
     (flow,) = assembly.deployment.flows
     name = flow.flow.resource_name("tables")
-    wanted = [need for part in functions() if flow.has(part) for need in table_needs(part, flow)]
+    users = [part for part in get_args(Part) if flow.has(part) and flow.tables_role_of(part)]
+    wanted = [need for part in users for need in table_needs(part, flow)]
 
     statements = role_statements(assembly, assembly.only("AWS::IAM::Role", RoleName=name))
 
@@ -396,6 +416,36 @@ def test_what_proves_a_client_may_be_read_and_so_may_the_authority(
     for part in ("forward", "control", "jobs"):
         granted = [arn for right in secret_rights(part, flow) for arn in right.resources]
         assert granted == [f"arn:aws:secretsmanager:eu-west-1:111122223333:secret:{name}-??????" for name in read]
+
+
+MASKED = """
+clusters:
+  a: {{bootstrap.servers: a1:9092, region: us-east-1, account: "111122223333", schema.registry: {{{registry}}}}}
+  b: {{bootstrap.servers: b1:9092, region: eu-west-1, account: "111122223333"}}
+keys: {{pii: {{secret: masks}}, unused: {{secret: others}}}}
+flows:
+  a->b:
+    topics: [orders]
+    schedule: {{shards: 1}}
+    transforms: [{{topics: orders, format: avro, fields: {{card: {{hmac: pii}}}}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("registry", "schemas"),
+    [
+        ("url: 'https://registry', secret: user, ca: root", {"secret:user-??????", "secret:root-??????"}),
+        ("type: glue", {"*"}),
+    ],
+)
+def test_keys_and_schemas_are_read_where_rules_are_applied_and_nowhere_else(registry: str, schemas: set[str]) -> None:
+    (flow,) = plan(load(MASKED.format(registry=registry))).flows
+
+    for part in (each for each in get_args(Part) if flow.has(each)):
+        found = [arn for right in rule_rights(part, flow) for arn in right.resources]
+        here = "arn:aws:secretsmanager:us-east-1:111122223333:"
+        wanted = {"secret:masks-??????", *schemas} if part in {"forward", "pull", "control", "jobs"} else set()
+        assert {arn.removeprefix(here) for arn in found} == wanted
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -81,6 +81,26 @@ def test_flows_towards_one_cluster_share_its_application_and_its_network(assembl
         assert network["SecurityGroupIds"] == list(flow.flow.target.vpc.security_groups)
 
 
+def test_jobs_of_a_flow_with_rules_run_beside_its_source_and_nothing_runs_where_its_tables_are(
+    assembled: Assembled,
+) -> None:
+    assembly = assembled("data-isolation")
+    (flow,) = assembly.deployment.flows
+    made = application(assembly, "mirrorless-europe")
+    said = submission(assembly, "europe_analytics")
+    (access,) = assembly.resources("AWS::IAM::Role", stack="mirrorless-state-us-east-1")
+    (trust,) = access.properties["AssumeRolePolicyDocument"]["Statement"]
+
+    assert flow.flow.source.vpc is not None
+    assert made.properties["NetworkConfiguration"]["SubnetIds"] == list(flow.flow.source.vpc.subnets)
+    assert (said["bucket"], said["role_arn"]) == (
+        "mirrorless-111122223333-eu-central-1",
+        "arn:aws:iam::111122223333:role/mirrorless-jobs-europe_analytics",
+    )
+    assert said["role_arn"] in trust["Condition"]["ArnLike"]["aws:PrincipalArn"]
+    assert [name for name in assembly.templates if "us-east-1" in name] == ["mirrorless-state-us-east-1-444455556666"]
+
+
 @pytest.mark.parametrize(
     "spark",
     [

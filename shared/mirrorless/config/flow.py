@@ -19,7 +19,7 @@ from mirrorless.flow.naming import DEPLOYMENT, TABLES, namespace, resource_name
 from mirrorless.flow.poller_groups import flow_groups, literal_group
 from mirrorless.flow.settings import FlowSettings, PullSettings, Tables
 from mirrorless.topics.mapping_plan import mapping_of
-from mirrorless.transforms.rules import KeySettings, Rule
+from mirrorless.transforms.rules import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mirrorless.chain.lane import FlowName
     from mirrorless.config.cluster import Cluster, RegistrySection
     from mirrorless.config.flow_section import MappingSection
+    from mirrorless.config.schema import KeySection
     from mirrorless.flow.filters import NameFilter
     from mirrorless.flow.policy import ReplicationPolicy
     from mirrorless.flow.triggers import TriggerRules
@@ -69,7 +70,7 @@ class Flow:
     prefixes: Mapping[str, str]
     origins: tuple[str, ...] = ()
     has_counterpart: bool = False
-    keys: Mapping[str, KeySettings] = field(default_factory=dict)
+    keys: Mapping[str, KeySection] = field(default_factory=dict)
     shared_tables: Mapping[str, str] | None = None
     deployment: str = DEPLOYMENT
 
@@ -88,9 +89,14 @@ class Flow:
         """Where the schemas of the source's records are, if it has rules that may look into them."""
         return self.source.schema_registry if self.rules else None
 
+    @property
+    def keys_of_rules(self) -> Mapping[str, KeySection]:
+        """The keys that its rules name, as far as there are such keys."""
+        named = {name for rule in self.rules for name in rule.keys}
+        return {name: self.keys[name] for name in sorted(named & self.keys.keys())}
+
     def all_settings(self) -> FlowSettings:
         """The settings of its functions and jobs, but for what makes mappings."""
-        named = {name for rule in self.rules for name in rule.keys}
         return FlowSettings(
             flow=str(self.name),
             source=self.source.settings(),
@@ -102,7 +108,7 @@ class Flow:
             producer={**self.target.producer},
             transforms=self.rules,
             schema_registry=self.registry.settings() if self.registry else None,
-            keys={name: self.keys[name] for name in sorted(named & self.keys.keys())},
+            keys={name: key.settings() for name, key in self.keys_of_rules.items()},
             tables=Tables(**self.tables),
             tables_role=self.tables_role,
             standby_region=self.standby.region if self.standby else None,
@@ -251,6 +257,11 @@ class Flow:
     def pull_tables_role(self) -> str | None:
         """The same for the function `pull`, which may run elsewhere."""
         return self._tables_role_of(self.pull_home)
+
+    @property
+    def jobs_tables_role(self) -> str | None:
+        """The same for jobs."""
+        return self._tables_role_of(self.jobs_home)
 
     def _tables_role_of(self, home: Cluster) -> str | None:
         if self.shared_tables or home.account is None or home.account == self.target.account:

@@ -293,7 +293,6 @@ def _problems_of_values(configuration: Configuration, written: Document, data: A
 
 def _resolved(written: Document, data: Any, origin: str) -> Configuration:
     clusters = {alias: Cluster.of(alias, found) for alias, found in written.clusters.items()}
-    keys = {name: found.settings() for name, found in written.keys.items()}
     flows: dict[FlowName, Flow] = {}
     for text, own in data["flows"].items():
         name = FlowName.parse(text)
@@ -303,7 +302,7 @@ def _resolved(written: Document, data: Any, origin: str) -> Configuration:
             target=clusters[name.target],
             settings=FlowSection.model_validate(_merged(data.get("defaults", {}), own)),
             prefixes={alias: cluster.topic_prefix for alias, cluster in clusters.items()},
-            keys=keys,
+            keys=written.keys,
             deployment=written.deployment.name,
         )
     origins = origins_of(list(flows.values()))

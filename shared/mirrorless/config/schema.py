@@ -12,7 +12,7 @@ from pydantic import Field
 
 from mirrorless.config.cluster import ClusterSection
 from mirrorless.config.flow_section import FlowSection
-from mirrorless.config.types import DeploymentName, KeyArn, Section, Tags
+from mirrorless.config.types import DeploymentName, KeyArn, KeyArns, Section, Tags
 from mirrorless.flow.naming import DEPLOYMENT
 from mirrorless.transforms.rules import KeySettings
 
@@ -29,6 +29,9 @@ class KeySection(Section):
         description="Name or ARN of a secret in the source's region, with 32 bytes in base64 by version: "
         '`{"1": "…", "2": "…"}`.',
     )
+    secret_kms_key_arn: KeyArns = Field(
+        default=(), description="ARNs of your own keys that encrypt the secret; left out, it has AWS's own."
+    )
     kms_key_arn: KeyArn | None = Field(default=None, description="Instead: the KMS key that encrypted `data.keys`.")
     data_keys: dict[str, str] = Field(
         default_factory=dict, description="By version: 32 bytes as KMS encrypted them, in base64."
@@ -36,7 +39,8 @@ class KeySection(Section):
 
     def settings(self) -> KeySettings:
         """The same for functions and jobs."""
-        return KeySettings(**{name: value for name, value in self if value is not None})
+        given = {name: value for name, value in self if name in KeySettings.__struct_fields__ and value is not None}
+        return KeySettings(**given)
 
 
 class AlarmSection(Section):

@@ -172,8 +172,8 @@ def _out_of_reach(flow: Flow) -> Iterator[Problem]:
             what = f"the secret is in {there}, and the rules of {flow.name} are applied in {region}"
             path: Path = ("clusters", flow.name.source, "schema.registry", field)
             yield Problem(path=path, what=what, hint=f"write its name alone and replicate it to {region}")
-    for name, key in flow.all_settings().keys.items():
-        field, arn = ("kms.key.arn", key.kms_key_arn) if key.kms_key_arn else ("secret", key.secret)
+    for name, key in flow.keys_of_rules.items():
+        field, arn = ("kms.key.arn", key.kms_key_arn) if key.kms_key_arn else ("secret", key.secret or "")
         if region and arn.startswith("arn:") and (there := arn.split(":")[3]) != region:
             what = f"the key is in {there}, and records of {flow.name} are masked in {region}"
             hint = f"name one in {region}; of a multi-region key or a replicated secret, the one there"

@@ -11,7 +11,16 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import msgspec
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+)
 
 from mirrorless.flow.filters import check_pattern, is_literal, split_list
 from mirrorless.flow.java_patterns import in_python
@@ -221,6 +230,7 @@ Patterns = Annotated[
 RecordAction = Annotated[
     Action,
     PlainValidator(_action),
+    PlainSerializer(msgspec.to_builtins),
     WithJsonSchema(
         {
             "anyOf": [

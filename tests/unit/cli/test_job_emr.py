@@ -121,6 +121,27 @@ def test_a_job_is_submitted_as_the_deployment_says(
     assert view.more["log_group"] == "/aws/emr-serverless/mirrorless-eu-west"
 
 
+@pytest.mark.usefixtures("application")
+def test_a_job_of_a_flow_with_rules_is_submitted_beside_its_source_and_reaches_the_tables_by_a_role(
+    tmp_path: Path,
+) -> None:
+    clusters = {
+        "us-east": f"bootstrap.servers: [127.0.0.1:1], region: {REGION}, account: '{ACCOUNT}'",
+        "eu-west": "bootstrap.servers: [127.0.0.1:1], region: us-west-2, account: '444455556666'",
+    }
+    rules = "us-east->eu-west: {topics: [orders], transforms: [{topics: orders, key: drop}]}"
+    deployed = deployment(tmp_path, replication_yaml(rules, clusters=clusters))
+    flow = deployed.job_settings(FLOW)
+    asked = JobRequest(run_id=new_run_id("verify"), flow=flow, topics=("orders",), options=VerifyOptions())
+
+    EmrRuns(deployed, [FLOW]).start(asked, size=None)
+
+    request = decode_request(files(asked.run_id).read("request.json") or b"")
+    assert request.flow.transforms == flow.transforms != ()
+    assert request.flow.tables_role == "arn:aws:iam::444455556666:role/mirrorless-tables-us-east_eu-west"
+    assert flow.tables_role is None, "on this machine it runs with the operator's own credentials"
+
+
 @pytest.mark.parametrize(
     ("emr", "driver", "expected"),
     [

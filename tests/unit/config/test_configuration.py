@@ -433,6 +433,18 @@ def test_config_check_prints_every_problem_and_exits_2(check: Callable[..., Answ
     assert all(field in in_words.err for field in fields)
 
 
+def test_config_check_says_what_becomes_of_records(check: Callable[..., Answer]) -> None:
+    answer, for_programs = check(RULES, "--lab"), check(RULES, "--lab", "--json")
+
+    assert (
+        "rule 3 of customers, orders-.*: kept where headers.region != 'internal'; changed in customer.email, "
+        in answer.out
+    )
+    assert "rule 1 of .*: changed in value" in answer.out
+    first = for_programs.json["flows"][0]["transforms"][0]
+    assert (first["version"], first["fields"]["items[*].note"]) == (3, {"set": None})
+
+
 def test_config_check_of_no_file_exits_2(command: Command, tmp_path: Path) -> None:
     answer = command("config", "check", str(tmp_path / "none.yaml"))
 
