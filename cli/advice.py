@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any, TextIO, cast
 
-COMMAND = re.compile(r"`(mirrorless (?!config\b)[^`\n]+)`")
-"""A command in a message. `config` takes the file that it is about as it is named."""
+COMMAND = re.compile(r"`(mirrorless (?!(?:config|keys)\b)[^`\n]+)`")
+"""A command in a message. `config` takes the file that it is about as it is named; `keys` is about none."""
 
 _named = ""
 

@@ -43,6 +43,8 @@ COMMANDS = {
     "backfill": "cli.jobs.kinds",
     "verify": "cli.jobs.kinds",
     "reconcile": "cli.jobs.kinds",
+    "keys": "cli.keys",
+    "decrypt": "cli.keys",
     "lab": "cli.lab",
 }
 """The module of each command; some have several."""

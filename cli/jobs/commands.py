@@ -112,7 +112,7 @@ def run_start(arguments: argparse.Namespace) -> int:
 
         local = arguments.local or deployment.is_lab
         cores = (arguments.size or os.cpu_count() or 1) if local else (arguments.size or USUAL_SIZE) * EXECUTOR.cores
-        with _environment(deployment.job_variables()):
+        with environment(deployment.job_variables()):
             plan = plan_of(request, cores=cores, architecture=deployment.configuration.deployment.spark.architecture)
         show_plan(request, plan, as_json=arguments.json)
         return FAILED if is_refused(request, plan) else CLEAN
@@ -197,7 +197,7 @@ def _answer(view: RunView, arguments: argparse.Namespace, sentence: str) -> int:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set the environment variables of a job, for a plan in this process."""
     before = dict(os.environ)
     os.environ.update(variables)

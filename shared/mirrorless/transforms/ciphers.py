@@ -113,7 +113,7 @@ def opened_json(value: bytes, *materials: Mapping[int, bytes]) -> bytes:
 def _raw(sealed: bytes | str) -> bytes:
     given = sealed.encode() if isinstance(sealed, str) else sealed
     if given.startswith(TEXT.encode()):
-        text = given[len(TEXT) :]
+        text = given[len(TEXT) :].rstrip()  # a file, or a console's line, may end so
         try:
             given = b64decode(text + b"=" * (-len(text) % 4), b"-_", validate=True)
         except ValueError as exc:

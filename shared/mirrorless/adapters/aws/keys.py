@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from base64 import b64decode
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +37,21 @@ def read_keys(settings: Mapping[str, KeySettings]) -> dict[str, KeyRing]:
     return {name: KeyRing(each.version, {each.version: _material(name, each)}) for name, each in settings.items()}
 
 
+def new_data_key(name: str, arn: str) -> str:
+    """32 fresh bytes that nobody has seen, as KMS encrypts them for a key's name, in base64.
+
+    Raises:
+        ConfigurationError: KMS refuses it.
+        Retriable: it does not answer.
+    """
+    hint = "check the key's ARN, and that you may kms:GenerateDataKeyWithoutPlaintext with it"
+    with _kms(arn, f"keys.{name}", "KMS made no data key", hint) as kms:
+        answer = kms.generate_data_key_without_plaintext(
+            KeyId=arn, NumberOfBytes=KEY_BYTES, EncryptionContext=encryption_context(name)
+        )
+    return b64encode(answer["CiphertextBlob"]).decode()
+
+
 def encryption_context(name: str) -> dict[str, str]:
     """What KMS binds a data key to, and a policy can ask for: the key's name."""
     return {"mirrorless.key": name}
@@ -43,6 +59,7 @@ def encryption_context(name: str) -> dict[str, str]:
 
 def _material(name: str, settings: KeySettings) -> bytes:
     where, version = f"keys.{name}", settings.version
+    as_printed = f"write it as `mirrorless keys new {name}` prints one"
     folder = os.environ.get(KEYS_VARIABLE)
     by_kms = bool(settings.kms_key_arn) and not folder
     known = settings.data_keys if by_kms else _versions(_text(where, settings.secret, name, folder), where)
@@ -57,15 +74,13 @@ def _material(name: str, settings: KeySettings) -> bytes:
     try:
         found = b64decode(given, validate=True)
     except (TypeError, ValueError):  # the cause would show it
-        raise ConfigurationError(
-            f"version {version} is not base64", where=where, hint="write it as `mirrorless keys new` prints it"
-        ) from None
+        raise ConfigurationError(f"version {version} is not base64", where=where, hint=as_printed) from None
     material = _decrypted(name, settings.kms_key_arn, found, version) if by_kms else found
     if len(material) != KEY_BYTES:
         raise ConfigurationError(
             f"version {version} has {len(material)} bytes, and a key has {KEY_BYTES}",
             where=where,
-            hint="write it as `mirrorless keys new` prints it",
+            hint=as_printed,
         )
     return material
 
@@ -90,21 +105,27 @@ def _versions(text: str, where: str) -> dict[str, Any]:
 
 @cache
 def _decrypted(name: str, arn: str, data_key: bytes, version: int) -> bytes:
+    hint = (
+        f"check that version {version} was made by this key of KMS and under this name, that the key is enabled, and "
+        "that the role may kms:Decrypt with it"
+    )
+    with _kms(arn, f"keys.{name}", f"KMS did not open version {version}", hint) as kms:
+        answer = kms.decrypt(CiphertextBlob=data_key, KeyId=arn, EncryptionContext=encryption_context(name))
+    return bytes(answer["Plaintext"])
+
+
+@contextmanager
+def _kms(arn: str, where: str, what: str, hint: str) -> Iterator[Any]:
+    """A client of KMS in the key's region; its errors are explained."""
     import boto3  # noqa: PLC0415 -- a key in a secret needs no client of KMS
     from botocore.config import Config  # noqa: PLC0415 -- same
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 -- same
 
     config = Config(connect_timeout=2, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 4})
     try:
-        client = boto3.client("kms", region_name=arn.split(":")[3], config=config)
-        answer = client.decrypt(CiphertextBlob=data_key, KeyId=arn, EncryptionContext=encryption_context(name))
+        yield boto3.client("kms", region_name=arn.split(":")[3], config=config)
     except (BotoCoreError, ClientError) as exc:
-        hint = (
-            f"check that version {version} was made by this key of KMS and under this name, that the key is enabled, "
-            "and that the role may kms:Decrypt with it"
-        )
-        raise _explained(exc, f"keys.{name}", f"KMS did not open version {version}: {exc}", hint) from exc
-    return bytes(answer["Plaintext"])
+        raise _explained(exc, where, f"{what}: {exc}", hint) from exc
 
 
 def _explained(error: BaseException, where: str, what: str, hint: str) -> MirrorlessError:
