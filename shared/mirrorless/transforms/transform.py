@@ -42,7 +42,7 @@ class TopicTransform:
     id: bytes
     """See `RuleInForce.id`."""
     value_of: Callable[[bytes], Any]
-    """The content of a value by the rule's format. Raises as `apply`."""
+    """All of a value's content, by the rule's format. Raises as `apply`."""
     _steps: tuple[tuple[str, RecordStep], ...]
 
     def apply(self, record: Record, partition: int) -> Record | None:
@@ -90,7 +90,7 @@ def make_ready(
     in_use = KeysInUse(rings=_rings(in_force, keys), topic=topic)
     steps: list[tuple[str, RecordStep]] = []
     keep = Keep(rule.keep) if rule.keep else None
-    edit, value_of = _of_format(rule, keep, in_use, schemas)
+    edit, value_of, whole = _of_format(rule, keep, in_use, schemas)
     if keep:
         steps.append(("keep", _kept(keep, value_of, passes_tombstones=rule.tombstones == "pass")))
     if rule.fields:
@@ -106,7 +106,7 @@ def make_ready(
         steps.append(("key", _key(rule.key, in_use)))
     if rule.function:
         steps.append(("function", _own(in_force)))
-    return TopicTransform(in_force=in_force, id=in_force.id, value_of=value_of, _steps=tuple(steps))
+    return TopicTransform(in_force=in_force, id=in_force.id, value_of=whole, _steps=tuple(steps))
 
 
 def check_rule(rule: Rule) -> None:
@@ -169,15 +169,16 @@ def _rings(in_force: RuleInForce, keys: Mapping[str, KeyRing]) -> dict[str, KeyR
 
 def _of_format(
     rule: Rule, keep: Keep | None, keys: KeysInUse, schemas: WriterSchemas | None
-) -> tuple[ValueChange, Callable[[bytes], Any]]:
-    """How values of the rule's format are changed by its fields, and decoded for `keep`."""
+) -> tuple[ValueChange, Callable[[bytes], Any], Callable[[bytes], Any]]:
+    """How values of the rule's format are changed by its fields, decoded for `keep`, and decoded whole."""
     tree = tree_of(rule.fields) if rule.fields else "pass"
     if rule.format != "avro":
-        return json_edit(tree, keys), json_value
+        return json_edit(tree, keys), json_value, json_value
     if schemas is None:
         raise _wrong("format", "nothing says where Avro's schemas are", "give the source a schema.registry")
     avro = AvroFields(tree, keys, schemas, keep.members if keep else None)
-    return lambda value, partition, offset, _path: avro.edited(value, partition, offset), avro.decoded
+    whole = AvroFields("pass", keys, schemas).decoded
+    return lambda value, partition, offset, _path: avro.edited(value, partition, offset), avro.decoded, whole
 
 
 def _kept(keep: Keep, value_of: Callable[[bytes], Any], *, passes_tombstones: bool) -> RecordStep:
