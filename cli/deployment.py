@@ -138,10 +138,17 @@ class DeployedFlows:
         return replace(settings, tables=tables, tables_role=None, copying=flow.settings.copying)
 
     def job_variables(self) -> dict[str, str]:
-        """Environment variables of a job on this machine, beside the command's own: a lab's tables, and its keys."""
+        """Environment variables of a job on this machine, beside the command's own.
+
+        They are the way to functions of the operator's own, which lie beside the configuration; of a lab its tables and
+        its keys.
+        """
+        rules = [rule for flow in self.configuration.flows.values() for rule in flow.rules]
+        paths = [str(self.configuration.folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+        own = {"PYTHONPATH": os.pathsep.join(paths)} if any(rule.function for rule in rules) else {}
         if self._lab is None:
-            return {}
-        return {
+            return own
+        return own | {
             "AWS_ENDPOINT_URL_DYNAMODB": self._lab.dynamodb.endpoint,
             KEYS_VARIABLE: self._lab.keys,
             "AWS_ACCESS_KEY_ID": "lab",

@@ -271,6 +271,18 @@ def test_in_a_lab_a_job_has_the_labs_clusters_tables_and_keys(place: Path, comma
     assert lab.job_variables()["MIRRORLESS_KEYS"] == "/lab/keys"
 
 
+def test_a_job_on_this_machine_finds_a_function_of_one_s_own(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    deployed = DeployedFlows(config=place / "replication.yaml")
+    assert deployed.job_variables() == {}
+    masking = CONFIGURATION.replace("topics.exclude", "transforms: [{topics: orders, function: own:f}], topics.exclude")
+    (place / "replication.yaml").write_text(masking)
+
+    found = DeployedFlows(config=place / "replication.yaml").job_variables()
+
+    assert found["PYTHONPATH"].split(os.pathsep) == [str(place), "elsewhere"]
+
+
 # Watching
 
 
