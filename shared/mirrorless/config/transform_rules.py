@@ -15,7 +15,8 @@ import msgspec
 
 from mirrorless.config.problems import FlowPaths, Path, Problem
 from mirrorless.errors import ConfigurationError
-from mirrorless.flow.filters import is_literal
+from mirrorless.flow.filters import NameFilter, is_literal
+from mirrorless.flow.policy import HEARTBEATS_TOPIC
 from mirrorless.transforms.rules import Mask
 
 if TYPE_CHECKING:
@@ -86,12 +87,22 @@ def problems_with_rules(flow: Flow, paths: FlowPaths) -> Iterator[Problem]:
             what = f"nothing says where the schemas of records of {flow.name.source} are"
             hint = f"add `schema.registry: {{url: https://…}}` to the cluster `{flow.name.source}`, or `{{type: glue}}`"
             yield Problem(path=(*path, number, "format"), what=what, hint=hint)
-        for index, topic in enumerate(rule.topics):
-            if is_literal(topic) and topic in flow.literal_topics and flow.all_settings().rule_of(topic) is None:
-                what = f"no rule holds for {topic!r}: heartbeats are copied as they are"
-                yield Problem(path=(*path, number, "topics", index), what=what, hint="remove it, or rename the topic")
+        for index, entry in enumerate(rule.topics):
+            if topic := _like_heartbeats(flow, entry):
+                what = f"no rule holds for {topic!r}: by its name its records are heartbeats, and copied as they are"
+                hint = "name it in no rule; where its records are others, rename the topic"
+                yield Problem(path=(*path, number, "topics", index), what=what, hint=hint)
     yield from _out_of_reach(flow)
     yield from _across_the_border(flow, paths)
+
+
+def _like_heartbeats(flow: Flow, entry: str) -> str | None:
+    """A topic that the flow names and the entry matches, and that no rule holds for; the flow's own by name only."""
+    separator, settings = flow.settings.replication_policy_separator, flow.all_settings()
+    prefixed = {f"{prefix}{separator}{HEARTBEATS_TOPIC}" for prefix in flow.prefixes.values()}
+    ours = set() if is_literal(entry) else {HEARTBEATS_TOPIC, *prefixed}
+    named = (topic for topic in flow.literal_topics if NameFilter(include=(entry,)).accepts(topic))
+    return next((topic for topic in named if topic not in ours and settings.rule_of(topic) is None), None)
 
 
 def _wrong_by_itself(rule: Rule, path: Path) -> Iterator[Problem]:

@@ -589,8 +589,13 @@ CASES = {
     ),
     "a rule of heartbeats": flow(
         "topics: [orders, heartbeats], transforms: [{topics: [orders, heartbeats]}]",
-        "remove it, or rename",
+        "name it in no rule",
         "transforms[0].topics[1]",
+    ),
+    "a rule of a topic whose name is that of heartbeats": flow(
+        "topics: [orders, heartbeats, sensors.heartbeats], transforms: [{topics: .*}]",
+        "where its records are others, rename the topic",
+        "transforms[0].topics[0]",
     ),
     "rules of the defaults that no flow has topics for": defaults(
         "transforms: [{topics: bills}]", "add the topic", "transforms[0].topics[0]"
