@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from uuid import uuid4
@@ -29,7 +31,7 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import LaneState, LeftOut, Stop
 from mirrorless.clock import Deadline
 from mirrorless.failover.steps import judged_runs
-from mirrorless.flow.naming import METRICS_PER_TOPIC_VARIABLE
+from mirrorless.flow.naming import KEYS_VARIABLE, METRICS_PER_TOPIC_VARIABLE
 from mirrorless.flow.settings import FlowSettings, PullSettings
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.lanes.operator_actions import plan_reset
@@ -39,6 +41,7 @@ from mirrorless.pull.shards import ShardHolder, ShardLease
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.pause import order_pause, order_resume
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
+from mirrorless.transforms.rules import KeySettings, Mask, Rule
 from mirrorless.verify.lane import LaneVerification
 from mirrorless.verify.task import VerifyTask
 from tests.support.batch_writers import write_header_name
@@ -225,6 +228,32 @@ def test_batches_pass_as_they_lie_beside_runs_by_records_and_are_proved_by_their
     for run in runs:
         assert dict(judged_runs(target, {remote: run}, lambda: 20.0))[remote].state == "proved"
     assert list(target.batches({remote: (10_000, 10_001)}, lambda: 20.0)) == [(remote, [])]
+
+
+def test_batches_of_a_topic_with_a_rule_are_opened_and_changed_and_those_beside_it_pass(
+    pull: PullStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pii.json").write_text(json.dumps({"1": b64encode(bytes(32)).decode()}))
+    monkeypatch.setenv(KEYS_VARIABLE, str(tmp_path))
+    masked, plain = pull.create("masked", 1), pull.create("plain", 1)
+    rule = Rule(topics=(masked,), keep="value.n != `1`", fields={"mail": Mask(hmac="pii")})
+    flow = replace(pull.flow, transforms=(rule,), keys={"pii": KeySettings()})
+    values = [b'{"n":%d,"mail":"%d@example.com","text":"%s"}' % (n, n, b"x" * 2_000) for n in range(3)]
+    for copy in ("auto", "records"):
+        for topic in (masked, plain):
+            pull.write(topic, *values)
+        report = pull.run(flow=flow, copy=copy)
+        assert report["records"] == 5
+        assert (report["passed_bytes"] > 6_000) == (copy == "auto")
+
+    pull.assert_mirrored(plain)
+    copies = [json.loads(value or b"") for value in pull.values(masked)]
+    assert [each["n"] for each in copies] == [0, 2] * 2
+    assert [each["mail"] for each in copies[:2]] == [each["mail"] for each in copies[2:]]
+    assert not [each for each in copies if "@" in each["mail"]]
+    runs = links(pull.lane(masked), pull.stage.chains)
+    assert [(run.digest_of, run.filtered) for run in runs] == [("records", ((1, 2),)), ("records", ((4, 5),))]
+    assert [run.digest_of for run in links(pull.lane(plain), pull.stage.chains)] == ["batches", "records"]
 
 
 def test_a_paused_flow_is_not_read_and_goes_on_where_it_was(pull: PullStage) -> None:

@@ -17,10 +17,12 @@ from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.protocol.event import Batch
 from mirrorless.records.record import Record
+from mirrorless.transforms.rules import Mask, Rule, RuleInForce
 from spark.backfill import backfill
 from spark.jobs.backfill.plan import plan_backfill
 from spark.jobs.driver import Cancelled, drive
 from tests.support.lane_stage import LaneStage
+from tests.support.readback import await_settled, links, read_topic
 from tests.support.topics import transaction, transactional
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("signals")]
@@ -95,6 +97,37 @@ def test_history_is_copied_once_and_a_sleeping_group_goes_on_behind_it(stage: La
     code, again = driven(tmp_path, request_of(stage, "backfill-2"))
     assert (code, again["totals"]["records"], again["totals"]["written"]) == (0, 80, 0)
     stage.assert_mirrored()
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_job_goes_on_by_the_rule_by_which_a_mapping_began(stage: LaneStage, tmp_path: Path) -> None:
+    rule = Rule(
+        topics=("orders.*",),
+        keep="value.country == 'DE'",
+        fields={"mail": "drop", "card": Mask(keep_last=4)},
+        headers={"user-ip": "drop"},
+    )
+    stage.settings = stage.changed(transforms=(rule,))
+    stage.create(stage.source, stage.topic)
+    for n in range(40):
+        value = {"country": "US" if n % 3 else "DE", "mail": f"{n}@example.com", "card": f"4111 1111 1111 {n:04}"}
+        stage.write(json.dumps(value).encode(), headers=[("user-ip", b"10.0.0.1"), ("n", b"%d" % n)])
+    stage.write(None)
+    stage.deliver(stage.event(p0=range(20)))
+
+    code, report = driven(tmp_path, request_of(stage))
+
+    assert (code, report["totals"]["records"], report["totals"]["written"]) == (0, 15, 8)
+    expected = [(b'{"country":"DE","card":"***************%04d"}' % n, (("n", b"%d" % n),)) for n in range(0, 40, 3)]
+    await_settled(stage.target.bootstrap, stage.remote_topic)
+    copies = read_topic(stage.target.bootstrap, stage.remote_topic)[0]
+    assert [(each.content.value, each.content.headers) for each in copies] == [*expected, (None, ())]
+    runs = links(stage.lane(), stage.chains)
+    assert [run.examined for run in runs] == [False, True]
+    assert {run.rule for run in runs} == {RuleInForce.of(rule, {}).id}
+    filtered = {at for run in runs for first, following in run.filtered for at in range(first, following)}
+    assert filtered == {n for n in range(40) if n % 3}
+    assert not stage.deliver(stage.event()).runs
 
 
 @pytest.mark.usefixtures("spark")
