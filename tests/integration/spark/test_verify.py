@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,18 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain.lane_state import LeftOut
 from mirrorless.clock import now_ms
+from mirrorless.flow.naming import KEYS_VARIABLE
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import JobRequest, VerifyOptions
+from mirrorless.protocol.flow_rules import document_of
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.reports.page import render
+from mirrorless.transforms.rules import KeySettings, Mask, Rule, RuleInForce
 from mirrorless.verify.findings import KINDS
+from spark.jobs.clients import warm_tables
 from spark.jobs.driver import JobOutcome, JobRun
 from spark.verify import verify
 from tests.support.chains import run
@@ -163,6 +169,51 @@ def test_a_true_copy_is_proved_on_both_sides_whatever_its_chain_has_been_through
     assert (totals["compared"], totals["known_losses"]) == (4 + 7, 1)
     assert outcome.found["lanes"][2]["notes"] == ["nothing of this lane has been replicated"]
     assert outcome.found["lanes"][3]["notes"] == ["left out: the source's topic has no such partition"]
+
+
+def test_copies_by_rules_are_proved_by_the_rule_and_the_keys_of_their_runs(
+    stage: LaneStage, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A true copy, a value that stands on the target unmasked, another key of one environment, a rule that is gone."""
+    for name, first in (("keys", 1), ("others", 7)):
+        (tmp_path / name).mkdir()
+        material = {str(i): b64encode(bytes([first + i]) * 32).decode() for i in (1, 2)}
+        (tmp_path / name / "pii.json").write_text(json.dumps(material))
+    monkeypatch.setitem(spark.sparkContext.environment, KEYS_VARIABLE, str(tmp_path / "keys"))
+    monkeypatch.setenv(KEYS_VARIABLE, str(tmp_path / "keys"))
+    rule = Rule(topics=(stage.topic,), keep="value.id != `1` && value.id != `6`", fields={"mail": Mask(hmac="pii")})
+    stage.settings = msgspec.structs.replace(stage.settings, transforms=(rule,), keys={"pii": KeySettings(version=1)})
+    stage.create(stage.source, stage.topic, 4)
+    stage.create(stage.target, stage.remote_topic, 4)
+    values: list[bytes | None] = [b'{"id":%d,"mail":"ann%d@example.org"}' % (i, i) for i in range(7)]
+    for partition in range(4):
+        fill(stage, partition, [*values, b'{"id":7,"mail":"ann7@example.org","note":"to ANN7@example.org"}'])
+    begin = {f"p{partition}": range(4) for partition in range(4)}
+    stage.replicate(tampered_with(patient(stage), {1: changed(0, value=values[0])}), stage.event(**begin))
+    stage.settings = msgspec.structs.replace(stage.settings, keys={"pii": KeySettings(version=2)})
+    stage.replicate(patient(stage), stage.event(p0=None, p1=None))
+    with monkeypatch.context() as another:
+        another.setenv(KEYS_VARIABLE, str(tmp_path / "others"))
+        stage.replicate(patient(stage), stage.event(p2=range(4, 8)))
+    gone = msgspec.structs.replace(rule, key="drop")
+    stage.replicate(stage.environment(transforms=(gone,), transaction_timeout_ms=20_000), stage.event(p3=None))
+    documents = DynamoDbDocuments(warm_tables(None, None), stage.settings.tables.control)
+    documents.delete(stage.settings.name, document_of(RuleInForce.of(gone, stage.settings.keys).id))
+
+    outcome = verified(stage, spark, tmp_path / "run", against_source=True)
+
+    old, new = (RuleInForce(rule, {"pii": version}).id.hex() for version in (1, 2))
+    assert [found(outcome, partition) for partition in range(4)] == [{}, {"different": 1}, {"different": 3}, {}]
+    lanes, totals = outcome.found["lanes"], outcome.found["totals"]
+    assert {each["what"] for lane in lanes for each in lane["findings"]} == {"value not as its rule makes it"}
+    assert (totals["records"], totals["proved"], totals["compared"], totals["rule_gone"]) == (24, 23, 18, 3)
+    uses = {each: (use["first"], use["copied"], use["filtered"]) for each, use in lanes[0]["rules"].items()}
+    assert uses == {old: (0, 3, 1), new: (4, 3, 1)}
+    assert (lanes[0]["rules"][new]["searched"], lanes[0]["rules"][new]["shown_at"]) == (3, [7])
+    assert set(outcome.found["rules"]) == {old, new}
+    assert "is not among the flow's documents" in lanes[3]["notes"][0]
+    written = [path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert not [text for text in written if b"example.org" in text.lower()]
 
 
 @pytest.mark.soak(
