@@ -132,20 +132,22 @@ def rule_rights(part: Part, flow: FlowDeployment) -> list[Right]:
     if part not in APPLIES_RULES:
         return []
     place, registry = flow.place_of(part), flow.flow.registry
-    secrets = [each for each in (registry.secret, registry.ca) if each] if registry else []
+    secrets = dict.fromkeys(registry.secrets, registry.secret_kms_key_arn) if registry else {}
     found = list[Right]()
     for name, key in flow.flow.keys_of_rules.items():
         if key.secret:
-            secrets.append(key.secret)
-            region, account = flow.secret_arn(key.secret, at=place).split(":")[3:5]
-            opening = filter(None, (_key_there(each, region, account) for each in key.secret_kms_key_arn))
-            found += [_opened(each, "secretsmanager", region) for each in opening]
+            secrets[key.secret] = (*secrets.get(key.secret, ()), *key.secret_kms_key_arn)
         elif key.kms_key_arn:
             context = {f"kms:EncryptionContext:{field}": said for field, said in encryption_context(name).items()}
             named = {"StringEquals": context}
             found.append(Right(actions=("kms:Decrypt",), resources=(key.kms_key_arn,), conditions=named))
+    opening: dict[tuple[str, str], None] = {}
+    for secret, keys in secrets.items():
+        region, account = flow.secret_arn(secret, at=place).split(":")[3:5]
+        opening |= dict.fromkeys((each, region) for key in keys if (each := _key_there(key, region, account)))
+    found = [*(_opened(key_arn, "secretsmanager", region) for key_arn, region in opening), *found]
     if secrets:
-        arns = tuple(_secret(flow, secret, place) for secret in dict.fromkeys(secrets))
+        arns = tuple(_secret(flow, secret, place) for secret in secrets)
         found.append(Right(actions=("secretsmanager:GetSecretValue",), resources=arns))
     if registry is not None and registry.type == "glue":
         why = "Glue is asked by the id of a schema's version, which is in no ARN"

@@ -418,6 +418,7 @@ def test_what_proves_a_client_may_be_read_and_so_may_the_authority(
         assert granted == [f"arn:aws:secretsmanager:eu-west-1:111122223333:secret:{name}-??????" for name in read]
 
 
+USERS_KEY = "arn:aws:kms:us-east-1:111122223333:key/4c8e7f90-91a2-4b3c-8d4e-5f6071829304"
 MASKED = """
 clusters:
   a: {{bootstrap.servers: a1:9092, region: us-east-1, account: "111122223333", schema.registry: {{{registry}}}}}
@@ -434,7 +435,10 @@ flows:
 @pytest.mark.parametrize(
     ("registry", "schemas"),
     [
-        ("url: 'https://registry', secret: user, ca: root", {"secret:user-??????", "secret:root-??????"}),
+        (
+            f"url: 'https://registry', secret: user, secret.kms.key.arn: ['{USERS_KEY}'], ca: root",
+            {"secret:user-??????", "secret:root-??????", USERS_KEY},
+        ),
         ("type: glue", {"*"}),
     ],
 )
