@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +18,14 @@ from botocore.exceptions import ClientError
 from mirrorless.adapters.aws.keys import encryption_context, read_keys
 from mirrorless.adapters.aws.secrets import forget_secrets
 from mirrorless.config import load
+from mirrorless.flow.settings import Tables
 from mirrorless.transforms.ciphers import Sealer, sealed_text
 from mirrorless.transforms.rules import KeyRing
-from tests.support.commands import Answer, Command, replication_yaml
+from tests.support.commands import Answer, Command, lab_state, replication_yaml
 from tests.support.yaml_text import dump_yaml, load_yaml
 
 ONE, TWO, OTHER = (bytes([each]) * 32 for each in (1, 2, 3))
+FLOW = "us-east->eu-west: {topics: [orders], transforms: [{topics: [orders], key: {hmac: pii}}]}"
 PII = KeyRing(2, {1: ONE, 2: TWO})
 PCI = KeyRing(1, {1: OTHER})
 
@@ -88,6 +91,17 @@ def test_values_of_several_keys_and_versions_are_opened_and_all_else_is_as_it_wa
     assert json.loads(decrypt(sealed(PII, b"x"), "--json").out) == {"base64": "eA=="}
 
 
+def test_a_lab_has_its_keys_in_a_folder(command: Command, tmp_path: Path) -> None:
+    state = lab_state(tmp_path, FLOW, {}, "http://127.0.0.1:1", Tables(), keys=str(tmp_path))
+    (tmp_path / "replication.yaml").write_text(replication_yaml(FLOW, rest="keys: {pii: {secret: none}}"))
+    (tmp_path / "pii.json").write_text(json.dumps({"2": base64.b64encode(TWO).decode()}))
+    (tmp_path / "value").write_bytes(sealed(PII, b"x"))
+    before = dict(os.environ)
+
+    assert command("decrypt", str(tmp_path / "value"), "--lab", str(state)).out == "x"
+    assert dict(os.environ) == before
+
+
 def test_what_cannot_be_opened_is_an_error_that_names_the_key_that_was_missing(decrypt: Callable[..., Answer]) -> None:
     for content, words in (
         (sealed(KeyRing(2, {2: OTHER}), b"x"), "no key that was given opens it: it was sealed by version 2"),
@@ -128,15 +142,13 @@ def test_what_is_printed_of_a_new_version_is_what_the_secret_and_the_configurati
 ) -> None:
     words = ("keys", "new", "pii", "--version", "2", *(("--kms", arn) if kept == "by KMS" else ()))
     answer, printed = command(*words, "--json").json, command(*words).out
-    rule = "{topics: [orders], key: {hmac: pii}}"
-    flow = f"us-east->eu-west: {{topics: [orders], transforms: [{rule}]}}"
     if answer["secret"]:
         versions = {f"v{name}": base64.b64decode(each) for name, each in answer["secret"].items()}
         secret(**versions)
 
     (settings,) = (
         each.all_settings().keys
-        for each in load(replication_yaml(flow, rest=dump_yaml({"keys": answer["keys"]}))).flows.values()
+        for each in load(replication_yaml(FLOW, rest=dump_yaml({"keys": answer["keys"]}))).flows.values()
     )
     material = read_keys(settings)["pii"].material
 
