@@ -6,6 +6,7 @@ does not find, or finds null on its way, it leaves as it is. Where anything else
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -20,6 +21,11 @@ JsonEdit = Callable[[Raw | bytes, int, int, str], bytes | None]
 """The new JSON text of a value of a partition and an offset, whose path has the indexes and names that it really has;
 None: drop it."""
 
+DEEPEST: Final = 500
+"""Levels of objects and arrays in a document."""
+
+_NESTING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+_LEVELS: Final = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 _NULL: Final = b"null"
 _KINDS: Final = {"{": "an object", "[": "an array", '"': "a string", "t": "true", "f": "false"}
 _QUOTE: Final = ord('"')
@@ -32,11 +38,22 @@ _anything = msgspec.json.Decoder(float_hook=float).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def json_edit(tree: Tree, keys: KeysInUse, path: str = "value") -> JsonEdit:
-    """Compile what is to do at a place. Errors have its path as the rule has it: a record's names may tell too much."""
+def json_fields(tree: Tree, keys: KeysInUse) -> Callable[[bytes, int, int, str], bytes | None]:
+    """Compile what is to do in a value."""
+    edit = _edit(tree, keys, "value")
+
+    def edited(value: bytes, partition: int, offset: int, at: str) -> bytes | None:
+        _refuse_deep(value)
+        return edit(value, partition, offset, at)
+
+    return edited
+
+
+def _edit(tree: Tree, keys: KeysInUse, path: str) -> JsonEdit:
+    """The same at a place. Errors have its path as the rule has it: a record's names may tell too much."""
     if not isinstance(tree, dict):
         return _leaf(tree, keys, path)
-    edits = {step: json_edit(below, keys, path + spelled(step)) for step, below in tree.items()}
+    edits = {step: _edit(below, keys, path + spelled(step)) for step, below in tree.items()}
     members = {step: edit for step, edit in edits.items() if isinstance(step, str)}
     elements = {step: edit for step, edit in edits.items() if isinstance(step, int)}
     if Wildcard.MEMBER in edits:
@@ -47,11 +64,23 @@ def json_edit(tree: Tree, keys: KeysInUse, path: str = "value") -> JsonEdit:
 
 
 def json_value(value: bytes) -> Any:
-    """A value's content; numbers without bound. Raises TransformFailed: it is no JSON."""
+    """A value's content; numbers without bound. Raises TransformFailed: it is no JSON, or too deep."""
+    _refuse_deep(value)
     try:
         return _anything(value)
     except ValueError:
         raise TransformFailed(f"value is no JSON: {len(value)} bytes that cannot be read") from None
+
+
+def _refuse_deep(value: bytes) -> None:
+    """A decoder goes as deep as the stack has room, which is another for a function, a job and a proof."""
+    if value.count(b"[") + value.count(b"{") <= DEEPEST:
+        return
+    depth = 0
+    for found in _NESTING.finditer(value):
+        depth += _LEVELS.get(found[0], 0)
+        if depth > DEEPEST:
+            raise TransformFailed(f"value has JSON that is nested more than {DEEPEST} deep")
 
 
 def _some_members(edits: dict[str, JsonEdit], path: str) -> JsonEdit:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.records.record import Headers, Record
 from mirrorless.transforms.avro_fields import AvroFields, WriterSchemas
-from mirrorless.transforms.json_fields import json_edit, json_value
+from mirrorless.transforms.json_fields import json_fields, json_value
 from mirrorless.transforms.keep import Keep
 from mirrorless.transforms.masks import KeysInUse, TransformFailed, bytes_change, kind_of
 from mirrorless.transforms.paths import tree_of
@@ -135,7 +135,7 @@ def check_rule(rule: Rule) -> None:
 
 
 def function_hash(name: str) -> str:
-    """SHA-256 of the source of a function's module, in hex.
+    """SHA-256 of the source of a function's module, or of its whole package, in hex: a module may use its neighbours.
 
     Args:
         name: `package.module:function`.
@@ -148,7 +148,14 @@ def function_hash(name: str) -> str:
         found = find_spec(module)
         if found is None or found.origin is None:
             raise ModuleNotFoundError(module)
-        return sha256(Path(found.origin).read_bytes()).hexdigest()
+        file = Path(found.origin)
+        if "." not in module:
+            return sha256(file.read_bytes()).hexdigest()
+        package = file.parents[module.count(".") - (file.stem != "__init__")]
+        sources = {path.relative_to(package).as_posix(): path for path in package.rglob("*.py")}
+        return sha256(
+            b"".join(b"%b\0%b" % (name.encode(), sources[name].read_bytes()) for name in sorted(sources))
+        ).hexdigest()
     except (ImportError, OSError, ValueError) as exc:
         raise _no_function(name) from exc
 
@@ -173,7 +180,7 @@ def _of_format(
     """How values of the rule's format are changed by its fields, decoded for `keep`, and decoded whole."""
     tree = tree_of(rule.fields) if rule.fields else "pass"
     if rule.format != "avro":
-        return json_edit(tree, keys), json_value, json_value
+        return json_fields(tree, keys), json_value, json_value
     if schemas is None:
         raise _wrong("format", "nothing says where Avro's schemas are", "give the source a schema.registry")
     avro = AvroFields(tree, keys, schemas, keep.members if keep else None)

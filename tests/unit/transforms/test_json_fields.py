@@ -204,6 +204,14 @@ def test_documents_by_chance_become_what_an_oracle_says() -> None:
         pytest.param(
             b'{"a":1,"x":%b}' % (b"[" * 200 + b"]" * 200), b'{"x":%b}' % (b"[" * 200 + b"]" * 200), id="200 deep"
         ),
+        *(
+            pytest.param(document, document, id=name)
+            for name, document in {
+                "500 deep": b'{"x":%b1%b}' % (b"[" * 499, b"]" * 499),
+                "wide": b'{"x":[%b1]}' % (b"{},[]," * 600),
+                "brackets in a string": b'{"x":"%b"}' % (b"[{" * 600),
+            }.items()
+        ),
         pytest.param(b'{"a":%b,"x":1}' % (b'{"a":' * 200 + b"1" + b"}" * 200), b'{"x":1}', id="200 deep, dropped"),
         pytest.param(b'{"a":1,"x":"%b"}' % (b"x" * 4_000_000), b'{"x":"%b"}' % (b"x" * 4_000_000), id="4 MB"),
         pytest.param(b'{"k":"%b1"}' % (b"x" * 3_999_999), b'{"k":"%b1"}' % (b"*" * 3_999_999), id="4 MB masked"),
@@ -239,8 +247,10 @@ def test_documents_by_chance_become_what_an_oracle_says() -> None:
             }.items()
         ),
         *(
-            pytest.param(value, "fields ended with RecursionError", id=name)
+            pytest.param(value, "value has JSON that is nested more than 500 deep", id=name)
             for name, value in {
+                "501 deep": b'{"x":%b"hunter2"%b}' % (b"[" * 500, b"]" * 500),
+                "501 deep, behind quotes": b'{"y":"a\\"]]\\\\","x":%b"hunter2"%b}' % (b"[" * 500, b"]" * 500),
                 "100,000 deep": b'{"x":%b"hunter2"%b}' % (b"[" * 100_000, b"]" * 100_000),
                 "100,000 objects deep": b'{"a":' * 100_000 + b'"hunter2"' + b"}" * 100_000,
             }.items()

@@ -407,7 +407,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "no_module").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     yield module
-    sys.modules.pop("own_masks", None)
+    for name in [name for name in sys.modules if name.startswith("own_")]:
+        del sys.modules[name]
 
 
 def with_function(name: str, **parts: Any) -> TopicTransform:
@@ -464,6 +465,19 @@ def test_ones_own_function_is_of_the_source_that_is_in_force(own: Path) -> None:
     for in_force in (RuleInForce(entry, {}, old), RuleInForce(entry)):
         with pytest.raises(ConfigurationError, match="function: the source of own_masks:shout is not that"):
             make_ready(in_force, {}, "customers")
+
+
+@pytest.mark.parametrize("module", ["own_package.masks", "own_package.deep.masks", "own_package.deep"])
+def test_ones_own_function_is_of_all_modules_of_its_package(module: str, own: Path) -> None:
+    for name in ("__init__", "names", "masks", "deep/__init__", "deep/masks"):
+        file = own.parent / "own_package" / f"{name}.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(OWN)
+    old = function_hash(f"{module}:shout")
+
+    assert function_hash(f"{module}:shout") == old
+    (own.parent / "own_package" / "names.py").write_text(OWN + "# changed")
+    assert function_hash(f"{module}:shout") != old
 
 
 @pytest.mark.usefixtures("own")
