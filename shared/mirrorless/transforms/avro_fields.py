@@ -1,54 +1,31 @@
 """The effect of `fields` on an Avro value: what they change is cut out of its bytes, and all others stay as they are.
 
-A writer's schema becomes a walk over a record, once for each schema. It goes to the record's end, whatever it changes:
-a record that another schema wrote seldom ends where this one says, and then nothing of it is copied.
-
-    0x00, id in 4 bytes                      Confluent's serializers, and whose registries have its interface
-    0x03, 0x00 or 0x05 (zlib), id in 16      AWS Glue's; what was changed is not compressed again, for one zlib makes
-                                             other bytes than the next, and a proof has to make the same
+0x00, id in 4 bytes                      Confluent's serializers, and whose registries have its interface
+0x03, 0x00 or 0x05 (zlib), id in 16      AWS Glue's; what was changed is not compressed again, for one zlib makes
+                                         other bytes than the next, and a proof has to make the same
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass, field
-from itertools import groupby
-from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
-import msgspec
-
-from mirrorless.transforms.avro_types import (
-    FIXED_BYTES,
-    AvroType,
-    chosen,
-    content_at,
-    decoded,
-    encoded,
-    items_at,
-    long_at,
-    long_bytes,
-    resolved,
-    sized,
-    word_of,
-)
-from mirrorless.transforms.masks import KeysInUse, TransformFailed, bytes_change
-from mirrorless.transforms.paths import PathStep, Tree, Wildcard, spelled
-from mirrorless.transforms.rules import Mask
+from mirrorless.transforms.avro_types import AvroType, decoded, resolved
+from mirrorless.transforms.avro_walks import Edits, Walk, edit_walk, partly_read
+from mirrorless.transforms.masks import KeysInUse, TransformFailed
+from mirrorless.transforms.paths import Tree
 
 SchemaId: TypeAlias = int | UUID
 
 _Made = TypeVar("_Made")
 
-LONGEST: Final = 100_000_000
-"""Bytes of a value that was compressed."""
+LONGEST: Final = 50_000_000
+"""Bytes of a value that was compressed: a function has 512 MB, and a few bytes of zlib may be a thousand times as many."""
 _UNREADABLE: Final = (ValueError, LookupError, OverflowError, RecursionError, struct.error)
 _NO_SCHEMA: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-_NO_TEXT: Final = frozenset({"decimal", "big-decimal", "uuid"})
-"""Logical types of strings and bytes in which a mask's text would be no value."""
 
 
 class WriterSchemas(Protocol):
@@ -62,23 +39,6 @@ class WriterSchemas(Protocol):
             Retriable: the registry does not answer.
         """
         ...
-
-
-@dataclass(slots=True)
-class _Edits:
-    """What is to be changed in one body."""
-
-    partition: int
-    offset: int
-    cuts: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """From where to where, and what comes there instead; in order."""
-
-
-Walk = Callable[[bytes, int, _Edits], int]
-"""Go over a value that begins at a place in a body, and say where it ends."""
-
-_Step: TypeAlias = int | Walk
-"""A number where every value has so many bytes."""
 
 
 class AvroFields:
@@ -107,7 +67,7 @@ class AvroFields:
         """A value as it is copied. Raises as `decoded`."""
         schema_id, head, body = framed(value)
         walk = self._walks.get(schema_id) or self._walk(schema_id)
-        edits = _Edits(partition, offset)
+        edits = Edits(partition, offset)
         try:
             end = walk(body, 0, edits)
         except _UNREADABLE:
@@ -129,13 +89,13 @@ class AvroFields:
         return self._types[schema_id]
 
     def _read_type(self, schema_id: SchemaId) -> AvroType:
-        schema, walks = self._type(schema_id), _Walks(self._keys)
-        self._read_types[schema_id] = found = _made(lambda: walks.partly_read(schema, self._read), schema_id)
+        schema = self._type(schema_id)
+        self._read_types[schema_id] = found = _made(lambda: partly_read(schema, self._read), schema_id)
         return found
 
     def _walk(self, schema_id: SchemaId) -> Walk:
         schema = self._type(schema_id)
-        walk = _made(lambda: _walk_of(_Walks(self._keys).step(schema, self._tree, "value")), schema_id)
+        walk = _made(lambda: edit_walk(schema, self._tree, self._keys), schema_id)
         self._walks[schema_id] = walk
         return walk
 
@@ -171,221 +131,3 @@ def _inflated(body: bytes) -> bytes:
 
 def _unlike(schema_id: SchemaId, body: bytes) -> TransformFailed:
     return TransformFailed(f"value names schema {schema_id}, which has not written its {len(body)} bytes")
-
-
-class _Walks:
-    """What makes a schema into a walk."""
-
-    def __init__(self, keys: KeysInUse) -> None:
-        self._keys = keys
-        self._records: dict[int, _Step] = {}
-
-    def partly_read(self, schema: AvroType, names: frozenset[str] | None) -> AvroType:
-        """The same type, of which only some fields are read."""
-        kind = schema["type"]
-        if isinstance(kind, list):
-            return {"type": [self.partly_read(branch, names) for branch in kind]}
-        if names is None or kind != "record":
-            return schema
-        fields: list[dict[str, Any]] = []
-        for read, some in groupby(schema["fields"], lambda each: each["name"] in names):
-            found = list(some)
-            over = _walk_of(_in_a_row(self._untouched(each["type"]) for each in found))
-            fields += found if read else [{"name": "", "type": {"type": "unread", "over": over}}]
-        return {**schema, "fields": fields}
-
-    def step(self, schema: AvroType, tree: Tree, path: str) -> _Step:  # noqa: PLR0911 -- one for each kind of type
-        """The walk over values of a type, in which what a tree says is done."""
-        kind = schema["type"]
-        if tree == "pass" or kind == "null":
-            return self._untouched(schema)
-        if isinstance(tree, Mask) and tree.set is not msgspec.UNSET:
-            new = _first_that_fits(schema, tree.set)
-            words = f"{path} is to be set to what does not fit its type, {word_of(schema)}"
-            return _failing(words) if new is None else self._replaced(schema, new)
-        if isinstance(kind, list):
-            return _union([_walk_of(self.step(branch, tree, path)) for branch in kind])
-        if isinstance(tree, Mask):
-            return self._masked(schema, tree, path)
-        if isinstance(tree, dict):
-            members = any(each is Wildcard.MEMBER or isinstance(each, str) for each in tree)
-            if kind == "record" and members:
-                return _in_a_row(self._field(each, tree, path) for each in schema["fields"])
-            if kind == "map" if members else kind == "array":
-                return self._items(schema, tree, path)
-        return _failing(f"{path} has the type {word_of(schema)}, which the rule is not for")
-
-    def _field(self, described: dict[str, Any], tree: dict[PathStep, Tree], path: str) -> _Step:
-        name, schema = described["name"], described["type"]
-        below = tree.get(name, tree.get(Wildcard.MEMBER, "pass"))
-        if below != "drop":
-            return self.step(schema, below, path + spelled(name))
-        new = _first_that_fits(schema, None, described.get("default", ...))
-        words = f"{path}{spelled(name)} is to be dropped, and can neither be null nor has a default"
-        return _failing(words) if new is None else self._replaced(schema, new)
-
-    def _replaced(self, schema: AvroType, new: bytes) -> Walk:
-        """Null stays null."""
-        over, null = _walk_of(self._untouched(schema)), _first_that_fits(schema, None)
-
-        def walk(body: bytes, at: int, edits: _Edits) -> int:
-            end = over(body, at, edits)
-            if body[at:end] != null:
-                edits.cuts.append((at, end, new))
-            return end
-
-        return walk
-
-    def _masked(self, schema: AvroType, mask: Mask, path: str) -> Walk:
-        if schema["type"] not in ("string", "bytes") or schema.get("logicalType") in _NO_TEXT:
-            return _failing(f"{path} has the type {word_of(schema)}, in which no mask's text can stand")
-        sealed = mask.encrypt and schema["type"] == "bytes"
-        change = self._keys.seal_of(mask) if sealed else bytes_change(mask, path, self._keys)
-
-        def walk(body: bytes, at: int, edits: _Edits) -> int:
-            begin, end = content_at(body, at)
-            # Where it stands tells the values of a record apart, as its path with the indexes on it would.
-            new = change(body[begin:end], edits.partition, edits.offset, f"{path}@{at}")
-            edits.cuts.append((at, end, sized(cast("bytes", new))))
-            return end
-
-        return walk
-
-    def _items(self, schema: AvroType, tree: dict[PathStep, Tree], path: str) -> Walk:
-        named = schema["type"] == "map"
-        of = schema["values" if named else "items"]
-        over = _walk_of(self._untouched(of))
-        walks = {
-            step: None if below == "drop" else _walk_of(self.step(of, below, path + spelled(step)))
-            for step, below in tree.items()
-        }
-        others = walks.get(Wildcard.MEMBER if named else Wildcard.ELEMENT, over)
-
-        def walk(body: bytes, at: int, edits: _Edits) -> int:
-            seen = 0
-            while True:
-                start, first = at, len(edits.cuts)
-                count, at = items_at(body, at)
-                if not count:
-                    return at
-                items, left = at, count
-                for number in range(seen, seen + count):
-                    begin, step = at, cast("int | str", number)
-                    if named:
-                        name, at = content_at(body, at)
-                        step = body[name:at].decode()
-                    if change := walks.get(step, others):
-                        at = change(body, at, edits)
-                    else:
-                        at, left = over(body, at, edits), left - 1
-                        edits.cuts.append((begin, at, b""))
-                seen += count
-                if len(edits.cuts) > first:
-                    # A block may say how many bytes it has, which may be others now; of no items is the end of all.
-                    edits.cuts.insert(first, (start, items, long_bytes(left) if left else b""))
-
-        return walk
-
-    def _untouched(self, schema: AvroType) -> _Step:
-        kind = schema["type"]
-        if isinstance(kind, list):
-            return _union([self._untouched(branch) for branch in kind])
-        if kind in _OVER:
-            return _OVER[kind]
-        if kind == "fixed":
-            return int(schema["size"])
-        if kind == "array":
-            return _blocks(self._untouched(schema["items"]))
-        if kind == "map":
-            return _blocks(_in_a_row((_over_content, self._untouched(schema["values"]))))
-        records, known = self._records, id(schema)
-        if known not in records:
-            # What contains itself has a union, an array or a map between, and no number of bytes.
-            records[known] = lambda body, at, edits: _walk_of(records[known])(body, at, edits)  # noqa: PLW0108 -- later
-            records[known] = _in_a_row(self._untouched(each["type"]) for each in schema["fields"])
-        return records[known]
-
-
-def _over_number(body: bytes, at: int, _: _Edits) -> int:
-    while body[at] & 0x80:
-        at += 1
-    return at + 1
-
-
-def _over_content(body: bytes, at: int, _: _Edits) -> int:
-    byte = body[at]
-    return content_at(body, at)[1] if byte & 0x81 else at + 1 + (byte >> 1)
-
-
-_OVER: Final[dict[str, _Step]] = {
-    **FIXED_BYTES,
-    **dict.fromkeys(("int", "long", "enum"), _over_number),
-    **dict.fromkeys(("string", "bytes"), _over_content),
-}
-
-
-def _walk_of(step: _Step) -> Walk:
-    if not isinstance(step, int):
-        return step
-    return lambda _body, at, _edits: at + step
-
-
-def _in_a_row(steps: Iterable[_Step]) -> _Step:
-    joined: list[_Step] = []
-    for step in steps:
-        if joined and isinstance(step, int) and isinstance(joined[-1], int):
-            joined[-1] += step
-        else:
-            joined.append(step)
-    if len(joined) <= 1:
-        return joined[0] if joined else 0
-    walks = tuple(map(_walk_of, joined))
-
-    def walk(body: bytes, at: int, edits: _Edits) -> int:
-        for over in walks:
-            at = over(body, at, edits)
-        return at
-
-    return walk
-
-
-def _union(branches: Iterable[_Step]) -> Walk:
-    walks = tuple(map(_walk_of, branches))
-
-    def walk(body: bytes, at: int, edits: _Edits) -> int:
-        byte = body[at]
-        if byte & 0x81:
-            number, at = long_at(body, at)
-            return chosen(walks, number)(body, at, edits)
-        return walks[byte >> 1](body, at + 1, edits)
-
-    return walk
-
-
-def _blocks(item: _Step) -> Walk:
-    def walk(body: bytes, at: int, edits: _Edits) -> int:
-        while True:
-            count, at = items_at(body, at)
-            if not count:
-                return at
-            if isinstance(item, int):
-                at += count * item
-            else:
-                for _ in range(count):
-                    at = item(body, at, edits)
-
-    return walk
-
-
-def _first_that_fits(schema: AvroType, *values: Any) -> bytes | None:
-    for value in values:
-        with suppress(ValueError):
-            return encoded(schema, value)
-    return None
-
-
-def _failing(words: str) -> Walk:
-    def walk(_body: bytes, _at: int, _edits: _Edits) -> int:
-        raise TransformFailed(words)
-
-    return walk

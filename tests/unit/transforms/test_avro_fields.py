@@ -342,7 +342,7 @@ def test_a_schema_is_asked_for_and_made_ready_once(monkeypatch: pytest.MonkeyPat
     for _ in range(3):
         assert rule.decoded(value) == {"b": 1}
         assert rule.edited(value, 0, 1) is value
-        monkeypatch.setattr(avro_fields, "_Walks", None)
+        monkeypatch.setattr(avro_fields, "edit_walk", None)
 
     assert registry.asked == 1
 
