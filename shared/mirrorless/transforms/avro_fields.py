@@ -23,7 +23,7 @@ SchemaId: TypeAlias = int | UUID
 _Made = TypeVar("_Made")
 
 LONGEST: Final = 50_000_000
-"""Bytes of a value that was compressed: a function has 512 MB, and a few bytes of zlib may be a thousand times as many."""
+"""Bytes of a value that was compressed: a byte of zlib may be a thousand, and a function has 512 MB."""
 _UNREADABLE: Final = (ValueError, LookupError, OverflowError, RecursionError, struct.error)
 _NO_SCHEMA: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
