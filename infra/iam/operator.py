@@ -3,9 +3,11 @@
     python -m infra.iam.operator replication.yaml            to look: status, translate, losses, groups, topics
     python -m infra.iam.operator replication.yaml --repair   to repair as well: lanes, acl, failover
     python -m infra.iam.operator replication.yaml --jobs     to run jobs as well: backfill, verify, reconcile
+    python -m infra.iam.operator replication.yaml --keys     to read what rules mask as well: keys, decrypt
 
 Nothing of this is deployed: how people get their rights is each account's own affair. The rights are those of the
-account that keeps the flow's tables, where the command is used; rights inside Kafka are apart. A test holds them
+account that keeps the flow's tables, where the command is used, but for those of jobs and keys of a flow with rules:
+they are of the source's account. Rights inside Kafka are apart. A test holds them
 against the recording of the calls, both ways.
 """
 
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from infra import spark_settings
 from infra.deployment import plan
 from infra.iam import Right
-from infra.iam.statements import counterpart_rights, in_tables, readable
+from infra.iam.statements import counterpart_rights, in_tables, key_rights, readable, schema_rights
 from mirrorless.config import load
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.submission import parameter_name
@@ -52,25 +54,30 @@ failover, which fences the flow, settles runs in doubt and does rounds of checkp
 _APPLICATIONS: Final = "an application's id is the service's own choice; the flow's role is the only one that is passed"
 
 
-def rights(flow: FlowDeployment, *, repair: bool = False, jobs: bool = False, key: str | None = None) -> list[Right]:
+def rights(
+    flow: FlowDeployment, *, repair: bool = False, jobs: bool = False, keys: bool = False, key: str | None = None
+) -> list[Right]:
     """What an operator needs for a flow: in its tables, and its secrets where the tables are.
 
     Args:
         flow: the flow.
         repair: whether lanes and ACLs are to be changed.
         jobs: whether jobs are to be run.
+        keys: whether keys are to be made, and what rules have sealed to be opened.
         key: ARN of the customer's key of the place where jobs run.
     """
     more = REPAIR if repair else {}
     tables = {table: tuple(dict.fromkeys((*LOOK[table], *more.get(table, ())))) for table in LOOK}
     there = flow.home if flow.home.account == flow.state.account else flow.state
     both = counterpart_rights(flow) if repair else []
-    return [*in_tables(flow, tables), *both, *readable(flow, there), *(_job_rights(flow, key) if jobs else [])]
+    opening = key_rights(flow, flow.jobs, "kms:GenerateDataKeyWithoutPlaintext") if keys else []
+    looking = [*in_tables(flow, tables), *both, *readable(flow, there), *schema_rights(flow, flow.jobs)]
+    return [*looking, *(_job_rights(flow, key) if jobs else []), *opening]
 
 
-def policy(flow: FlowDeployment, *, repair: bool = False, jobs: bool = False, key: str | None = None) -> dict[str, Any]:
-    """The policy as IAM takes it. Args: as of `rights`."""
-    statements = [right.statement().to_statement_json() for right in rights(flow, repair=repair, jobs=jobs, key=key)]
+def policy(flow: FlowDeployment, **more: Any) -> dict[str, Any]:
+    """The policy as IAM takes it. Args: more: as of `rights`."""
+    statements = [right.statement().to_statement_json() for right in rights(flow, **more)]
     return {"Version": "2012-10-17", "Statement": statements}
 
 
@@ -121,6 +128,7 @@ def main() -> None:
     parser.add_argument("config", type=Path, help="replication.yaml")
     parser.add_argument("--repair", action="store_true", help="to change lanes and ACLs, and not only to look")
     parser.add_argument("--jobs", action="store_true", help="to run jobs")
+    parser.add_argument("--keys", action="store_true", help="to make keys, and to open what they have sealed")
     arguments = parser.parse_args()
     try:
         deployment = plan(load(arguments.config))
@@ -128,13 +136,10 @@ def main() -> None:
         sys.exit(str(error))
     for flow in deployment.flows:
         apart = flow.jobs.account != flow.state.account
-        where = f"; what concerns jobs, in account {flow.jobs.account}" if arguments.jobs and apart else ""
+        where = f"; what concerns jobs and keys, in account {flow.jobs.account}" if apart else ""
         print(f"# {flow.name}, in account {flow.state.account}{where}", file=sys.stderr)
-        print(
-            json.dumps(
-                policy(flow, repair=arguments.repair, jobs=arguments.jobs, key=deployment.kms_key(flow.jobs)), indent=2
-            )
-        )
+        kinds = {name: getattr(arguments, name) for name in ("repair", "jobs", "keys")}
+        print(json.dumps(policy(flow, **kinds, key=deployment.kms_key(flow.jobs)), indent=2))
 
 
 if __name__ == "__main__":

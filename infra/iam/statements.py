@@ -128,31 +128,48 @@ def readable(flow: FlowDeployment, place: Location) -> list[Right]:
 
 
 def rule_rights(part: Part, flow: FlowDeployment) -> list[Right]:
-    """To read the keys of a flow's rules, and the schemas of its records, where rules are applied."""
+    """To read what rules need, where they are applied."""
     if part not in APPLIES_RULES:
         return []
-    place, registry = flow.place_of(part), flow.flow.registry
-    secrets = dict.fromkeys(registry.secrets, registry.secret_kms_key_arn) if registry else {}
-    found = list[Right]()
+    place = flow.place_of(part)
+    return [*key_rights(flow, place), *schema_rights(flow, place)]
+
+
+def key_rights(flow: FlowDeployment, place: Location, *actions: str) -> list[Right]:
+    """To read the keys of a flow's rules in a place. Args: actions: more to do with keys of KMS."""
+    found, secrets = list[Right](), dict[str, tuple[str, ...]]()
     for name, key in flow.flow.keys_of_rules.items():
         if key.secret:
             secrets[key.secret] = (*secrets.get(key.secret, ()), *key.secret_kms_key_arn)
         elif key.kms_key_arn:
             context = {f"kms:EncryptionContext:{field}": said for field, said in encryption_context(name).items()}
             named = {"StringEquals": context}
-            found.append(Right(actions=("kms:Decrypt",), resources=(key.kms_key_arn,), conditions=named))
+            found.append(Right(actions=("kms:Decrypt", *actions), resources=(key.kms_key_arn,), conditions=named))
+    return [*_reading(flow, secrets, place), *found]
+
+
+def schema_rights(flow: FlowDeployment, place: Location) -> list[Right]:
+    """To read the schemas of a flow's records from a place, where it has rules."""
+    registry = flow.flow.registry
+    if registry is None:
+        return []
+    if registry.type == "glue":
+        why = "Glue is asked by the id of a schema's version, which is in no ARN"
+        return [Right(actions=("glue:GetSchemaVersion",), resources=("*",), reason=why)]
+    return _reading(flow, dict.fromkeys(registry.secrets, registry.secret_kms_key_arn), place)
+
+
+def _reading(flow: FlowDeployment, secrets: Mapping[str, tuple[str, ...]], place: Location) -> list[Right]:
+    """To read secrets as they are called in a place, and to have them opened. Args: secrets: each with its keys."""
+    if not secrets:
+        return []
     opening: dict[tuple[str, str], None] = {}
     for secret, keys in secrets.items():
         region, account = flow.secret_arn(secret, at=place).split(":")[3:5]
         opening |= dict.fromkeys((each, region) for key in keys if (each := _key_there(key, region, account)))
-    found = [*(_opened(key_arn, "secretsmanager", region) for key_arn, region in opening), *found]
-    if secrets:
-        arns = tuple(_secret(flow, secret, place) for secret in secrets)
-        found.append(Right(actions=("secretsmanager:GetSecretValue",), resources=arns))
-    if registry is not None and registry.type == "glue":
-        why = "Glue is asked by the id of a schema's version, which is in no ARN"
-        found.append(Right(actions=("glue:GetSchemaVersion",), resources=("*",), reason=why))
-    return found
+    arns = tuple(_secret(flow, secret, place) for secret in secrets)
+    read = Right(actions=("secretsmanager:GetSecretValue",), resources=arns)
+    return [*(_opened(key_arn, "secretsmanager", region) for key_arn, region in opening), read]
 
 
 def _secret(flow: FlowDeployment, secret: str, place: Location) -> str:

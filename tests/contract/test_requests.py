@@ -38,7 +38,7 @@ from mirrorless.adapters.aws.assumed_role import session_as, sts_client
 from mirrorless.adapters.aws.emr_serverless import EmrServerless
 from mirrorless.adapters.aws.event_source_mappings import LambdaMappings, lambda_client
 from mirrorless.adapters.aws.job_files import S3JobFiles
-from mirrorless.adapters.aws.keys import read_keys
+from mirrorless.adapters.aws.keys import new_data_key, read_keys
 from mirrorless.adapters.aws.secrets import read_secret
 from mirrorless.adapters.dynamodb.chains import lanes_in
 from mirrorless.adapters.dynamodb.client import dynamodb_client
@@ -191,6 +191,7 @@ FUNCTIONS: tuple[Callable[[], Any], ...] = (
     lambda: read_secret("proof"),
     lambda: read_keys({"pii": KeySettings(1, kms_key_arn=KMS_KEY, data_keys={"1": "AAAA"})}),
     lambda: GlueSchemas("us-east-1").definitions(uuid.UUID(UUID)),
+    lambda: new_data_key("pii", KMS_KEY),
     lambda: require_account("111122223333", FLOW, "eu-west-1"),
     lambda: lanes_in(dynamodb_client(role_arn=TABLES_ROLE), "the-table", FLOW),
 )
@@ -320,6 +321,7 @@ def test_every_method_of_an_adapter_is_called_here(adapter: type) -> None:
 
 ANSWERS: Mapping[str, Mapping[str, Any]] = {
     "Decrypt": {"Plaintext": bytes(32)},
+    "GenerateDataKeyWithoutPlaintext": {"CiphertextBlob": bytes(64)},
     "AssumeRole": {
         "Credentials": {
             "AccessKeyId": "k",

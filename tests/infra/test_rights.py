@@ -85,7 +85,10 @@ def functions() -> list[Part]:
 
 def test_every_part_has_its_file_and_every_file_is_a_part() -> None:
     assert {file_of(part) for part in functions()} == {path.stem for path in (REPOSITORY / "functions").glob("*.py")}
-    assert {*map(file_of, get_args(Part)), "operator_look", "operator_repair", "operator_jobs"} == recorded().keys()
+    assert {
+        *map(file_of, get_args(Part)),
+        *(f"operator_{each}" for each in ("look", "repair", "jobs", "keys")),
+    } == recorded().keys()
 
 
 # The roles
@@ -484,7 +487,7 @@ def test_operators_may_do_what_their_commands_do() -> None:
     secrets = {("secretsmanager:GetSecretValue", "")}
     jobs = recorded()["operator_jobs"]
 
-    assert recorded()["operator_look"] == look | secrets
+    assert recorded()["operator_look"] == look | secrets | {("glue:GetSchemaVersion", "")}
     assert recorded()["operator_repair"] - secrets - look == repair, "a repair is granted beside a look"
     assert {need for need in jobs if need[1]} <= look
     assert {need for need in jobs if not need[1]} == secrets | {(action, "") for action in RUNS}
@@ -530,6 +533,20 @@ def test_who_runs_jobs_may_do_so_on_the_flows_own_and_on_nothing_else(assembled:
     assert not allowed(policy, "s3:GetObject", f"{bucket}/flows/another/jobs/verify-1/report.json")
     assert not allowed(policy, "dynamodb:UpdateItem", flow.table_arns()["lanes"])
     assert not allowed(operator.policy(flow)["Statement"], *needed[0])
+
+
+def test_who_opens_what_rules_have_sealed_is_told_so_and_nobody_else_may(assembled: Assembled) -> None:
+    (flow,) = assembled("data-isolation").deployment.flows
+    look, keys = (operator.policy(flow, keys=keys)["Statement"] for keys in (False, True))
+    key = flow.flow.keys["vault"].kms_key_arn or ""
+    sealed: Context = {"kms:EncryptionContext:mirrorless.key": "vault"}
+    opens = [(action, key, sealed) for action, _ in recorded()["operator_keys"] if action.startswith("kms:")]
+    secret = f"{flow.jobs.arn('secretsmanager', 'secret:mirrorless-people')}-aB3xYz"
+    opens.append(("secretsmanager:GetSecretValue", secret, {}))
+
+    assert [need for need in opens if not allowed(keys, *need)] == []
+    assert [need for need in opens if allowed(look, *need)] == []
+    assert not allowed(keys, "kms:Decrypt", key, {"kms:EncryptionContext:mirrorless.key": "another"})
 
 
 def test_an_operators_policy_is_about_the_flow_and_where_its_tables_are(assembled: Assembled) -> None:

@@ -36,7 +36,8 @@ Need = tuple[str, str]
 """An action, and the kind of table that it is about; empty where it is about none."""
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "operator_look": ("config", "groups", "losses", "plan", "status", "topics", "translate"),
+    "operator_keys": ("keys",),
+    "operator_look": ("config", "groups", "losses", "plan", "status", "topics", "transform", "translate"),
     "operator_repair": ("acl", "failover", "group_orders", "lane", "pause"),
 }
 """How the files of the operator's commands begin, by what the commands do; those of `cli/jobs/` are `operator_jobs`."""
@@ -47,7 +48,7 @@ class Call:
     """One call.
 
     Attributes:
-        part: who made it, as `infra.iam.Part` or `operator_look`, `operator_repair`, `operator_jobs`; empty where a
+        part: who made it, as `infra.iam.Part` or `operator_look`, `…_repair`, `…_jobs`, `…_keys`; empty where a
             test made it, or no role.
         module: the file of ours that called boto3, below the repository.
         service: as boto3 names it.
@@ -299,6 +300,10 @@ UNSEEN: Mapping[str, str] = {
     **{
         f"{part} dynamodb:BatchWriteItem {table}": "only documents larger than an item: test_documents.py"
         for part, table in (("control", "checkpoints"), ("control", "control"), ("refresh_topics", "control"))
+    },
+    **{
+        f"{part} dynamodb:Query control": "only runs by an earlier rule: test_flow_rules.py"
+        for part in ("forward", "jobs")
     },
     **{
         f"{part} dynamodb:BatchGetItem offset_map": "only lanes behind eight entries of their journal: test_chains.py"
