@@ -206,14 +206,15 @@ class LogComparison:
     def _again(self, lane: Lane, head: Head, at: int, deadline: Deadline) -> int:
         """The offset from which the newest runs are of the log as it is: the position where none is.
 
-        Of runs above `at` the lower ones end otherwise and the upper ones do not, so halves are enough.
+        Of runs above `at` the lower ones end otherwise and the upper ones do not, so halves are enough. A run whose
+        records are all below is of neither, however far it goes: what stood behind them was aborted, or left out.
         """
         low, high, first = at, head.position, None
         while low < high:
             run = next(self._runs(lane, head, (low + high) // 2), None)
             if run is None or run.position >= high:
                 high = (low + high) // 2
-            elif self._ends_otherwise(lane, run, deadline) is False:
+            elif run.known_to > at and self._ends_otherwise(lane, run, deadline) is False:
                 high, first = run.position, run
             else:
                 low = max(run.next, low + 1)

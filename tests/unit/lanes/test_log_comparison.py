@@ -172,6 +172,16 @@ def test_where_compaction_removed_the_last_record_the_others_show_another_log() 
     assert found.at == 50
 
 
+def test_what_replaced_aborted_records_at_the_end_of_a_run_was_not_replicated_already() -> None:
+    """The run's own records are below the place, and the same in both logs: they say nothing of what is above."""
+    there = Mapped(World({0: records(*range(60))}))
+    replicate(there.there.environment(writer="pull"), there.there.chunk(0, 98))
+    assert there.there.head().position == 98
+    there.there.cut_off(0, 60, *others(*range(60, 130)))
+
+    assert there.comparison.replicated(lane(), there.elected().head, 60, lambda: 9.0) == ()
+
+
 def test_a_log_that_was_cut_off_twice_parts_at_the_lower_place() -> None:
     there = mapped()
     there.there.cut_off(0, 80, *others(*range(80, 90)))
