@@ -362,7 +362,8 @@ class Lab:
         changed = before.keys[key].model_copy(update={"version": before.keys[key].version + 1})
         self.keys.make(key, changed.version)
         flow = self._exchange(replace(before, keys={**before.keys, key: changed}))
-        self.scheduled.change(flow, forwarder=function_name)
+        if self.control:
+            self.scheduled.change(flow, forwarder=function_name)
         forwarder = self.functions[function_name(flow)]
         forwarder.set_variables(self._variables(flow))
         forwarder.recycle()

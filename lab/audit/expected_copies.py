@@ -58,14 +58,7 @@ class ExpectedCopies:
         self._rule, self._keeps, self._keys = rule, keeps, keys
         self._tokens: dict[bytes, bytes] = {}
         """By pseudonym."""
-        self._fields: dict[str, Any] = {}
-        """Actions as the leaves of a tree, by the names of members and `[*]`."""
-        for path, action in rule.get("fields", {}).items():
-            *way, last = ["".join(names) for names in _STEP.findall(path)]
-            node = self._fields
-            for step in way:
-                node = node.setdefault(step, {})
-            node[last] = (action,)
+        self._fields = _tree(rule.get("fields", {}))
 
     def of_source(self, record: RecordParts) -> RecordParts | None:
         """The form of a record of the source; None where it has no copy.
@@ -113,7 +106,7 @@ class ExpectedCopies:
         if "[*]" in node:
             if not isinstance(value, list):
                 raise Unfit("no array")
-            return [self._walked(each, node["[*]"]) for each in value]
+            return [self._walked(each, node["[*]"]) for each in value if node["[*]"] != ("drop",)]
         if not isinstance(value, tuple):
             raise Unfit("no object")
         ways = [(name, node.get(name, node.get("*", ("pass",))), each) for name, each in dict(value).items()]
@@ -128,7 +121,7 @@ class ExpectedCopies:
             return _Literal(_sealed(_json(value).encode()).decode())
         if kind == "set":
             return json.loads(json.dumps(how), object_pairs_hook=tuple)
-        if not isinstance(value, str):
+        if not isinstance(value, str) or (kind == "truncate" and isinstance(value, _Literal)):
             raise Unfit("no text")
         return _cut(kind, how, text)
 
@@ -168,6 +161,29 @@ class ExpectedCopies:
             except InvalidTag:
                 continue  # another key may have this version, too
         return None
+
+
+def _tree(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Actions as leaves, tuples, by the names of members, `*` and `[*]`."""
+    root: dict[str, Any] = {}
+    for path, action in fields.items():
+        *way, last = ["".join(names) for names in _STEP.findall(path)]
+        node = root
+        for step in way:
+            node = node.setdefault(step, {})
+        node[last] = (action,)
+    return dict(_covered(root, None))
+
+
+def _covered(node: Any, others: tuple[Any] | None) -> Any:
+    """With what holds for all others, in what has a name too, where that does not say it itself."""
+    if isinstance(node, tuple):
+        return node
+    each = "[*]" if "[*]" in node else "*"
+    of_each = node.get(each, others)
+    below = of_each if isinstance(of_each, tuple) else None
+    named = {name: _covered(found, others if name == each else below) for name, found in node.items()}
+    return named if below is None else {each: below} | named
 
 
 def _sealed(plain: bytes) -> bytes:

@@ -299,12 +299,17 @@ class LaneOperator:
         Raises:
             Retriable: it could not be carried out now.
         """
-        state = self.folder / f"state-{self.topic}.json"
-        state.write_text(json.dumps(describe(self.lab, ready=True)))
-        said = StringIO()
-        with _PRINTING, redirect_stdout(said):
-            code = cli.main.main([*words, "--lab", str(state), "--json"])
-        answer = json.loads(said.getvalue())
+        code, said = answer_of(self.lab, self.folder / f"state-{self.topic}.json", *words, "--json")
+        answer = json.loads(said)
         if code not in codes:
             raise Retriable(f"mirrorless {' '.join(words)}: {answer}", where=self.topic)
         return dict(answer)
+
+
+def answer_of(lab: Lab, state: Path, *words: str) -> tuple[int, str]:
+    """A command's exit code, and what it prints. Args: state: the lab's state file, which is written before."""
+    state.write_text(json.dumps(describe(lab, ready=True)))
+    said = StringIO()
+    with _PRINTING, redirect_stdout(said):
+        code = cli.main.main([*words, "--lab", str(state)])
+    return code, said.getvalue()

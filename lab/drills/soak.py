@@ -77,6 +77,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--trigger", choices=get_args(RunTrigger), help="of all seeds; left out, they take turns")
     help_ = "faults that each schedule has, and a few others beside them; destructive ones take turns"
     parser.add_argument("--always", nargs="+", choices=get_args(FaultKind), default=(), metavar="FAULT", help=help_)
+    parser.add_argument("--rules", action="store_true", help="with a rule for a topic in each run, not in a third")
     parser.add_argument("--records", type=int, default=RECORDS, help="per seed")
     parser.add_argument(
         "--brokers", type=int, choices=(1, 3), default=1, help="of each cluster; 3 adds the faults of brokers"
@@ -103,6 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
             brokers=arguments.brokers,
             trigger=arguments.trigger,
             always=arguments.always,
+            rules=arguments.rules,
         )
         for seed in seeds
         if seed not in results
@@ -196,7 +198,7 @@ class Soak(Drill):
                 lab.unmap_topic(topic.mapping)
         counts = Counter[str]()
         for topic in topics:
-            counts.update(topic.audited(deadline))
+            counts.update(topic.audited(deadline), planted=topic.search(deadline))
         return RunResult(
             seed=schedules[0].seed,
             trigger=schedules[0].trigger if len(schedules) == 1 else "mixed",
@@ -208,6 +210,8 @@ class Soak(Drill):
             resets=sum(1 + len(point.earlier) for topic in topics for point in topic.changes.resets.values()),
             broker_restarts=lab.supervisor.restarts - restarts,
             cold_starts=self._cold_starts - cold_starts,
+            rule=next((schedule.rule for schedule in schedules if schedule.rule), ""),
+            planted=counts["planted"],
             seconds=round(time.monotonic() - began, 1),
         )
 
@@ -254,6 +258,10 @@ class RunResult:
     seconds: float
     resets: int = 0
     """Commands that were carried out for them: two for a lane whose mapping had brought records of a changed source."""
+    rule: str = ""
+    """Of one of its topics."""
+    planted: int = 0
+    """Records of the source with secrets, which nothing else has shown."""
 
     @property
     def clean(self) -> bool:
@@ -276,7 +284,8 @@ class RunResult:
             for trigger, faults in self.faults.items()
         ]
         resets = [f"{self.lanes_reset} lanes reset by {self.resets} commands"] if self.lanes_reset else []
-        said = "; ".join([verdict, f"{self.records:,} records, {self.seconds:.0f} s", *by_topic, *resets])
+        rule = [f"{self.rule}, {self.planted:,} records with secrets"] if self.rule else []
+        said = "; ".join([verdict, f"{self.records:,} records, {self.seconds:.0f} s", *rule, *by_topic, *resets])
         return f"seed {self.seed:3} {self.trigger:8}: {said}"
 
 
@@ -316,7 +325,7 @@ def report(results: Iterable[RunResult], kafka_version: str, *, always: Sequence
     day = time.strftime("%Y-%m-%d", time.gmtime())
     restarts, cold_starts = sum(each.broker_restarts for each in results), sum(each.cold_starts for each in results)
     resets = sum(each.lanes_reset for each in results)
-    runs = Counter(each.trigger for each in results)
+    runs, rules = Counter(each.trigger for each in results), Counter(each.rule for each in results if each.rule)
     replay = "python -m lab soak --seed 7" if always else "make soak SEED=7"
     kinds = _by_kind(results)
     longest = sorted(kinds.items(), key=lambda each: -each[1][1])
@@ -331,6 +340,10 @@ def report(results: Iterable[RunResult], kafka_version: str, *, always: Sequence
         f"Servers were restarted {restarts} times, execution environments started {cold_starts} times.",
         f"{resets} lanes stopped for the documented reason, and went on by the documented command:",
         "their remote topic was deleted or truncated, or their source lost its end.",
+        "",
+        f"{rules.total()} schedules have a rule for a topic: {rules['masked']} leave records out and mask others,",
+        f"{rules['sealed']} encrypt whole values. {sum(each.planted for each in results):,} of their records had",
+        "secrets. None was in a log, a table, the answer of a command, or the remote topic with its aborted records.",
         "",
         f"Each schedule is drawn from its seed: `{replay}` with the same options replays one.",
         "What is counted is defined in `lab/audit/audit.py`, and for changed topics in `lab/audit/log_changes.py`.",

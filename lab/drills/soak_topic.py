@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, redirect_stderr
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+
 from lab.audit.audit import TopicArrival, audit_topic, totals, wait_until_replicated
+from lab.audit.expected_copies import ExpectedCopies, Keeps
+from lab.audit.leaks import SecretSearch
 from lab.audit.log_changes import UNCHANGED, LogChanges
 from lab.audit.stuck_lanes import LaneWatch, longest_by_fault
-from lab.audit.topic_reader import ends, stable_ends
+from lab.audit.topic_reader import as_it_is, ends, read_topic, stable_ends
 from lab.cloud import FlowMapping, Lab, addresses
-from lab.drills.lane_operator import LaneOperator
+from lab.drills.lane_operator import LaneOperator, answer_of
 from lab.drills.workload import Workload, soak_shape
 from lab.faults.injector import Injector
-from lab.faults.schedule import DESTRUCTIVE, OF_SOURCE, PlannedFault, Schedule
+from lab.faults.schedule import DESTRUCTIVE, OF_SOURCE, PlannedFault, Schedule, SoakRule
 from lab.faults.topic_changes import ChangedTopic, cut_ends, insist
 from lab.waiting import wait_for
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain.lane import Lane
 from mirrorless.config.flow import Flow
-from mirrorless.errors import Retriable
+from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.flow.triggers import MAPPING, SCHEDULE, Trigger
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
 from mirrorless.verify.comparison import RecordAt
@@ -43,9 +50,33 @@ WRITTEN_AT_ONCE = 100
 """Records between two looks whether a log has outgrown what it lost."""
 
 
+def _is_wanted(value: Any, headers: Mapping[str, str]) -> bool:
+    return headers.get("region") != "internal" and value["country"] == "DE"
+
+
+SECRET_LETTERS = 16
+SERVERS_DATA = ("data", "dynamodb")
+"""Folders that are read through their servers."""
+ASKED = tuple(
+    (*words, *more)
+    for words in (("status", "--lanes"), ("losses",), ("lanes", "stopped"))
+    for more in ((), ("--json",))
+)
+"""Commands whose answers are about all flows."""
+MOST_SHOWN = 2_000
+"""Letters of an error."""
+KEY = "pii"
+KEEPS: Mapping[SoakRule, Keeps] = {"masked": _is_wanted, "sealed": lambda *_: True}
+"""The same as `keep` of the rules in soak.yaml."""
+
+
+class SecretShown(MirrorlessError):
+    """What a rule masks is shown somewhere; or the search for it is broken."""
+
+
 @dataclass(slots=True, kw_only=True)
 class SoakTopic:
-    """One topic. `open`, `await_reader`, `run`, `audited`, in this order."""
+    """One topic. `open`, `await_reader`, `run`, `audited`, `search`, in this order."""
 
     lab: Lab
     flow: Flow
@@ -62,6 +93,10 @@ class SoakTopic:
     stuck_seconds: dict[str, float] = field(default_factory=dict)
     """See `lab.audit.stuck_lanes`."""
     changes: LogChanges = UNCHANGED
+    secret: bytes = b""
+    """That all which a rule is to mask has in it; empty where the records have no secrets."""
+    copies: ExpectedCopies | None = None
+    """None where the topic has no rule."""
     mapping: FlowMapping | None = None
     """None where no mapping of this topic stays."""
     operator: LaneOperator | None = None
@@ -69,6 +104,8 @@ class SoakTopic:
     _changed: int = 0
     _configuring: threading.Lock = field(default_factory=threading.Lock)
     _foreign: set[bytes] = field(default_factory=set)
+    _versions: dict[int, bytes] = field(default_factory=dict)
+    """Of the rule's key, those that were in use."""
     _lost: dict[int, list[RecordAt]] = field(default_factory=dict)
     _kept: dict[int, int] = field(default_factory=dict)
     """Up to which upstream offset what was lost had been copied, by partition."""
@@ -77,14 +114,20 @@ class SoakTopic:
     def __post_init__(self) -> None:
         """Name it."""
         schedule = self.schedule
-        self.name = f"soak-{schedule.seed}-{schedule.trigger}-{int(time.time())}"
+        rule = f"{schedule.rule}-" if schedule.rule else ""
+        self.name = f"soak-{rule}{schedule.seed}-{schedule.trigger}-{int(time.time())}"
         self.trigger = SCHEDULE if schedule.trigger == "schedule" else MAPPING
+        if schedule.people:
+            self.secret = sha256(self.name.encode()).hexdigest()[:SECRET_LETTERS].encode()
+        if schedule.rule:
+            self._know_key()
+            self.copies = ExpectedCopies(self._rule(), KEEPS[schedule.rule], {KEY: self._versions})
         self._workload = Workload(
             addresses(self.lab.beside(self.flow).source),
             records=schedule.records,
             seed=schedule.seed,
             seconds=schedule.records / RECORDS_PER_SECOND * schedule.pace,
-            shapes={self.name: soak_shape(schedule.partitions)},
+            shapes={self.name: soak_shape(schedule.partitions, self.secret)},
             transaction_timeout_ms=5_000,
         )
 
@@ -162,7 +205,7 @@ class SoakTopic:
         """The audit's totals; a server that was killed last may still be on its way back."""
         beside = self.lab.beside(self.flow)
         return insist(
-            lambda: totals(audit_topic(self.lab, beside, self.name, changes=self.changes).rows),
+            lambda: totals(audit_topic(self.lab, beside, self.name, changes=self.changes, copies=self.copies).rows),
             interruptions=(Retriable,),
             seconds=deadline - time.monotonic(),
         )
@@ -171,6 +214,58 @@ class SoakTopic:
         if self.mapping is not None:
             wait_until_replicated(self.lab, [self.mapping], deadline=deadline)
         arrival.wait(deadline)
+
+    # Its rule
+
+    def _rule(self) -> Mapping[str, Any]:
+        """As it is written, and not as the product has read it."""
+        written = YAML(typ="safe").load(Path(self.lab.configuration.origin))
+        rules: list[dict[str, Any]] = written["flows"][str(self.flow.name)]["transforms"]
+        return next(each for each in rules if any(re.fullmatch(topic, self.name) for topic in each["topics"]))
+
+    def _know_key(self) -> None:
+        version = self.lab.configuration.flow(self.flow.name).keys[KEY].version
+        self._versions[version] = self.lab.keys.material(KEY)[version]
+
+    def _know_originals(self) -> None:
+        """Pseudonyms that a truncation is about to remove are read by what the source has."""
+        if self.copies is not None:
+            source, form = self.lab.clusters[self.flow.name.source].direct, self.copies.of_source
+            insist(lambda: read_topic(source, self.name, stable_ends(source, self.name), form))
+
+    def search(self, deadline: float) -> int:
+        """The number of source records that show the topic's secret, which nothing else than they may show.
+
+        Where the topic has no rule, its copies are to show it: so the search finds what there is to find.
+
+        Raises:
+            SecretShown: something else shows it.
+        """
+        if not self.secret:
+            return 0
+        search, clusters = SecretSearch(self.secret), self.lab.clusters
+        source, target = clusters[self.flow.name.source].direct, clusters[self.flow.name.target].direct
+        seconds = deadline - time.monotonic()
+        planted = insist(lambda: search.records(source, self.name), seconds=seconds)
+        copied = insist(
+            lambda: search.records(target, self.flow.remote_topic(self.name), committed=False), seconds=seconds
+        )
+        if not planted or (self.copies is None and not copied):
+            raise SecretShown("the search does not find what is there", where=self.name)
+        places = [f"{copied} records of its copy"] if copied else []
+        if self.copies is not None:
+            places += search.files(self.folder, leave_out=SERVERS_DATA)
+            places += insist(lambda: list(search.items(self.lab.dynamodb.client())), seconds=seconds)
+            places += [" ".join(words) for words in ASKED if search.shows(self._answer(words).encode())]
+            if places:
+                raise SecretShown(f"its secret is in {'; '.join(places)[:MOST_SHOWN]}", where=self.name)
+        return planted
+
+    def _answer(self, words: Sequence[str]) -> str:
+        said = StringIO()
+        with redirect_stderr(said):
+            _, answer = answer_of(self.lab, self.folder / f"state-{self.name}.json", *words)
+        return answer + said.getvalue()
 
     # Who reads it
 
@@ -206,9 +301,18 @@ class SoakTopic:
     def _change(self, fault: PlannedFault) -> bool:
         """Carry out one fault; False where nothing was replicated yet."""
         clusters, name = self.lab.clusters, self.flow.name
-        remote = ChangedTopic(bootstrap=clusters[name.target].direct, topic=self.flow.remote_topic(self.name))
+        remote = ChangedTopic(
+            bootstrap=clusters[name.target].direct,
+            topic=self.flow.remote_topic(self.name),
+            form=self.copies.of_target if self.copies else as_it_is,
+        )
         if fault.kind == "change trigger":
             self._change_trigger()
+            return True
+        if fault.kind == "rotate key":
+            with self._configuring:
+                self.lab.rotate_key(name, KEY)
+                self._know_key()
             return True
         with self._changing:
             if fault.kind in OF_SOURCE:
@@ -265,7 +369,8 @@ class SoakTopic:
                 partition: min(round(before.get(partition, end) * (1 - fault.part)), before.get(partition, end + 1) - 1)
                 for partition, end in stable.items()
             }
-            cut = cut_ends(source, self.lab.supervisor, self.name, highest, copied=before)
+            form = self.copies.of_source if self.copies else as_it_is
+            cut = cut_ends(source, self.lab.supervisor, self.name, highest, copied=before, form=form)
             workload.lose(self.name, cut.ends)
             self._lost, self._kept = cut.gone, before
             copied = {
@@ -318,6 +423,7 @@ class SoakTopic:
             case "re-create remote topic":
                 remote.create_again()
             case "truncate remote topic":
+                self._know_originals()
                 remote.truncate(fault.part)
         self.operator = operator
         operator.start()

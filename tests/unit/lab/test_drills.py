@@ -367,6 +367,8 @@ def test_a_fault_has_one_row_whatever_the_trigger_and_the_step_it_hit() -> None:
         broker_restarts=0,
         cold_starts=0,
         seconds=1.0,
+        rule="sealed",
+        planted=1_203,
         **CLEAN,
     )
 
@@ -377,3 +379,5 @@ def test_a_fault_has_one_row_whatever_the_trigger_and_the_step_it_hit() -> None:
         "| rebalance | 1 | 0.5 |",
     ]
     assert "1 schedules, 7 records, 6 faults: 0 lost" in page
+    assert "1 schedules have a rule for a topic: 0 leave records out" in page
+    assert "1 encrypt whole values. 1,203 of their records had" in page

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any, get_args
 
 import pytest
+from ruamel.yaml import YAML
 
 from lab.audit.expected_copies import ExpectedCopies, RecordParts
+from lab.audit.leaks import SecretSearch
+from lab.drills.soak_topic import KEEPS
+from lab.drills.workload import soak_shape
+from lab.faults.schedule import SoakRule
+from mirrorless.config.flow_section import TransformSection
+from mirrorless.config.loading import load
+from mirrorless.records.record import Record
 from mirrorless.transforms.ciphers import Sealer, pseudonym, sealed_text
-from mirrorless.transforms.rules import KeyRing
+from mirrorless.transforms.rules import KeyRing, KeySettings, RuleInForce
+from mirrorless.transforms.transform import TopicTransform, TransformFailed, make_ready
 
 MATERIAL = {1: b"1" * 32, 2: b"2" * 32}
 OLD, NEW, STRANGE = KeyRing(1, MATERIAL), KeyRing(2, MATERIAL), KeyRing(1, {1: b"?" * 32})
@@ -109,8 +122,9 @@ def test_any_other_copy_differs_from_its_original(wrong: RecordParts) -> None:
 
 
 def written(value: Any, **headers: str) -> RecordParts:
-    raw = value if value is None or isinstance(value, bytes) else json.dumps(value, separators=(",", ":")).encode()
-    return None, raw, [(name, text.encode()) for name, text in headers.items()]
+    if value is not None and not isinstance(value, bytes):
+        value = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return None, value, [(name, text.encode()) for name, text in headers.items()]
 
 
 @pytest.mark.parametrize(
@@ -148,3 +162,88 @@ def test_whole_values_are_opened_too() -> None:
 
     assert copies.of_source((None, b"\0anything", [])) == copies.of_target((None, sealed, []))
     assert copies.of_source((None, b"\0anything", [])) != copies.of_target((None, b"\0anything", []))
+
+
+SOAK = Path(__file__).parents[3] / "lab" / "soak.yaml"
+SECRET = b"0a1b2c3d4e5f6789"
+
+
+def applied(transform: TopicTransform, number: int, parts: RecordParts) -> RecordParts | None:
+    """What the product makes of a record, and what it drops."""
+    key, value, headers = parts
+    try:
+        made = transform.apply(Record(number, number, headers, key, value), partition=1)
+    except TransformFailed:
+        return None
+    return None if made is None else (made.key, made.value, made.headers)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("place", range(2))
+def test_the_rules_of_the_soak_give_what_the_audit_expects_of_them_and_show_no_secret(place: int, version: int) -> None:
+    """Two implementations that share no code, on the records of the soak."""
+    (flow,) = load(SOAK).flows.values()
+    (written,) = YAML(typ="safe").load(SOAK)["flows"].values()
+    name: SoakRule = [rule for rule in get_args(SoakRule) if rule][place]
+    assert name in written["transforms"][place]["topics"][0]
+    in_force = RuleInForce.of(flow.rules[place], {"pii": KeySettings(version=version)})
+    transform = make_ready(in_force, {"pii": KeyRing(version, MATERIAL)}, "people")
+    copies = ExpectedCopies(written["transforms"][place], KEEPS[name], {"pii": MATERIAL})
+    random, record, seen = Random(version), soak_shape(1, SECRET).record, Counter[str]()
+
+    for number in range(3_000):
+        value, key, headers = record(random, b"%d" % number)
+        original: RecordParts = (key, value, [(name, raw) for name, raw in headers if not isinstance(raw, str)])
+        copy = applied(transform, number, original)
+        expected = copies.of_source(original)
+
+        assert expected == (copy and copies.of_target(copy))
+        seen["left out" if copy is None else "tombstone" if copy[1] is None else "copied"] += 1
+        search = SecretSearch(SECRET)
+        assert any(search.shows(part or b"") for part in (key, value, *dict(original[2]).values()))
+        assert copy is None or not any(search.shows(part or b"") for part in (*copy[:2], *dict(copy[2]).values()))
+
+    assert (seen["left out"] > 900) is (name == "masked")
+    assert min(seen["copied"], seen["tombstone"]) > 100
+
+
+PATHS: Mapping[str, Any] = {
+    "a": [{"hmac": "pii"}, {"encrypt": "pii"}, {"keep.first": 2}, {"truncate": 1}, {"set": [1, {"x": "é"}]}, "drop"],
+    "b.c": [{"hmac": "pii"}, {"keep.last": 2}, "drop", "pass"],
+    "b.d[*].e": [{"encrypt": "pii"}, {"set": None}, "drop"],
+    "f[*]": [{"hmac": "pii"}, "drop", {"keep.first": 1}],
+    '"g.h"': ["drop", {"hmac": "pii"}],
+    "b.*": ["drop"],
+    "*": ["drop", {"hmac": "pii"}],
+}
+
+
+def something(random: Random, depth: int = 3) -> Any:
+    """JSON whose members have the names of PATHS, and others."""
+    kind = random.random()
+    if depth and kind < 0.45:
+        names = random.sample(["a", "b", "c", "d", "e", "f", "g.h", "g", ""], random.randint(0, 6))
+        return {name: something(random, depth - 1) for name in names}
+    if depth and kind < 0.6:
+        return [something(random, depth - 1) for _ in range(random.randint(0, 3))]
+    return random.choice((None, True, False, 0, -7, 2**70, 1.5, "", "a", "käse\n", "\U0001f600 and more", '"\\'))
+
+
+def test_any_rule_gives_what_the_audit_expects_of_it_and_fits_the_same_records() -> None:
+    random, outcomes = Random(7), Counter[str]()
+    for number in range(3_000):
+        paths = random.sample(list(PATHS), random.randint(1, len(PATHS)))
+        rule = {"fields": {path: random.choice(PATHS[path]) for path in paths}, "on.error": "drop"}
+        section = TransformSection.model_validate({"topics": ["people"], **rule})
+        transform = make_ready(RuleInForce(section.rule(), {"pii": 1}), {"pii": OLD}, "people")
+        copies = ExpectedCopies(rule, lambda *_: True, {"pii": {1: MATERIAL[1]}})
+        value = something(random) if number % 3 else {name: something(random) for name in ("a", "b", "f", "x")}
+        original = written(value)
+
+        copy = applied(transform, number, original)
+        expected = copies.of_source(original)
+
+        assert expected == (copy and copies.of_target(copy)), (rule, value)
+        outcomes["dropped" if copy is None else "as it was" if copy == original else "changed"] += 1
+
+    assert min(outcomes.values()) > 200, outcomes
