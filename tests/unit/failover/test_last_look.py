@@ -21,6 +21,7 @@ from mirrorless.failover.work import Interrupted, Unfinished
 from mirrorless.lanes.gaps import GapRange, Look
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.topics.acls import Acl
+from mirrorless.transforms.rules import Rule
 from tests.support.chains import FLOW
 from tests.support.failover_world import APPLICATION, DRILL, LOST, PLANNED, WAITED, FailoverWorld
 from tests.support.group_cluster import MARKER, settings
@@ -130,6 +131,7 @@ def test_a_drill_that_is_run_again_states_what_would_be_lost_then() -> None:
 
 def test_one_who_writes_for_ever_is_named_with_counts_and_the_recovery_point_is_not_zero() -> None:
     world = replicated()
+    world.settings = msgspec.structs.replace(world.settings, transforms=(Rule(topics=("payments",)),))
 
     def write() -> None:
         world.produce(2)
@@ -142,6 +144,7 @@ def test_one_who_writes_for_ever_is_named_with_counts_and_the_recovery_point_is_
         "orders-0: 2 records from offset 15 on of us-east are not on eu-west: they came late. Stop that producer; a "
         "failback counts them as orphans"
     )
+    assert missing_of(document)[2].endswith("Stop that producer; they stay there"), "a rule's topic has no failback"
     assert not is_clean(document)
     assert "Nothing is missing" not in report_of(FLOW, document).verdict
     assert summary(FLOW, document)["recovery_point_seconds"] >= 4
