@@ -146,16 +146,20 @@ class KafkaRecords:
                 Record(offset=-1, timestamp=timestamp, headers=[], key=key, value=value)
             )
         for topic, each in by_topic.items():
-            writer = self._warm_writer(deadline)
-            self._writer = None  # until it has done well
-            refusal = writer.write({(topic, 0): each}, deadline)[topic, 0].refusal
-            if refusal is not None:
-                raise Retriable(
-                    f"the cluster does not take record {refusal.index} of {len(each)}: {refusal.detail}",
-                    where=f"{self._where} {topic}",
-                    hint="look at the topic's max.message.bytes and cleanup.policy",
-                )
-            self._writer = writer
+            self.write_at((topic, 0), each, deadline)
+
+    def write_at(self, place: TopicPartition, records: Sequence[Record], deadline: Deadline) -> None:
+        """Write records to one partition, and wait for every acknowledgement. Raises: Retriable: as `write`."""
+        writer = self._warm_writer(deadline)
+        self._writer = None  # until it has done well
+        refusal = writer.write({place: records}, deadline)[place].refusal
+        if refusal is not None:
+            raise Retriable(
+                f"the cluster does not take record {refusal.index} of {len(records)}: {refusal.detail}",
+                where=f"{self._where} {place[0]}",
+                hint="look at the topic's max.message.bytes and cleanup.policy",
+            )
+        self._writer = writer
 
     def _warm_writer(self, deadline: Deadline) -> KafkaWriter:
         writer = self._writer

@@ -1,0 +1,258 @@
+"""The places behind what MirrorMaker 2 has copied of a flow's lanes, found by the tails of both logs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from cli.args import BadInput
+from mirrorless.chain.lane import Lane
+from mirrorless.clock import deadline_in
+from mirrorless.errors import Retriable
+from mirrorless.lanes.gaps import cleanup_of
+from mirrorless.mm2.source_offsets import SourcePartition, worker_group
+from mirrorless.records.origin import ORIGIN_HEADER
+from mirrorless.verify.comparison import RecordAt, content
+from mirrorless.verify.copied_end import CopiedEnd, LogWindow, Reach, copied_end
+
+if TYPE_CHECKING:
+    from mirrorless.adapters.kafka.records import KafkaRecords
+    from mirrorless.adapters.kafka.source_offsets import KafkaSourceOffsets, KafkaTails, StoredOffset
+    from mirrorless.flow.settings import ClusterSettings, FlowSettings
+    from mirrorless.ports.kafka import LogEnds, TopicPartition
+    from mirrorless.records.record import Record
+
+ANSWER_SECONDS = 60.0
+"""For each question to a cluster."""
+
+READ_SECONDS = 600.0
+"""For a read of an offsets topic, which Connect compacts late, or of the tails of some lanes."""
+
+STILL_SECONDS = 5.0
+"""Between two looks at the ends of remote partitions: MirrorMaker polls once a second."""
+
+TOGETHER = 32
+"""Lanes that are read at the same time; fewer where more of each is read."""
+
+_LATE = "LogAppendTime"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanePlace:
+    """What was found of one lane."""
+
+    lane: Lane
+    said: int | None
+    """The last upstream offset that MirrorMaker says to have copied."""
+    found: CopiedEnd
+
+    @property
+    def behind_said(self) -> int | None:
+        """The upstream offset with which MirrorMaker itself would go on."""
+        return None if self.said is None else self.said + 1
+
+
+@dataclass(kw_only=True)
+class PlaceSearch:
+    """The search on the two clusters of one flow."""
+
+    settings: FlowSettings
+    offsets: KafkaSourceOffsets
+    connector: str | None
+    """The name of MirrorMaker's source connector, where there are several; None where there is one."""
+    topic: str | None
+    """None: every one that the flow takes."""
+    _rewritten: set[str] = field(default_factory=set)
+    """Topics whose remote topics have times of their own."""
+    _compacted: set[str] = field(default_factory=set)
+    _hidden: dict[Lane, str] = field(default_factory=dict)
+    """Why the end of a lane's remote partition is not seen."""
+
+    @property
+    def alias(self) -> str:
+        """The source's, as MirrorMaker has it."""
+        return self.settings.policy.prefix(self.settings.source.alias)
+
+    def said(self) -> dict[SourcePartition, StoredOffset]:
+        """What MirrorMaker says, of the one connector that it is about.
+
+        Raises:
+            BadInput: there are several, or none.
+            ConfigurationError, Retriable: the offsets topic cannot be read.
+        """
+        stored = {
+            about: each
+            for about, each in self.offsets.read(deadline_in(READ_SECONDS)).items()
+            if about.cluster == self.alias and self.connector in {None, about.connector}
+        }
+        names = sorted({about.connector for about in stored})
+        if len(names) != 1:
+            raise BadInput(
+                f"MirrorMaker's offsets are of the connectors {', '.join(names)}"
+                if names
+                else f"no connector has offsets of the source as {self.alias}",
+                where=str(self.settings.name),
+                hint="name the one of this flow: --connector NAME"
+                if names
+                else "look at --offsets-topic and --connector, and at the source's `topic.prefix` in replication.yaml",
+            )
+        return stored
+
+    def lanes(self) -> list[Lane]:
+        """The lanes of the flow's topics that have a remote partition."""
+        from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- commands without Kafka start sooner
+
+        settings, soon = self.settings, deadline_in(ANSWER_SECONDS)
+        source, target = (
+            KafkaTopics(cluster, flow=settings.flow, role="take-over") for cluster in (settings.source, settings.target)
+        )
+        there = target.partitions(soon)
+        topics = {
+            topic: min(count, there.get(settings.remote_topic(topic), 0))
+            for topic, count in source.partitions(soon).items()
+            if settings.replicates(topic) and self.topic in {None, topic}
+        }
+        remote = {settings.remote_topic(topic): topic for topic, count in topics.items() if count}
+        configs, failures = target.configs(remote, soon)
+        ours, failed = source.configs(remote.values(), soon)
+        if failures or failed:
+            name, why = next(iter({**failures, **failed}.items()))
+            raise Retriable(f"the configs of {name} cannot be read: {why}", where=settings.flow)
+        for name, topic in remote.items():
+            if any(each.name == "message.timestamp.type" and each.value == _LATE for each in configs[name]):
+                self._rewritten.add(topic)
+            if cleanup_of({each.name: each.value for each in ours[topic]}).compacts:
+                self._compacted.add(topic)
+        return [Lane(settings.name, topic, each) for topic, count in sorted(topics.items()) for each in range(count)]
+
+    def moving(self, lanes: Iterable[Lane]) -> str:
+        """Why MirrorMaker does not stand still; empty where it does. It takes some seconds.
+
+        Args:
+            lanes: whose remote partitions nobody else writes to.
+        """
+        from mirrorless.adapters.kafka.wire.cluster import WireCluster  # noqa: PLC0415 -- see above
+        from mirrorless.adapters.kafka.wire.group_members import has_members  # noqa: PLC0415 -- see above
+
+        group, target, flow = worker_group(self.alias), self.settings.target, self.settings.flow
+        with closing(WireCluster(target, flow=flow, client_role="take-over", needed=())) as wire:
+            if has_members(wire, group, deadline_in(ANSWER_SECONDS)):
+                return f"its workers' group {group} has members on the target"
+        before: dict[TopicPartition, LogEnds] = {}
+        lanes = list(lanes)
+        for pause in (STILL_SECONDS, 0):
+            places = [(self.settings.remote_topic(lane.topic), lane.partition) for lane in lanes]
+            ends = self._target.ends(places, deadline_in(ANSWER_SECONDS))
+            ends |= self.offsets.ends(deadline_in(ANSWER_SECONDS))
+            if grown := sorted(place for place in before if before[place] != ends.get(place)):
+                more = f" and {len(grown) - 1} more" if grown[1:] else ""
+                return f"{grown[0][0]}-{grown[0][1]}{more} of the target grew within {STILL_SECONDS:.0f} s"
+            before = ends
+            time.sleep(pause)  # an observation over time
+        return ""
+
+    def places(self, said: Mapping[SourcePartition, StoredOffset], lanes: Sequence[Lane]) -> list[LanePlace]:
+        """The places of lanes, by tails that grow where it takes more; with the progress on standard error.
+
+        Raises:
+            Retriable: a cluster does not answer, or a partition has no leader.
+        """
+        least = {lane: _last(said, self.alias, lane) for lane in lanes}
+        found: dict[Lane, CopiedEnd] = {}
+        with closing(self._tails(committed=False)) as source, closing(self._tails(committed=True)) as target:
+            left: dict[Lane, Reach] = dict.fromkeys(lanes, Reach())
+            while left:
+                some = list(left)[
+                    : max(1, TOGETHER * Reach().tail // max(max(each.tail, each.ahead) for each in left.values()))
+                ]
+                reach = {lane: left.pop(lane) for lane in some}
+                # The target first: what is copied meanwhile would seem to be a record of somebody else.
+                theirs = self._windows(target, reach, least, of_target=True)
+                ours = self._windows(source, reach, least, of_target=False)
+                for lane in some:
+                    compacts = lane.topic in self._compacted
+                    end = copied_end(ours[lane], theirs[lane], least[lane], source_compacts=compacts)
+                    if lane in self._hidden:
+                        end = CopiedEnd(why=self._hidden[lane])
+                    if (wider := reach[lane].wider(end.needs)) is not None:
+                        left[lane] = wider
+                    found[lane] = end
+                _tell(len(lanes) - len(left), len(lanes))
+        return [LanePlace(lane=lane, said=least[lane], found=found[lane]) for lane in lanes]
+
+    def _windows(
+        self, tails: KafkaTails, reach: Mapping[Lane, Reach], said: Mapping[Lane, int | None], *, of_target: bool
+    ) -> dict[Lane, LogWindow]:
+        settings = self.settings
+        places = {
+            lane: (settings.remote_topic(lane.topic) if of_target else lane.topic, lane.partition) for lane in reach
+        }
+        ends = (self._target if of_target else self._source).ends(places.values(), deadline_in(ANSWER_SECONDS))
+        ranges: dict[Lane, tuple[int, int]] = {}
+        for lane, place in places.items():
+            if place not in ends:
+                raise Retriable(f"{place[0]}-{place[1]} has no leader", where=str(lane))
+            start, stable, high = ends[place]
+            if of_target and stable < high:
+                self._hidden[lane] = f"an open transaction hides the end of {place[0]}-{place[1]} from {stable} on"
+            ranges[lane] = (
+                reach[lane].of_target(start, high) if of_target else reach[lane].of_source(said[lane], start, high)
+            )
+        records = tails.read({places[lane]: each for lane, each in ranges.items()}, deadline_in(READ_SECONDS))
+        return {
+            lane: LogWindow(
+                records=records[place],
+                first=ranges[lane][0],
+                next=ranges[lane][1],
+                start=ends[place][0],
+                end=ends[place][2],
+            )
+            for lane, place in places.items()
+        }
+
+    def _tails(self, *, committed: bool) -> KafkaTails:
+        from mirrorless.adapters.kafka.source_offsets import KafkaTails  # noqa: PLC0415 -- see above
+
+        untimed = self._rewritten | {self.settings.remote_topic(topic) for topic in self._rewritten}
+        marked = bool(self.settings.origins)
+
+        def seen(topic: str, record: Record) -> RecordAt:
+            headers = [each for each in record.headers if each[0] != ORIGIN_HEADER] if marked else record.headers
+            timestamp = 0 if topic in untimed else record.timestamp
+            return RecordAt(record.offset, content(timestamp, record.key, record.value, headers))
+
+        cluster = self.settings.target if committed else self.settings.source
+        return KafkaTails(cluster, flow=self.settings.flow, committed=committed, seen=seen)
+
+    @cached_property
+    def _source(self) -> KafkaRecords:
+        return self._ends_of(self.settings.source)
+
+    @cached_property
+    def _target(self) -> KafkaRecords:
+        return self._ends_of(self.settings.target)
+
+    def _ends_of(self, cluster: ClusterSettings) -> KafkaRecords:
+        from mirrorless.adapters.kafka.records import KafkaRecords  # noqa: PLC0415 -- see above
+
+        return KafkaRecords(cluster, flow=self.settings.flow, client_role="take-over")
+
+
+def _last(said: Mapping[SourcePartition, StoredOffset], alias: str, lane: Lane) -> int | None:
+    about = SourcePartition(
+        connector=next(iter(said)).connector, cluster=alias, topic=lane.topic, partition=lane.partition
+    )
+    return said[about].last if about in said else None
+
+
+def _tell(done: int, count: int) -> None:
+    """How far the search is, on standard error."""
+    terminal = sys.stderr.isatty()
+    text = f"compared the tails of {done} of {count} lanes"
+    end = "" if terminal and done < count else "\n"
+    print(f"\r{text} " if terminal else text, end=end, file=sys.stderr, flush=True)

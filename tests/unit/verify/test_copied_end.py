@@ -1,0 +1,178 @@
+"""The end of what another replicator has copied, for histories of copying, kills and restarts by chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from mirrorless.verify.comparison import RecordAt
+from mirrorless.verify.copied_end import CopiedEnd, LogWindow, Reach, copied_end
+
+
+@dataclass(slots=True)
+class History:
+    """A source, and a replicator that says rarely how far it has come."""
+
+    chance: Random
+    contents: int
+    """How many different ones there are."""
+    source: list[RecordAt] = field(default_factory=list)
+    target: list[RecordAt] = field(default_factory=list)
+    copied: list[int] = field(default_factory=list)
+    said: int | None = None
+    source_end: int = 0
+    target_end: int = 0
+
+    def produce(self, count: int) -> None:
+        """Records with gaps between them, as markers leave them."""
+        for _ in range(count):
+            self.source_end += self.chance.random() < 0.1
+            content = self.chance.randrange(self.contents).to_bytes(16)
+            self.source.append(RecordAt(self.source_end, content))
+            self.source_end += 1
+
+    def copy(self, lives: int, most: int) -> None:
+        """Copy for some lives; each begins behind what was said, and says it again at times, never what comes last."""
+        for _ in range(lives):
+            said = self.said
+            begins = next((n for n, each in enumerate(self.source) if said is None or each.offset > said), None)
+            if begins is None:
+                return
+            for each in self.source[begins : begins + self.chance.randint(1, most)]:
+                self.target_end += self.chance.random() < 0.1
+                self.target.append(RecordAt(self.target_end, each.content))
+                self.copied.append(each.offset)
+                self.target_end += 1
+                if self.chance.random() < 3 / most:
+                    self.said = each.offset
+
+    def compact(self) -> None:
+        """Remove records of the source, but for the last few."""
+        self.source = [each for each in self.source[:-20] if self.chance.random() < 0.8] + self.source[-20:]
+
+    def expire(self, source: int, target: int) -> None:
+        """Remove the first records."""
+        self.source, self.target, self.copied = self.source[source:], self.target[target:], self.copied[target:]
+
+    def found(self, *, compacts: bool = False) -> CopiedEnd:
+        """What is found by windows as they grow."""
+        starts = [side[0].offset if side else end for side, end in self.sides]
+        reach: Reach | None = Reach(back=40, ahead=40, tail=100)
+        while True:
+            assert reach is not None
+            source = window(
+                self.source, reach.of_source(self.said, starts[0], self.source_end), starts[0], self.source_end
+            )
+            target = window(self.target, reach.of_target(starts[1], self.target_end), starts[1], self.target_end)
+            found = copied_end(source, target, self.said, source_compacts=compacts)
+            reach = reach.wider(found.needs)
+            if reach is None:
+                return found
+
+    @property
+    def sides(self) -> Sequence[tuple[list[RecordAt], int]]:
+        """Both logs, and their ends."""
+        return (self.source, self.source_end), (self.target, self.target_end)
+
+    def is_right(self, place: int) -> bool:
+        """Whether all that the source has below was copied, and nothing that it has from there on."""
+        last = max(self.copied)
+        return all((each.offset < place) == (each.offset <= last) for each in self.source)
+
+
+def window(log: Sequence[RecordAt], bounds: tuple[int, int], start: int, end: int) -> LogWindow:
+    first, following = bounds
+    return LogWindow(
+        records=[each for each in log if first <= each.offset < following],
+        first=first,
+        next=following,
+        start=start,
+        end=end,
+    )
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_the_place_is_behind_the_last_record_that_any_life_has_copied(seed: int) -> None:
+    chance = Random(seed)
+    history = History(chance, contents=2**60)
+    history.produce(chance.choice([30, 300, 3_000]))
+    history.copy(chance.randint(1, 6), chance.choice([10, 100, 1_000]))
+    twice = len(history.copied) - len(set(history.copied))
+    removed = chance.choice(["nothing", "values", "the beginning"])
+    if removed == "values":
+        history.compact()
+    if removed == "the beginning" and history.said is not None:
+        history.expire(chance.randrange(1 + sum(each.offset < history.said for each in history.source)), 0)
+
+    found = history.found(compacts=removed == "values")
+
+    assert found.place is not None, found.why
+    assert history.is_right(found.place), (found, max(history.copied))
+    assert found.duplicates <= twice
+    if len(history.target) <= 100 and removed == "nothing":
+        assert found.duplicates == twice
+
+
+@pytest.mark.parametrize(("contents", "places"), [(1, 1), (2, 10), (5, 30), (50, 200)])
+def test_where_records_are_alike_the_place_is_right_or_there_is_none(contents: int, places: int) -> None:
+    """A place too far on would lose records; among few contents the logs often leave a choice."""
+    found = 0
+    for seed in range(300):
+        history = History(Random(seed), contents=contents)
+        history.produce(history.chance.choice([30, 150]))
+        history.copy(history.chance.randint(1, 4), history.chance.choice([10, 40]))
+        end = history.found()
+        found += end.place is not None
+        assert end.place is None or history.is_right(end.place), seed
+    assert found >= places
+
+
+def of(*offsets: int, at: int = 0) -> list[RecordAt]:
+    """Records of a log from an offset on, each named by its place on the source."""
+    return [RecordAt(at + number, offset.to_bytes(16)) for number, offset in enumerate(offsets)]
+
+
+def whole(records: Sequence[RecordAt], *, start: int = 0, end: int | None = None) -> LogWindow:
+    """All of a log."""
+    end = (records[-1].offset + 1 if records else start) if end is None else end
+    return window(records, (start, end), start, end)
+
+
+TEN = of(*range(10))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "said", "place", "why"),
+    [
+        (whole(TEN), whole(of(*range(8), 5, 6)), 4, 8, "stands at 7"),
+        (whole(TEN), whole([]), None, 0, "never had a record"),
+        (whole(TEN), whole([]), 3, None, "never had a record, and it says 3"),
+        (whole(TEN), whole(of(*range(4))), 10, None, "the source ends at 10"),
+        (whole(TEN), whole(of(*range(4))), 5, None, "stands at 3"),
+        (whole(TEN), whole(of(*range(100, 120))), 5, None, "none of the last 20"),
+        (whole(TEN), whole(of(*range(6), 100)), 5, None, "others write to it"),
+        (whole(TEN), whole([], start=6), 5, None, "no record of it any more"),
+        (whole([], start=10), whole([], start=10), 8, 9, "no record behind what it says"),
+        (whole(TEN), whole([], start=10), 9, 10, "no record behind what it says"),
+    ],
+)
+def test_what_shows_no_place_is_said(
+    source: LogWindow, target: LogWindow, said: int | None, place: int | None, why: str
+) -> None:
+    found = copied_end(source, target, said)
+
+    assert (found.place, found.needs) == (place, "")
+    assert why in found.why
+
+
+def test_duplicates_are_named_on_both_sides() -> None:
+    found = copied_end(whole(TEN), whole(of(0, 1, 2, 3, 1, 2, 3, 4, 2)), 4)
+
+    assert found.place == 5
+    assert [(each.upstream, each.downstream, each.records) for each in found.twice] == [
+        ((1, 4), (4, 7), 3),
+        ((2, 3), (8, 9), 1),
+    ]
