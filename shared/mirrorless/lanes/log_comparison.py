@@ -93,8 +93,7 @@ class LogComparison:
                     ends[lane].add(answer.end)
         witnesses: dict[Lane, list[Run]] = {}
         for lane, found in ends.items():
-            runs = (next(self._runs(lane, lanes[lane].head, end), None) for end in sorted(found))
-            by_last = {run.known_to: run for run in runs if run is not None}
+            by_last = {_seen_to(run): run for end in found for run in self._witnesses(lane, lanes[lane].head, end)}
             if by_last:
                 witnesses[lane] = list(by_last.values())
         suspects: set[Lane] = set()
@@ -198,16 +197,17 @@ class LogComparison:
 
     def _differs_above(self, lane: Lane, head: Head, offset: int, deadline: Deadline) -> bool:
         """Whether the first run that can be compared with the log above an offset differs."""
-        for run in self._runs(lane, head, offset):
-            if run.known_to > offset and (found := self._differs(lane, run, deadline)) is not None:
+        for run in self._seen_above(lane, head, offset):
+            found = self._differs(lane, run, deadline)
+            if found or (found is not None and _has_copy_above(run, offset)):
                 return found
         return False
 
     def _again(self, lane: Lane, head: Head, at: int, deadline: Deadline) -> int:
         """The offset from which the newest runs are of the log as it is: the position where none is.
 
-        Of runs above `at` the lower ones end otherwise and the upper ones do not, so halves are enough. A run whose
-        records are all below is of neither, however far it goes: what stood behind them was aborted, or left out.
+        Of runs above `at` the lower ones end otherwise and the upper ones do not, so halves are enough. Runs without a
+        copy above it are of neither: what stood there was aborted, or left out, and is no copy twice.
         """
         low, high, first = at, head.position, None
         while low < high:
@@ -222,7 +222,7 @@ class LogComparison:
             return head.position
         if self._is_other(lane, first, deadline, in_gaps=False):
             return first.next  # it holds records of both logs, and nothing shows where in it the new one begins
-        return max(high, at)
+        return max(first.position, at)
 
     def _passed(self, lane: Lane, head: Head, first: int, deadline: Deadline) -> Iterator[GapRange]:
         """The gaps from an offset on in which the log has a record that an event could have brought.
@@ -231,7 +231,7 @@ class LogComparison:
         sign that the lane has the records in it.
         """
         at = first
-        while runs := list(self._runs(lane, head, at)):
+        while runs := list(self._committed(lane, head, at)):
             for low, high in [gap for run in runs for gap in gaps_of(run, first)]:
                 if self._holds_a_record(lane, low, high, deadline):
                     yield low, high
@@ -250,17 +250,33 @@ class LogComparison:
         return False
 
     def _runs(self, lane: Lane, head: Head, offset: int) -> Iterator[Run]:
-        """The committed runs with records from an offset on, as far as they are needed."""
+        """The committed runs with copies from an offset on."""
+        return (run for run in self._committed(lane, head, offset) if run.spans)
+
+    def _seen_above(self, lane: Lane, head: Head, offset: int) -> Iterator[Run]:
+        """The committed runs that have copied a record above an offset, or left one out by a rule."""
+        seen = (run for run in self._committed(lane, head, offset) if run.spans or run.filtered)
+        return (run for run in seen if _seen_to(run) > offset)
+
+    def _witnesses(self, lane: Lane, head: Head, offset: int) -> Iterator[Run]:
+        """Those up to the first one with a copy: that a rule leaves out what is there now, too, shows nothing."""
+        for run in self._seen_above(lane, head, offset):
+            yield run
+            if _has_copy_above(run, offset):
+                return
+
+    def _committed(self, lane: Lane, head: Head, offset: int) -> Iterator[Run]:
+        """Those from an offset on, as far as they are needed."""
         covering = self.chains.at_or_before(lane, head.generation, offset)
         links = [covering] if covering is not None else []
         links += self.chains.after(lane, head.generation, offset, limit=RUNS, head=head)
         for link in links:
-            if isinstance(link, Run) and link.state == "committed" and link.spans and link.next > offset:
+            if isinstance(link, Run) and link.state == "committed" and link.next > offset:
                 yield link
 
     def _differs(self, lane: Lane, run: Run, deadline: Deadline) -> bool | None:
         """Whether a run is not what the log has at its offsets; None where nothing there can be compared."""
-        compared = self._is_other if run.epoch == NO_EPOCH else self._ends_otherwise
+        compared = self._is_other if _is_read_whole(run) else self._ends_otherwise
         return compared(lane, run, deadline)
 
     def _ends_otherwise(self, lane: Lane, run: Run, deadline: Deadline) -> bool | None:
@@ -272,7 +288,7 @@ class LogComparison:
         self, lane: Lane, run: Run, deadline: Deadline, first: int = 0, *, in_gaps: bool = True
     ) -> bool | None:
         """The same of a run's records from an offset on, with or without what the log has in its gaps."""
-        place, last, at = self.place_of(lane), run.known_to - 1, max(first, run.position)
+        place, last, at = self.place_of(lane), _seen_to(run) - 1, max(first, run.position)
         records = list[Record]()
         while at <= last:
             read = self._read(place, at, last + 1, deadline)
@@ -291,7 +307,7 @@ class LogComparison:
         records, changed = reads[self.place_of(lane)].records, self.changed_of(lane)
         offsets = {record.offset for record in records}
         return all(
-            run.known_to - 1 in offsets and contradiction(_brought(run, records), [run], changed) is None
+            _seen_to(run) - 1 in offsets and contradiction(_brought(run, records), [run], changed) is None
             for run in runs
         )
 
@@ -304,8 +320,23 @@ class LogComparison:
         return read
 
 
+def _seen_to(run: Run) -> int:
+    """The upstream offset behind the last record that a run has copied, or left out by a rule."""
+    copied = run.known_to if run.spans or not run.filtered else run.position
+    return max(copied, run.filtered[-1][1]) if run.filtered else copied
+
+
+def _has_copy_above(run: Run, offset: int) -> bool:
+    return bool(run.spans) and run.known_to > offset
+
+
+def _is_read_whole(run: Run) -> bool:
+    """Whether its last record alone does not show that it is of this log: a rule may leave out another one, too."""
+    return run.epoch == NO_EPOCH or bool(run.filtered)
+
+
 def _looked_at(run: Run) -> GapRange:
-    return run.position if run.epoch == NO_EPOCH else run.known_to - 1, run.known_to
+    return run.position if _is_read_whole(run) else run.known_to - 1, _seen_to(run)
 
 
 def _brought(run: Run, records: Sequence[Record], *, in_gaps: bool = True) -> list[Record]:
@@ -315,7 +346,9 @@ def _brought(run: Run, records: Sequence[Record], *, in_gaps: bool = True) -> li
     return [
         record
         for record in records
-        if _within(record.offset, spans) or (_within(record.offset, gaps) and _fits(record))
+        if _within(record.offset, spans)
+        or _within(record.offset, run.filtered)
+        or (_within(record.offset, gaps) and _fits(record))
     ]
 
 

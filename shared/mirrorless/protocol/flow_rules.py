@@ -15,6 +15,7 @@ import msgspec
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.stores import StateStore
+from mirrorless.protocol.replay_check import CopyOfRecord
 from mirrorless.records.record import Record
 from mirrorless.transforms.avro_fields import WriterSchemas
 from mirrorless.transforms.rules import KeyRing, KeySettings, RuleInForce
@@ -91,12 +92,12 @@ class FlowRules:
             hint="restore the table `control` to the time when the rule was in force",
         )
 
-    def changed(self, lane_topic: str, partition: int, rule: bytes, record: Record) -> Record | None:
+    def changed(self, lane_topic: str, partition: int, rule: bytes, record: Record) -> CopyOfRecord:
         """See `mirrorless.protocol.replay_check.Changed`."""
         try:
             return self.by_id(lane_topic, rule).apply(record, partition)
         except (ConfigurationError, TransformFailed):
-            return None  # compared by offset and time alone
+            return "not known"  # compared by offset and time alone
 
     def _ready(self, in_force: RuleInForce, topic: str) -> TopicTransform:
         """A rule with its own versions of its keys, as far as the flow still names these."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import attrgetter, itemgetter
-from typing import Final
+from typing import Final, Literal
 
 from mirrorless.chain.lane_state import Stop
 from mirrorless.chain.run import Link, Reset, Run
@@ -24,13 +24,16 @@ from mirrorless.protocol.outgoing import records_in
 from mirrorless.protocol.plan import LanePlan
 from mirrorless.records.record import Record
 
-Changed = Callable[[bytes, Record], Record | None]
-"""The copy of a record by the rule with this id; None where the rule is not at hand, or leaves the record out."""
+CopyOfRecord = Record | Literal["not known"] | None
+"""The copy of a record; None where the rule leaves it out."""
+
+Changed = Callable[[bytes, Record], CopyOfRecord]
+"""The copy of a record by the rule with this id."""
 
 
-def not_at_hand(rule: bytes, record: Record) -> Record | None:  # noqa: ARG001 -- of any rule
+def not_at_hand(rule: bytes, record: Record) -> CopyOfRecord:  # noqa: ARG001 -- of any rule
     """Of whoever has no rules: what was changed is compared by offset and time alone."""
-    return None
+    return "not known"
 
 
 def compare_with_chain(plan: LanePlan, links: Sequence[Link], *, now: int, changed: Changed = not_at_hand) -> LanePlan:
@@ -80,13 +83,13 @@ def contradiction(
             link, within = next(by_offset, None), []
         if link is None or record.offset < link.position:
             return record.offset, "the offset map no longer says what stood at this offset"
-        if isinstance(link, Reset) or record.offset in link.quarantined or _is_filtered(record, link):
-            continue  # left out by an order or a rule, so neither timestamps nor digest have it
-        if link.examined and not _in_span(record, link):
-            continue  # a job read the log here: it was aborted then, or it is in the loss ledger
+        if isinstance(link, Reset) or record.offset in link.quarantined:
+            continue  # left out by an order, so neither timestamps nor digest have it
         copy = changed(link.rule, record) if link.rule else record
+        if _is_left_out(record, copy, link):
+            continue
         reason = _differs(record, copy, link)
-        if reason is None and copy is not None and link.digest_of == "records":
+        if reason is None and isinstance(copy, Record) and link.digest_of == "records":
             within.append(copy)
             if len(within) == link.records and digest(within) != link.digest:
                 reason = "the records of its run have another digest than when they were replicated"
@@ -109,6 +112,13 @@ def _is_filtered(record: Record, run: Run) -> bool:
     return at >= 0 and record.offset < run.filtered[at][1]
 
 
+def _is_left_out(record: Record, copy: CopyOfRecord, run: Run) -> bool:
+    """Whether it is no copy's original, and was none: by its rule then and now, or where a job read the log."""
+    if _is_filtered(record, run):
+        return not isinstance(copy, Record)
+    return run.examined and not _in_span(record, run)  # it was aborted then, or it is in the loss ledger
+
+
 def _moment(timestamp: int) -> str:
     """A timestamp in UTC, to the millisecond; as it is where no calendar has it."""
     try:
@@ -117,9 +127,13 @@ def _moment(timestamp: int) -> str:
         return str(timestamp)
 
 
-def _differs(record: Record, copy: Record | None, run: Run) -> str | None:
+def _differs(record: Record, copy: CopyOfRecord, run: Run) -> str | None:
+    if _is_filtered(record, run):
+        return "its rule keeps this record, and left out the one that stood at this offset"
     if not _in_span(record, run):
         return "a record stands where there was none when this offset was passed"
+    if copy is None:
+        return "its rule leaves this record out, and kept the one that stood at this offset"
     timed = run.digest_of == "records"
     if timed and not run.oldest_timestamp <= record.timestamp <= run.newest_timestamp:
         return (
@@ -127,7 +141,7 @@ def _differs(record: Record, copy: Record | None, run: Run) -> str | None:
             f"{_moment(run.oldest_timestamp)} to {_moment(run.newest_timestamp)}"
         )
     last = run.spans[-1]
-    is_last = copy is not None and record.offset == last.upstream + last.length - 1
-    if is_last and copy is not None and fingerprint(copy) != run.fingerprint:
+    is_last = record.offset == last.upstream + last.length - 1
+    if is_last and isinstance(copy, Record) and fingerprint(copy) != run.fingerprint:
         return "it has another key, value or headers than the record that was replicated from this offset"
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
@@ -12,12 +12,14 @@ import pytest
 from mirrorless.chain.lane_state import LaneState, LeftOut, ReplicatedRanges
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
+from mirrorless.lanes.gaps import gaps_of
 from mirrorless.lanes.log_comparison import Elected, LogComparison, LogParting
 from mirrorless.lanes.operator_actions import NotAllowed, advice, plan_reset
 from mirrorless.ports.kafka import RangesRead, TopicPartition
 from mirrorless.protocol.log_parting import parted_stop
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.records.record import Record
+from mirrorless.transforms.rules import Rule
 from tests.support.memory_log import read_at
 from tests.support.protocol_world import NEW, T, World, lane, others, records, replicate
 from tests.support.pulled import MemoryEpochs
@@ -42,6 +44,12 @@ class Mapped:
     def __post_init__(self) -> None:
         self.forwarder = self.there.environment()
         self.comparison = LogComparison(chains=self.there.chains, epochs=MemoryEpochs(self.there), log=self)
+
+    def deploy(self, keep: str) -> None:
+        """Let a rule leave records out from now on."""
+        self.there.deploy(Rule(topics=(".*",), keep=keep))
+        self.forwarder = self.there.environment()
+        self.comparison = replace(self.comparison, changed_of=self.forwarder.changed_of)
 
     def read(
         self, ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]], deadline: Deadline, *, near: int, size: int
@@ -172,14 +180,38 @@ def test_where_compaction_removed_the_last_record_the_others_show_another_log() 
     assert found.at == 50
 
 
-def test_what_replaced_aborted_records_at_the_end_of_a_run_was_not_replicated_already() -> None:
-    """The run's own records are below the place, and the same in both logs: they say nothing of what is above."""
+@pytest.mark.parametrize("read", [[98], [60, 98]])
+def test_what_replaced_aborted_records_at_the_end_of_a_run_was_not_replicated_already(read: list[int]) -> None:
+    """The run's own records are below the place, and the same in both logs; another one may have none at all."""
     there = Mapped(World({0: records(*range(60))}))
-    replicate(there.there.environment(writer="pull"), there.there.chunk(0, 98))
-    assert there.there.head().position == 98
+    pull = there.there.environment(writer="pull")
+    for first, following in pairwise([0, *read]):
+        replicate(pull, there.there.chunk(first, following))
     there.there.cut_off(0, 60, *others(*range(60, 130)))
 
     assert there.comparison.replicated(lane(), there.elected().head, 60, lambda: 9.0) == ()
+    there.at = 98
+    there.deliver(10)
+    assert there.comparison.replicated(lane(), there.elected().head, 60, lambda: 9.0) == ((98, 108),)
+
+
+@pytest.mark.parametrize(
+    ("keep", "found"),
+    [(f"value < `60` || value >= `{NEW}`", LogParting(60, ((100, 120),))), ("value < `60`", None)],
+)
+def test_what_replaced_records_that_a_rule_left_out_is_missed_where_the_rule_keeps_it(
+    keep: str, found: LogParting | None
+) -> None:
+    """The poller stood beyond the end of the log, and read on when that had grown."""
+    there = Mapped(World({0: records(*range(100))}))
+    there.deploy(keep)
+    there.deliver(*[10] * 10)
+    assert [run.filtered for run in there.there.runs()][6:] == [((at, at + 10),) for at in (60, 70, 80, 90)]
+
+    there.there.cut_off(0, 60, *others(*range(60, 140)))
+    there.deliver(20)
+
+    assert there.parting() == found
 
 
 def test_a_log_that_was_cut_off_twice_parts_at_the_lower_place() -> None:
@@ -311,6 +343,35 @@ def test_of_another_topic_nothing_was_copied_where_the_poller_stands_still() -> 
     there.there.source[0] = others(*range(130))
 
     assert there.comparison.replicated(lane(), there.elected().head, 0, lambda: 9.0) == ()
+
+
+@pytest.mark.parametrize("seed", range(tries(200, many=5_000)))
+def test_wherever_a_log_parts_each_new_record_that_its_rule_keeps_comes_once(seed: int) -> None:
+    """It is not found to part where the rule leaves out what is missed, but for gaps, which the gap check explains."""
+    chance = random.Random(seed)
+    count = chance.randint(5, 60)
+    kept = {each for each in range(2 * NEW) if chance.random() < 0.3}
+    there = Mapped(World({0: records(*range(count))}))
+    there.deploy(f"contains(`{sorted(kept)}`, value)")
+    while there.at < count:
+        there.deliver(chance.randint(1, 9))
+    at, end = chance.randint(0, count - 1), count + chance.randint(0, 80)
+    there.there.cut_off(0, at, *others(*range(at, end)))
+    while there.at < end - 40 and chance.random() < 0.7:
+        there.at += chance.choice([0, 0, chance.randint(1, 3), 40])
+        there.deliver(chance.randint(1, 9))
+
+    found = there.parting()
+
+    if found is not None:
+        assert found.at == at
+        there.carry_out(found)
+    else:
+        there.deliver_all()
+    gaps = [gap for run in there.there.runs() for gap in gaps_of(run, 0)] if found is None else []
+    explained = {NEW + each for low, high in gaps for each in range(low, high)}
+    due = kept.intersection([*range(count), *range(NEW + at, NEW + end)]) - explained
+    assert sorted(there.there.visible()) == sorted(due)
 
 
 @pytest.mark.parametrize("seed", range(tries(100, many=5_000)))

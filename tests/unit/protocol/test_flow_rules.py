@@ -15,7 +15,7 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.protocol.flow_rules import FlowRules, document_of
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.refusal_causes import TRANSFORM_FAILED
-from mirrorless.protocol.replay_check import contradiction
+from mirrorless.protocol.replay_check import CopyOfRecord, contradiction
 from mirrorless.protocol.settle import Attempt, settle_lane
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import RecordBatch
@@ -162,13 +162,15 @@ def test_what_is_delivered_again_is_compared_by_the_rule_of_its_run_whatever_is_
     for now_in_force in (MASKED, replace(MASKED, keep=""), replace(MASKED, fields={"mail": "drop"})):
         rules = rules_of(now_in_force, documents=documents, version=2)
 
-        def changed(rule: bytes, each: Record, rules: FlowRules = rules) -> Record | None:
+        def changed(rule: bytes, each: Record, rules: FlowRules = rules) -> CopyOfRecord:
             return rules.changed("orders", 0, rule, each)
 
         assert contradiction(BATCH, [run], changed) is None
-        found = contradiction([*BATCH[:3], replace(BATCH[3], value=record(9).value), BATCH[4]], [run], changed)
-        assert found is not None
-        assert found[0] == 103
+        for offset, other in ((103, record(9)), (103, record(9, "US")), (102, record(9))):
+            others = [replace(each, value=other.value) if each.offset == offset else each for each in BATCH]
+            found = contradiction(others, [run], changed)
+            assert found is not None
+            assert found[0] == offset
 
 
 def test_where_a_rule_is_not_at_hand_what_is_delivered_again_is_compared_by_offset_and_time() -> None:
