@@ -406,6 +406,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     module.write_text(OWN)
     (tmp_path / "no_module").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.startswith("own_")]:
+        monkeypatch.delitem(sys.modules, name)  # another test's
     yield module
     for name in [name for name in sys.modules if name.startswith("own_")]:
         del sys.modules[name]
