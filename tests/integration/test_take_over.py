@@ -27,7 +27,7 @@ from mirrorless.verify.lane import TAKEN_OVER, LaneVerification
 from mirrorless.verify.task import VerifyTask
 from tests.support.commands import Answer, Command, lab_state
 from tests.support.lane_stage import Crash, LaneStage
-from tests.support.mirror_maker import RealMirrorMaker
+from tests.support.mirror_maker import EXACTLY_ONCE, RealMirrorMaker
 from tests.support.readback import await_settled, committed, read_topic
 from tests.support.topics import create_topic, transaction, transactional
 from tests.support.verified_lane import NO_RULES
@@ -273,3 +273,27 @@ def test_a_flow_goes_on_behind_what_a_killed_mirrormaker_has_written_and_gives_i
     migration.assert_nothing_lost_or_doubled(there)
     assert migration.take_over() == ["exact"] * PARTITIONS
     migration.assert_goes_on()
+
+
+@pytest.mark.soak(
+    "tests/unit/verify/test_copied_end.py::test_the_place_is_behind_the_last_record_that_any_life_has_copied",
+)
+def test_what_mirrormaker_says_with_transactions_is_the_place(migration: Migration) -> None:
+    """Killed in the middle of a transaction, whose records and whose offset no reader sees."""
+    slow = {"us-east.consumer.max.poll.records": "20"}
+    migration.mirror_maker.options = EXACTLY_ONCE | slow
+    migration.produce(300)
+    migration.mirror_maker.start()
+    eventually(lambda: migration.copied() >= PARTITIONS * 100, "MirrorMaker has copied")
+    migration.produce(300)
+    migration.mirror_maker.kill()
+    migration.target()  # waits until the target's brokers have ended what was begun
+    await_settled(migration.stage.target.bootstrap, "mm2-offsets.us-east.internal")
+
+    answer = migration.migrate("plan")
+
+    assert answer.code == 0, answer
+    for lane in answer.json["lanes"]:
+        assert (lane["state"], lane["duplicates"]) == ("exact", [])
+        assert migration.is_right(lane["partition"], lane["place"])
+        assert lane["place"] == lane["mirrormaker_goes_on_at"]
