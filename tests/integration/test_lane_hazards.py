@@ -67,7 +67,7 @@ def test_an_event_that_is_too_much_for_a_quota_of_the_target_comes_through_in_po
     quota(stage.target, "--add-config", "producer_byte_rate=100000")
     try:
         for attempt in range(3):
-            # A request that times out behind its throttled answer may cost librdkafka its producer: the event then comes
+            # A request that times out behind a throttled answer may cost librdkafka its producer: the event then comes
             # again, as from its mapping, and finds what was committed of it.
             try:
                 stage.replicate(environment, event, seconds=120.0)
