@@ -120,7 +120,7 @@ def align(source: Sequence[RecordAt], target: Sequence[RecordAt], *, first_place
         target: the same.
         first_place: from which on places are counted: as many as there are pairs, and one more.
     """
-    pairs = _pair_up([each.content for each in source], [each.content for each in target])
+    pairs = pair_up([each.content for each in source], [each.content for each in target])
     missing: list[LeftOver] = []
     surplus: list[LeftOver] = []
     i = j = 0
@@ -186,7 +186,7 @@ def _taken(left_over: Sequence[LeftOver], wanted: Counter[bytes]) -> tuple[list[
     return taken, kept
 
 
-def _pair_up(source: Sequence[bytes], target: Sequence[bytes]) -> list[tuple[int, int]]:
+def pair_up(source: Sequence[bytes], target: Sequence[bytes]) -> list[tuple[int, int]]:
     """Index pairs of a longest common subsequence, in order."""
     # A faultless copy ends here: everything is common prefix.
     shorter = min(len(source), len(target))

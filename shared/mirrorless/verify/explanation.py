@@ -80,10 +80,19 @@ class Explanation:
     _copies: dict[int, Record] = field(default_factory=dict)
     """The target's, by downstream offset."""
 
+    def __len__(self) -> int:
+        """The number of records that are kept."""
+        return len(self._kept)
+
     @property
     def full(self) -> bool:
         """Whether no more records may be kept."""
         return len(self._kept) >= LEFT_OVERS
+
+    @property
+    def places(self) -> int:
+        """From which on the places of the next ones are counted."""
+        return self._kept.places
 
     def strange(self, records: Sequence[Record]) -> None:
         """Keep records that no run claims."""
@@ -103,7 +112,7 @@ class Explanation:
         copies = sorted((*(each for one in group for each in one.records), *strangers), key=lambda each: each.offset)
         source, target = [RecordAt.of(each) for each in originals], [RecordAt.of(each) for each in copies]
         found = align(source, target, first_place=self._kept.places)
-        self._keep(found, originals, copies)
+        self.keep(found, originals, copies)
         if not found.missing and not found.surplus:
             self._misplaced(group, found)
         return len(found.pairs)
@@ -171,7 +180,8 @@ class Explanation:
         pairs |= {(one.offset, other.offset) for one, other in alone.different if one is not None}
         return [(one, other, differs(self._originals[one], self._copies[other])) for one, other in sorted(pairs)]
 
-    def _keep(self, found: Alignment, originals: Sequence[Record], copies: Sequence[Record]) -> None:
+    def keep(self, found: Alignment, originals: Sequence[Record], copies: Sequence[Record]) -> None:
+        """Keep what is left over of two aligned sequences; its places begin at `places`."""
         self._kept.places += len(found.pairs) + 1
         self._kept.missing += found.missing
         self._kept.surplus += found.surplus
@@ -210,15 +220,21 @@ class Explanation:
 
 
 def judge_left_over(
-    verdict: LaneVerdict, kept: LeftOvers, known: Mapping[bytes, int], *, stranger: tuple[FindingKind, str] = FOREIGN
+    verdict: LaneVerdict,
+    kept: LeftOvers,
+    known: Mapping[bytes, int],
+    *,
+    stranger: tuple[FindingKind, str] = FOREIGN,
+    side: str = "downstream",
 ) -> None:
     """Judge records without a partner.
 
     Args:
         verdict: takes the findings.
         kept: the records.
-        known: the downstream offset of each content of `strangers` that the lane has elsewhere.
+        known: the offset of each content of `strangers` that the lane has elsewhere.
         stranger: kind and text for a record that stands for none of the source, and is equal to none.
+        side: of which these offsets are.
     """
     contents = known.keys() | {each.seen.content for each in kept.missing}
     faults = sort_out(kept.missing, kept.surplus, contents)
@@ -228,7 +244,7 @@ def judge_left_over(
         find(_finding("missing", generation, lost, None, "the source has it, and the target does not"))
     for twice in faults.duplicated:
         where = known.get(twice.content)
-        what = "it stands here once more" + ("" if where is None else f" than at downstream offset {where}")
+        what = "it stands here once more" + ("" if where is None else f" than at {side} offset {where}")
         find(_finding("duplicated", generation, None, twice, what))
     for original, copy in faults.reordered:
         find(_finding("reordered", generation, original, copy, "it stands among other records than on the source"))

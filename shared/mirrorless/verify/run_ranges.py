@@ -22,7 +22,6 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head
 from mirrorless.chain.run import Reset, Run
 from mirrorless.jobs.request import Bound
-from mirrorless.lanes.taken_over import was_taken_over
 from mirrorless.ports.stores import Chains, links_across, links_after
 
 PIECE: Final = 20_000
@@ -140,8 +139,7 @@ def runs_of(
 ) -> Iterator[Run | None]:
     """Every run of a lane in order, generation by generation, up to the end as it was read.
 
-    A None stands where links have expired, at the beginning or between two runs, and where a lane was taken over from
-    MirrorMaker: no run has what that copied.
+    A None stands where links have expired: at the beginning, or between two runs.
 
     Args:
         chains: the store.
@@ -169,8 +167,6 @@ def runs_of(
                 return
         else:
             expected = (link.to_generation, link.next)
-            if was_taken_over(link):
-                yield None
     if end.expired:
         yield None  # what was replicated last is not known
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.reports.report import Figure, LanePlot, Report, ReportSection, Table, Tone
 from mirrorless.transforms.rules import RuleInForce
-from mirrorless.verify.findings import KINDS, SHOWN, Counts, LaneVerdict
+from mirrorless.verify.findings import KINDS, SHOWN, Counts, FindingKind, LaneVerdict
 from mirrorless.verify.rule_summary import rules_section, showing_of
 
 TABLE_ROWS = 500
@@ -144,7 +144,7 @@ def report_of(
         sections=tuple(
             section
             for section in (
-                _findings(verdicts, folder),
+                findings_section(verdicts, KINDS, folder),
                 rules_section(verdicts, rules or {}),
                 _unproved(verdicts, counts),
                 _lanes(verdicts),
@@ -172,19 +172,22 @@ def _verdict(verdicts: Sequence[LaneVerdict], counts: Counts) -> str:
     return f"{lost}{'Nothing else' if lost else 'Nothing'} is wrong: {proved}{because}{more}."
 
 
-def _findings(verdicts: Sequence[LaneVerdict], folder: str) -> ReportSection | None:
+def findings_section(
+    verdicts: Sequence[LaneVerdict], kinds: Sequence[FindingKind], folder: str = ""
+) -> ReportSection | None:
+    """The findings of some kinds; None where there is none. Args: folder: of the run, where all of them are."""
     rows = [
         (
             finding.kind,
             _named(verdict),
-            _row(finding.upstream),
-            _row(finding.downstream),
+            row_of(finding.upstream),
+            row_of(finding.downstream),
             finding.records,
             finding.what,
         )
         for verdict in verdicts
         for finding in verdict.findings
-        if finding.kind in KINDS
+        if finding.kind in kinds
     ]
     if not rows:
         return None
@@ -277,7 +280,8 @@ def _state(verdict: LaneVerdict) -> str:
     return "; ".join(verdict.notes) if verdict.notes and not verdict.counts.records else "fine"
 
 
-def _row(offsets: OffsetRange | None) -> str:
+def row_of(offsets: OffsetRange | None) -> str:
+    """Offsets in a table."""
     if offsets is None:
         return "none"
     return str(offsets.first) if offsets.next == offsets.first + 1 else f"{offsets.first} to {offsets.next - 1}"

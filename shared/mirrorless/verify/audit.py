@@ -1,0 +1,287 @@
+"""The audit of one partition that some replicator keeps: its whole copy beside its source, from the two logs alone.
+
+    ends      1 the source's end: what stands below it is to be on the target
+              2 the target's end, and the source's after it: so that no copy can be ahead
+    compare   3 both logs side by side; at their ends the target is waited for, as far as step 1 has seen
+    search    4 records of the target that have no partner, among all of the source; then among those that readers of
+                committed records do not see
+
+Where either side compacts, older values of a key may be gone from one side alone: the latest of each key is compared
+instead, as in `mirrorless.verify.compacted_keys`. Nothing tells how far the replicator has come; what the end of the
+copy shows does. Pure but for its ports.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from mirrorless.flow.settings import ClusterSettings
+from mirrorless.jobs.copy_task import CHUNK_RECORDS, Chunk, LaneLog, OffsetRange
+from mirrorless.records.record import Record
+from mirrorless.verify.compacted_keys import Expiry, Latest, take_key
+from mirrorless.verify.comparison import CONTENT_BYTES, LeftOver, RecordAt
+from mirrorless.verify.explanation import judge_left_over
+from mirrorless.verify.findings import Counts, LaneVerdict
+from mirrorless.verify.side_by_side import UNKNOWN, LogReader, SideBySide
+from mirrorless.verify.task import Note
+from mirrorless.verify.walk import WalkedSide, patience
+
+LOOK_SECONDS: Final = 0.5
+"""Between two looks at the end of a copy that is waited for."""
+
+HELD_KEYS: Final = 500_000
+"""Keys of both sides that are held, at about 300 bytes each; more of them take more readings."""
+
+ENDS: Final = 1_000
+"""The last records of a compacted copy, by which it is found how far the copying has come."""
+
+KEY_SPACE: Final = 2 ** (8 * CONTENT_BYTES)
+
+PROVENANCE: Final = ("__mskmr",)
+"""Headers that replicators are known to add: MSK Replicator does."""
+
+PENDING: Final = "what the source has from upstream offset {} on is not on the target yet"
+EARLY: Final = "it stands before records that precede it on the source"
+
+ABORTED: Final = "its transaction was aborted on the source, and the replicator reads uncommitted records"
+
+
+class AuditOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What to audit, and by what."""
+
+    copies: dict[str, str]
+    """The name of each topic's copy on the target."""
+    timestamps: bool = True
+    """Whether timestamps are compared."""
+    headers_left_out: tuple[str, ...] = PROVENANCE
+    """Names of headers that are not compared: the replicator adds them."""
+    wait_seconds: float = 30.0
+    """For what is on its way."""
+
+
+class AuditTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One partition, as it is sent to a process."""
+
+    source: ClusterSettings
+    target: ClusterSettings
+    topic: str
+    """On the source."""
+    copy: str
+    """The topic's name on the target."""
+    partition: int
+    by_keys: bool = False
+    """Whether either side compacts."""
+    source_expires: bool = False
+    target_expires: bool = False
+    timestamps: bool = True
+    headers_left_out: tuple[str, ...] = ()
+    wait_seconds: float = 0.0
+
+    def seen(self, record: Record) -> Record:
+        """A record as it is compared."""
+        if not self.timestamps:
+            record.timestamp = 0
+        if self.headers_left_out and record.headers:
+            record.headers = [each for each in record.headers if each[0] not in self.headers_left_out]
+        return record
+
+
+class AuditCounts(Counts, kw_only=True):
+    """Counts of records of the target, unless noted otherwise."""
+
+    pending: int = 0
+    """On the source, and not on the target yet; offsets, where they are many."""
+
+
+class AuditVerdict(LaneVerdict, kw_only=True):
+    """The verdict on one partition. Its lane is the partition's name on the source."""
+
+    counts: AuditCounts = msgspec.field(default_factory=AuditCounts)
+
+
+@dataclass(slots=True, kw_only=True)
+class LogsAudit:
+    """The audit of one partition by its two logs."""
+
+    task: AuditTask
+    source: LaneLog
+    target: LaneLog
+    uncommitted: LaneLog
+    """The source, with what was aborted."""
+    note: Note
+    pause: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    verdict: AuditVerdict = field(init=False)
+    _holes: bool = False
+    """Whether the source has offsets without a visible record."""
+    _done: int = 0
+    _total: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin with nothing."""
+        task = self.task
+        self.verdict = AuditVerdict(lane=f"{task.topic}-{task.partition}", topic=task.topic, partition=task.partition)
+
+    def run(self) -> AuditVerdict:
+        """Audit it.
+
+        Raises:
+            Retriable: a cluster does not answer.
+        """
+        began, cpu = self.clock(), time.process_time()
+        if self.task.by_keys:
+            self._compare_keys()
+        else:
+            self._compare_records()
+        self.verdict.seconds, self.verdict.cpu_seconds = self.clock() - began, time.process_time() - cpu
+        return self.verdict
+
+    # Every record
+
+    def _compare_records(self) -> None:
+        due = self.source.bounds(self.task.topic, self.task.partition, patience).next
+        theirs = self._reader(self.target, self.task.copy)
+        ours = self._reader(self.source, self.task.topic)  # after the target
+        until = self.clock() + self.task.wait_seconds
+
+        def grows() -> bool:
+            while self.clock() < until:
+                if (end := theirs.side.bounds().next) > theirs.end:
+                    theirs.end, ours.end = end, ours.side.bounds().next
+                    return True
+                self.pause(LOOK_SECONDS)
+            return False
+
+        sides = SideBySide(ours, theirs, self.verdict, due, grows)
+        sides.compare()
+        self._judge(sides)
+        if sides.pending:
+            self.verdict.counts.pending = sides.pending
+            self.verdict.note(PENDING.format(sides.pending_from))
+
+    def _judge(self, sides: SideBySide) -> None:
+        """Judge what has no partner, once it has been looked for among all of the source."""
+        left = sides.left
+        contents, _ = left.strangers()
+        known = dict(self._found(contents, self.source))
+        aborted = dict(self._found(contents - known.keys(), self.uncommitted)) if self._holes else {}
+        rest = list[LeftOver]()
+        for each in left.surplus:
+            content, downstream = each.seen.content, OffsetRange(each.seen.offset, each.seen.offset + 1)
+            if (at := aborted.get(content)) is not None:
+                sides.find("foreign", ABORTED, 1, upstream=OffsetRange(at, at + 1), downstream=downstream)
+            elif (at := known.get(content)) is not None and sides.was_missing(at):
+                sides.find("reordered", EARLY, 1, upstream=OffsetRange(at, at + 1), downstream=downstream)
+            else:
+                rest.append(each)
+        left.surplus = rest
+        judge_left_over(self.verdict, left, known, stranger=("foreign", UNKNOWN), side="upstream")
+        sides.say_skipped()
+
+    def _found(self, contents: Collection[bytes], log: LaneLog) -> Iterator[tuple[bytes, int]]:
+        """Some contents that the source has, and where they stand there."""
+        if not contents:
+            return
+        for record in _all_of(self._reader(log, self.task.topic)):
+            seen = RecordAt.of(record)
+            if seen.content in contents:
+                yield seen.content, seen.offset
+
+    # The latest of each key
+
+    def _compare_keys(self) -> None:
+        """Compare the latest records of all keys, a part of all keys in each reading: as many as may be held."""
+        first, width = 0, KEY_SPACE
+        while first < KEY_SPACE:
+            held = HeldKeys(first=first, width=width)
+            ends = deque[bytes](maxlen=ENDS)
+            for key, latest in self._keyed(self._reader(self.target, self.task.copy)):
+                held.take(key, latest, on_source=False)
+                ends.append(latest.content)
+            ours = self._reader(self.source, self.task.topic)  # after the target: no copy can seem ahead
+            come, last = ours.covered, set(ends)
+            for key, latest in self._keyed(ours):
+                held.take(key, latest, on_source=True)
+                if latest.content in last:
+                    last.discard(latest.content)  # another one like it may follow that has no copy yet
+                    come = latest.offset + 1
+            if ends and come == ours.covered:
+                come = ours.end
+            self._judge_keys(held, come, ours.end)
+            first, width = first + held.width, held.width
+
+    def _judge_keys(self, held: HeldKeys, come: int, end: int) -> None:
+        """Judge the latest of some keys. Args: come: the source's offsets below have copies. end: of the source."""
+        expiry = Expiry(source=self.task.source_expires, target=self.task.target_expires, behind=come < end)
+        for lot in held.source.keys() | held.target.keys():
+            ours, theirs = held.source.get(lot), held.target.get(lot)
+            pending = ours is not None and ours.offset >= come
+            take_key(self.verdict, ours._replace(pending=True) if ours and pending else ours, theirs, expiry)
+        self.verdict.counts.keys += len(held.source.keys() | held.target.keys())
+
+    def _keyed(self, reader: LogReader) -> Iterator[tuple[bytes, Latest]]:
+        """All records with a key: a compacted topic takes no others, and removes older ones."""
+        for record in _all_of(reader):
+            if record.key is not None:
+                yield record.key, Latest(record.offset, RecordAt.of(record).content, record.value is None)
+
+    def _reader(self, log: LaneLog, topic: str) -> LogReader:
+        """A side from its first record to its end as it is now."""
+        side = WalkedSide(log=log, topic=topic, partition=self.task.partition)
+        bounds = side.bounds()
+        self._total += bounds.next - bounds.first
+        return LogReader(
+            side=side,
+            seen=self.task.seen,
+            heard=self._hear if log is self.target else self._hear_source,
+            covered=bounds.first,
+            end=bounds.next,
+            begins=bounds.first,
+        )
+
+    def _hear_source(self, chunk: Chunk, offsets: int) -> None:
+        self._holes |= len(chunk.records) < offsets
+        self._hear(chunk, offsets)
+
+    def _hear(self, chunk: Chunk, offsets: int) -> None:
+        verdict = self.verdict
+        self._done += offsets
+        verdict.read += len(chunk.records)
+        verdict.bytes += sum([len(each.value) for each in chunk.records if each.value])
+        verdict.bytes += sum([len(each.key) for each in chunk.records if each.key])
+        self.note("read", done=self._done, total=self._total, records=verdict.read, bytes=verdict.bytes)
+
+
+@dataclass(slots=True, kw_only=True)
+class HeldKeys:
+    """The latest records of some keys on both sides: those whose hash is in a range, as many as may be held."""
+
+    first: int
+    width: int
+    source: dict[int, Latest] = field(default_factory=dict)
+    target: dict[int, Latest] = field(default_factory=dict)
+
+    def take(self, key: bytes, latest: Latest, *, on_source: bool) -> None:
+        """Take the next record of a side, where it is one of these keys."""
+        lot = int.from_bytes(sha256(key).digest()[:CONTENT_BYTES]) - self.first
+        if not 0 <= lot < self.width:
+            return
+        (self.source if on_source else self.target)[lot] = latest
+        while len(self.source) + len(self.target) > HELD_KEYS:
+            self.width //= 2
+            for side in (self.source, self.target):
+                for each in [each for each in side if each >= self.width]:
+                    del side[each]
+
+
+def _all_of(reader: LogReader) -> Iterator[Record]:
+    while records := reader.ahead(CHUNK_RECORDS):
+        yield from records
+        reader.drop(len(records))
