@@ -50,8 +50,6 @@ class LanePlace:
     said: int | None
     """The last upstream offset that MirrorMaker says to have copied."""
     found: CopiedEnd
-    source_start: int
-    """Where the source's log begins."""
 
     @property
     def behind_said(self) -> int | None:
@@ -166,7 +164,6 @@ class PlaceSearch:
         """
         least = {lane: _last(said, self.alias, lane) for lane in lanes}
         found: dict[Lane, CopiedEnd] = {}
-        starts: dict[Lane, int] = {}
         with closing(self._tails(committed=False)) as source, closing(self._tails(committed=True)) as target:
             left: dict[Lane, Reach] = dict.fromkeys(lanes, Reach())
             while left:
@@ -184,9 +181,9 @@ class PlaceSearch:
                         end = CopiedEnd(why=self._hidden[lane])
                     if (wider := reach[lane].wider(end.needs)) is not None:
                         left[lane] = wider
-                    found[lane], starts[lane] = end, ours[lane].start
+                    found[lane] = end
                 _tell(len(lanes) - len(left), len(lanes))
-        return [LanePlace(lane=lane, said=least[lane], found=found[lane], source_start=starts[lane]) for lane in lanes]
+        return [LanePlace(lane=lane, said=least[lane], found=found[lane]) for lane in lanes]
 
     def _windows(
         self, tails: KafkaTails, reach: Mapping[Lane, Reach], said: Mapping[Lane, int | None], *, of_target: bool

@@ -28,6 +28,7 @@ from mirrorless.flow.naming import CLIENT_LOG_VARIABLE
 
 COMMANDS = {
     "config": "cli.config",
+    "audit": "cli.audit",
     "migrate": "cli.migrate",
     "status": "cli.status",
     "translate": "cli.translate",

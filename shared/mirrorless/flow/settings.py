@@ -50,9 +50,10 @@ have just left."""
 class Authentication(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How a client authenticates."""
 
-    type: Literal["plaintext", "tls", "plain", "scram", "oauthbearer", "mtls", "iam"] = "plaintext"
+    type: Literal["plaintext", "tls", "plain", "scram", "oauthbearer", "mtls", "iam", "properties"] = "plaintext"
+    """`properties` is Java's client.properties, in a file of an operator, and in no configuration."""
     secret: str = ""
-    """Secrets Manager ARN or name: `username`/`password`, `certificate`/`privateKey`, or `oauth…`."""
+    """Secrets Manager ARN or name: `username`/`password`, `certificate`/`privateKey`, or `oauth…`; a file's path."""
     mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
     ca: str = ""
     """Secrets Manager ARN or name of a private certificate authority (`certificate`); empty for public ones."""

@@ -44,6 +44,7 @@ TOKEN_SECONDS = 900
 
 _CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 """The first of a chain is the client's own."""
+_MSK_REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
 _BETWEEN_PARTS = re.compile(r"(?<!\\),\s*")
 """The commas of a certificate's subject."""
 
@@ -182,7 +183,7 @@ def client_config(cluster: ClusterSettings, client_id: str) -> ClientConfig:
         "enable.metrics.push": False,
         # Notices and worse: librdkafka's lines below that are about itself, and would stand between our lines.
         "log_level": int(os.environ.get(CLIENT_LOG_VARIABLE, "5")),
-    } | _authentication(cluster)
+    } | (_by_properties(cluster) if cluster.authentication.type == "properties" else _authentication(cluster))
 
 
 def consumer_config(cluster: ClusterSettings, client_id: str) -> ClientConfig:
@@ -222,6 +223,20 @@ def _authentication(cluster: ClusterSettings) -> ClientConfig:
             "oauth_cb": msk_iam_token(cluster.region),
         }
     return {"security.protocol": "PLAINTEXT"}
+
+
+def _by_properties(cluster: ClusterSettings) -> ClientConfig:
+    from mirrorless.adapters.kafka import client_properties  # noqa: PLC0415 -- functions have no such files
+
+    path = cluster.authentication.secret
+    given = client_properties.read_client_properties(path)
+    found: ClientConfig = dict(client_properties.librdkafka_authentication(given, path))
+    if given.get("sasl.mechanism") == client_properties.MSK_IAM:
+        region = _MSK_REGION.search(cluster.bootstrap)
+        if region is None:
+            raise ConfigurationError("IAM signs for a region, and the brokers' names have none", where=path)
+        found["oauth_cb"] = msk_iam_token(region[1])
+    return found
 
 
 def _oauth(how: Authentication) -> ClientConfig:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from mirrorless.adapters.kafka.client import wait_left
-from mirrorless.adapters.kafka.log import JOB, KafkaLog
+from mirrorless.adapters.kafka.log import JOB, KafkaLog, Tuning
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
 from mirrorless.chain.run import NO_EPOCH
@@ -110,12 +110,12 @@ def _over(found: Arrivals, place: TopicPartition, at: int, *, where: str) -> Mir
 class KafkaLaneLog:
     """Implements `LaneLog` on the Kafka client: one for each cluster and process."""
 
-    def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
-        """Args: flow: part of what the clients call themselves in the brokers' logs."""
+    def __init__(self, cluster: ClusterSettings, *, flow: str, tuning: Tuning = JOB) -> None:
+        """Args: flow: part of what the clients call themselves in the brokers' logs. tuning: what for."""
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
         self._ends = KafkaRecords(cluster, flow=flow, client_role="job-admin")
         self._log = ChunkedLog(
-            lambda: KafkaLog(cluster, flow=flow, tuning=JOB), where=self._where, records=CHUNK_RECORDS
+            lambda: KafkaLog(cluster, flow=flow, tuning=tuning), where=self._where, records=CHUNK_RECORDS
         )
 
     def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:
