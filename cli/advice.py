@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any, TextIO, cast
 
-COMMAND = re.compile(r"`(mirrorless (?!(?:config|keys)\b)[^`\n]+)`")
+COMMAND = re.compile(r"`(mirrorless (?!(?:config|keys|migrate config)\b)[^`\n]+)`")
 """A command in a message. `config` takes the file that it is about as it is named; `keys` is about none."""
 
 _named = ""

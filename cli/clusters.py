@@ -16,7 +16,7 @@ from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import MirrorlessError
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
 from mirrorless.flow.settings import FlowSettings
-from mirrorless.mm2.internal_records import Heartbeat
+from mirrorless.mm2.heartbeats import beat_of
 
 if TYPE_CHECKING:
     from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets, OpenTransaction
@@ -186,7 +186,7 @@ def heartbeats_of(settings: FlowSettings) -> HeartbeatTimes:
         target = offsets_of(settings.target, flow)
         there = target.partitions()
         answers, remote = True, settings.policy.remote_topic(flow.source, HEARTBEATS_TOPIC)
-        own = Heartbeat(source=flow.source, target=flow.target, timestamp=0)
+        own = beat_of(flow, settings.policy.prefix)
         return HeartbeatTimes(
             emitted=target.newest(HEARTBEATS_TOPIC, key=own.key()) if HEARTBEATS_TOPIC in there else None,
             # Whichever flow wrote it on the source, this flow has replicated it.

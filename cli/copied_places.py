@@ -50,6 +50,8 @@ class LanePlace:
     said: int | None
     """The last upstream offset that MirrorMaker says to have copied."""
     found: CopiedEnd
+    source_start: int
+    """Where the source's log begins."""
 
     @property
     def behind_said(self) -> int | None:
@@ -164,6 +166,7 @@ class PlaceSearch:
         """
         least = {lane: _last(said, self.alias, lane) for lane in lanes}
         found: dict[Lane, CopiedEnd] = {}
+        starts: dict[Lane, int] = {}
         with closing(self._tails(committed=False)) as source, closing(self._tails(committed=True)) as target:
             left: dict[Lane, Reach] = dict.fromkeys(lanes, Reach())
             while left:
@@ -181,9 +184,9 @@ class PlaceSearch:
                         end = CopiedEnd(why=self._hidden[lane])
                     if (wider := reach[lane].wider(end.needs)) is not None:
                         left[lane] = wider
-                    found[lane] = end
+                    found[lane], starts[lane] = end, ours[lane].start
                 _tell(len(lanes) - len(left), len(lanes))
-        return [LanePlace(lane=lane, said=least[lane], found=found[lane]) for lane in lanes]
+        return [LanePlace(lane=lane, said=least[lane], found=found[lane], source_start=starts[lane]) for lane in lanes]
 
     def _windows(
         self, tails: KafkaTails, reach: Mapping[Lane, Reach], said: Mapping[Lane, int | None], *, of_target: bool

@@ -8,19 +8,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from cli.args import add_deployment, add_flow
-from cli.copied_places import LanePlace, PlaceSearch
-from cli.deployment import DeployedFlows
-from cli.output import TableColumns, console, lane_as_json, print_json, table
+from cli.args import add_deployment, add_flow, add_order
+from cli.copied_places import ANSWER_SECONDS, LanePlace, PlaceSearch
+from cli.deployment import DeployedFlows, Stores
+from cli.orders import Order, obey
+from cli.output import TableColumns, console, lane_as_json, print_json, sentence, table
+from cli.pause import pause_waits
 from mirrorless.chain.lane import FlowName, Lane
-from mirrorless.chain.lane_state import NEW_LANE, Head
+from mirrorless.chain.lane_state import NEW_LANE, Head, Stop
+from mirrorless.clock import deadline_in, now_ms
+from mirrorless.errors import Refused
+from mirrorless.flow.naming import reset_lane
+from mirrorless.lanes.taken_over import link_behind, may_begin, read_given_back, was_taken_over
 from mirrorless.mm2.source_offsets import offsets_topic
+from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.reports.format import numbered
+from mirrorless.topics.pause import read_pause
 
 if TYPE_CHECKING:
+    from mirrorless.config import Flow
     from mirrorless.verify.copied_end import CopiedTwice
 
-PlaceState = Literal["exact", "left out", "has a chain"]
+PlaceState = Literal["exact", "left out", "taken over", "has a chain"]
 
 SHOWN: Final = 10
 """Lanes of a kind that people are shown, at most; `--json` has all."""
@@ -34,11 +43,22 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="Example: mirrorless migrate plan 'us-east->eu-west'",
     )
     add_flow(plan)
-    _add_offsets(plan)
+    add_offsets(plan)
     add_deployment(plan, run_plan)
+    take_over = commands.add_parser(
+        "take-over",
+        help="let the chains of a flow's lanes begin behind what MirrorMaker 2 has copied, and its mappings too; hold "
+        "the lanes without an exact place",
+        epilog="Example: mirrorless migrate take-over 'us-east->eu-west' --execute",
+    )
+    add_flow(take_over)
+    add_offsets(take_over)
+    add_order(take_over)
+    add_deployment(take_over, run_take_over)
 
 
-def _add_offsets(parser: argparse.ArgumentParser) -> None:
+def add_offsets(parser: argparse.ArgumentParser) -> None:
+    """Add TOPIC, and where MirrorMaker keeps its offsets."""
     parser.add_argument("topic", metavar="TOPIC", nargs="?", help="the topic's name on the source (default: every one)")
     parser.add_argument(
         "--offsets-topic",
@@ -54,6 +74,10 @@ class FoundLane:
 
     place: LanePlace
     head: Head
+    taken: bool
+    """Whether its chain began so."""
+    given_back_at: int | None
+    """The position at which it was given back last."""
 
     @property
     def lane(self) -> Lane:
@@ -63,9 +87,15 @@ class FoundLane:
     @property
     def state(self) -> PlaceState:
         """What may be done."""
-        if self.head != NEW_LANE:
-            return "has a chain"
-        return "left out" if self.place.found.place is None else "exact"
+        if not self.is_mirror_makers:
+            return "taken over" if self.taken else "has a chain"
+        place = self.place.found.place
+        return "left out" if place is None or place < self.head.position else "exact"
+
+    @property
+    def is_mirror_makers(self) -> bool:
+        """Whether no chain of ours goes on in it."""
+        return may_begin(self.head, self.given_back_at)
 
     @property
     def duplicates(self) -> int:
@@ -128,11 +158,109 @@ def search_of(deployment: DeployedFlows, arguments: argparse.Namespace) -> Place
 def _planned(deployment: DeployedFlows, arguments: argparse.Namespace) -> TakeOverPlan:
     search = search_of(deployment, arguments)
     flow, lanes = search.settings.name, search.lanes()
-    heads = deployment.stores(flow).chains.heads(lanes)
-    if moving := search.moving(lane for lane in lanes if heads[lane] == NEW_LANE):
+    stores = deployment.stores(flow)
+    heads, given_back = stores.chains.heads(lanes), read_given_back(stores.documents, flow)
+    if moving := search.moving(lane for lane in lanes if may_begin(heads[lane], given_back.get(lane))):
         return TakeOverPlan(flow=flow, lanes=[], moving=moving)
-    found = [FoundLane(place=each, head=heads[each.lane]) for each in search.places(search.said(), lanes)]
+    begun = {lane: stores.chains.at_or_before(lane, 0, 0) for lane in lanes if heads[lane] != NEW_LANE}
+    found = [
+        FoundLane(
+            place=each,
+            head=heads[each.lane],
+            taken=was_taken_over(begun.get(each.lane)),
+            given_back_at=given_back.get(each.lane),
+        )
+        for each in search.places(search.said(), lanes)
+    ]
     return TakeOverPlan(flow=flow, lanes=found, moving="")
+
+
+def run_take_over(arguments: argparse.Namespace) -> int:
+    """Take lanes over. Exit code 1: some lane has no exact place and is held, or was begun by somebody else meanwhile.
+
+    Raises:
+        Refused: MirrorMaker still writes, or the flow is not paused. Nothing was changed.
+    """
+    deployment = DeployedFlows.of(arguments)
+    plan = _planned(deployment, arguments)
+    stores, flow = deployment.stores(plan.flow), deployment.flow(plan.flow)
+    if plan.moving:
+        raise Refused(f"MirrorMaker does not stand still: {plan.moving}", where=str(plan.flow), hint=STOP_IT)
+    refuse_unless_paused(stores, flow)
+    orders = [_order(each, stores) for each in plan.lanes]
+    by_topic: dict[str, list[FoundLane]] = defaultdict(list)
+    for each in plan.lanes:
+        by_topic[each.lane.topic].append(each)
+    orders += [_seeding(deployment, topic, lanes) for topic, lanes in by_topic.items()]
+    code = obey(
+        arguments,
+        orders,
+        notes=[f"`mirrorless flow resume '{plan.flow}' --execute` lets it go on, once all is done."],
+        shown=lambda _: _show(plan),
+        many=True,
+        nothing="The flow has no lane with a remote partition: nothing to do.",
+    )
+    return code or int(bool(plan.of("left out")))
+
+
+STOP_IT: Final = "stop it, wait until its workers' group is empty (some ten seconds after a kill), and run this again"
+
+
+def refuse_unless_paused(stores: Stores, flow: Flow) -> None:
+    """Refuse what must not be done while records move.
+
+    Raises:
+        Refused: the flow is not paused, or the pause has not taken effect yet.
+    """
+    pause = read_pause(stores.documents, flow.name)
+    waits = pause_waits(stores, flow, pause) if pause.paused else "the order to pause it"
+    if waits:
+        hint = f"`mirrorless flow pause '{flow.name}' --execute` pauses it, and waits for that"
+        raise Refused(f"the flow may move records meanwhile: it waits for {waits}", where=str(flow.name), hint=hint)
+
+
+def _order(found: FoundLane, stores: Stores) -> Order:
+    """What is done to one lane."""
+    lane, place = found.lane, found.place.found.place
+
+    def begin() -> None:
+        assert place is not None  # noqa: S101 -- it is exact
+        link = link_behind(lane, found.head, place, now=now_ms())
+        stores.states.begin_anew(lane)  # it may have been held; the flow is paused
+        stores.chains.reset(link)
+        stores.states.begin(lane, link.to_generation)
+
+    def hold() -> None:
+        detail = f"MirrorMaker copied it, and no exact place was found: {found.place.found.why}"
+        stores.states.stop(lane, Stop(reason="held", upstream_offset=found.head.position, detail=detail, at=now_ms()))
+
+    steps = {"exact": (f"Begin its chain at upstream offset {place}.", begin), "left out": ("Hold it.", hold)}
+    said, carry_out = steps.get(found.state, ("Leave it.", None))
+    return Order(about=lane, plan=[said], carry_out=carry_out, programs=found.as_json() | {"error": ""})
+
+
+def _seeding(deployment: DeployedFlows, topic: str, lanes: Sequence[FoundLane]) -> Order:
+    """The commit of the places for the group of a topic's mapping, which has no member while the flow is paused."""
+    settings = deployment.settings(lanes[0].lane.flow)
+    group, offsets = settings.consumer_group(topic), {}
+    for each in lanes:
+        if each.state in {"exact", "left out"} or (each.taken and each.head.run is None):
+            place = each.place.found.place if each.state == "exact" else each.place.behind_said
+            at = each.head.position if each.state == "taken over" else place
+            offsets[topic, each.lane.partition] = OffsetAndMetadata(max(at or 0, each.place.source_start))
+
+    def commit() -> None:
+        from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- commands without Kafka start sooner
+
+        KafkaGroups(settings.source, flow=settings.flow).commit(group, offsets, deadline_in(ANSWER_SECONDS))
+
+    seeded = {partition: offset.offset for (_, partition), offset in sorted(offsets.items())}
+    return Order(
+        about=topic,
+        plan=[f"Commit the places for {group}."],
+        carry_out=commit if offsets else None,
+        programs={"topic": topic, "group": group, "offsets": seeded, "error": ""},
+    )
 
 
 def _answer(plan: TakeOverPlan) -> dict[str, Any]:
@@ -146,6 +274,7 @@ _COLUMNS: TableColumns[_TopicLanes] = (
     (">lanes", lambda row: len(row[1])),
     (">exact", lambda row: _count(row[1], "exact")),
     (">left out", lambda row: _count(row[1], "left out") or None),
+    (">taken over", lambda row: _count(row[1], "taken over") or None),
     (">have a chain", lambda row: _count(row[1], "has a chain") or None),
     (">duplicates", lambda row: sum(each.duplicates for each in row[1]) or None),
 )
@@ -158,7 +287,7 @@ def _count(lanes: Iterable[FoundLane], state: PlaceState) -> int:
 def _show(plan: TakeOverPlan) -> None:
     if plan.moving:
         print(f"MirrorMaker does not stand still: {plan.moving}.")
-        print("Stop it, wait until its workers' group is empty (some ten seconds after a kill), and look again.")
+        print(f"{sentence(STOP_IT)}")
         return
     topics: dict[str, list[FoundLane]] = defaultdict(list)
     for each in plan.lanes:
@@ -194,4 +323,11 @@ def _left_out(lanes: Sequence[FoundLane]) -> list[str]:
     ]
     if lanes[SHOWN:]:
         lines.append(f"  and {len(lanes) - SHOWN} more: --json has all")
-    return lines
+    first = lanes[0]
+    to = first.place.behind_said
+    choices = reset_lane(first.lane, "latest" if to is None else to)
+    return [
+        *lines,
+        f"They are held when the flow is taken over. {choices} lets this one go on from there.",
+        "From where MirrorMaker would go on, nothing is lost, and some records may come twice.",
+    ]

@@ -15,6 +15,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
@@ -49,9 +51,9 @@ SHAPES: dict[str, tuple[int, ...]] = {
 class Events:
     """Events of one topic as large as a mapping makes them, offsets growing from event to event."""
 
-    def __init__(self, topic: str, size: int, lanes: int, most: int = MAX_RECORDS) -> None:
+    def __init__(self, topic: str, value: bytes, lanes: int, most: int = MAX_RECORDS) -> None:
         self._topic, self._lanes, self._next = topic, lanes, 0
-        self._value = base64.b64encode(os.urandom(size)).decode()
+        self._value = base64.b64encode(value).decode()
         one = len(json.dumps(self._record(0, 1_000_000)))
         self.records_per_lane = min(EVENT_BYTES // (one + 2), most) // lanes
 
@@ -140,34 +142,38 @@ def measure(
     trees = {"base": REPOSITORY} | ({tree.partition("=")[0]: Path(tree.partition("=")[2])} if tree else {})
     name, _, more = variables.partition("=")
     own = {name: dict(each.split("=", 1) for each in more.split(","))} if variables else {}
-    variants: list[Variant] = []
     with grounded() as ground:
-        known = {
-            FLOW_VARIABLE: msgspec.json.encode(ground.settings()).decode(),
-            "AWS_ENDPOINT_URL_DYNAMODB": ground.dynamodb.endpoint,
-            PROFILE_VARIABLE: str(stages).lower(),
-        }
-        try:
-            for each in [*trees, *own]:
-                function = LambdaFunction(
-                    name=each,
-                    bundle=_bundle_of(trees.get(each, REPOSITORY)),
-                    handler="forward.handler",
-                    variables=known | own.get(each, {}),
-                    timeout_seconds=60,
-                    folder=ground.folder,
-                    memory_mb=2048,
-                )
-                function.initialise()
-                variants.append(Variant(each, function))
+        known = {FLOW_VARIABLE: msgspec.json.encode(ground.settings()).decode(), PROFILE_VARIABLE: str(stages).lower()}
+        ways = {each: (_bundle_of(trees.get(each, REPOSITORY)), known | own.get(each, {})) for each in [*trees, *own]}
+        with in_turn(ground, ways) as variants:
             for shape in shapes:
-                _shape(ground, variants, shape, events)
+                compare(ground, variants, shape, os.urandom(SHAPES[shape][0]), events)
             for variant in variants:
                 print(f"{variant.name}: at most {variant.peak_mb():.0f} MB resident")
-        finally:
-            for variant in variants:
-                variant.function.stop()
     return Outcome({})
+
+
+@contextmanager
+def in_turn(ground: Ground, ways: Mapping[str, tuple[Path, Mapping[str, str]]]) -> Iterator[list[Variant]]:
+    """Variants by name, each with its bundle and variables, warm; they are stopped at the end."""
+    variants: list[Variant] = []
+    try:
+        for name, (bundle, variables) in ways.items():
+            function = LambdaFunction(
+                name=name,
+                bundle=bundle,
+                handler="forward.handler",
+                variables={"AWS_ENDPOINT_URL_DYNAMODB": ground.dynamodb.endpoint, **variables},
+                timeout_seconds=60,
+                folder=ground.folder,
+                memory_mb=2048,
+            )
+            variants.append(Variant(name, function))
+            function.initialise()
+        yield variants
+    finally:
+        for variant in variants:
+            variant.function.stop()
 
 
 def _bundle_of(tree: Path) -> Path:
@@ -178,9 +184,10 @@ def _bundle_of(tree: Path) -> Path:
     return Path(made.stdout.decode().strip())
 
 
-def _shape(ground: Ground, variants: list[Variant], shape: str, events: int) -> None:
-    size, lanes, *most = SHAPES[shape]
-    made = {variant.name: Events(f"{shape}-{variant.name}", size, lanes, *most) for variant in variants}
+def compare(ground: Ground, variants: list[Variant], shape: str, value: bytes, events: int) -> None:
+    """Give each variant as many events of a shape, whose records have this value, in turns; print what they took."""
+    _, lanes, *most = SHAPES[shape]
+    made = {variant.name: Events(f"{shape}-{variant.name}", value, lanes, *most) for variant in variants}
     ground.create_remote({f"source.{shape}-{name}": lanes for name in made})
     for number in range(events + WARM_UP):
         turn = number % len(variants)
@@ -194,7 +201,8 @@ def _shape(ground: Ground, variants: list[Variant], shape: str, events: int) -> 
         records = made[variant.name].records_per_lane * lanes
         print(
             f"{shape:>8} {variant.name:>12} {took:7.1f} ms CPU an event  {median(ratios):5.3f} of {first.name} "
-            f"[{low:.3f} to {high:.3f}]  {records / took * 1000:>9,.0f} records per CPU-s",
+            f"[{low:.3f} to {high:.3f}]  {records / took * 1000:>9,.0f} records per CPU-s, "
+            f"{took / records * 1000:.2f} us each",
             flush=True,
         )
     names = list(first.stages[shape][0])

@@ -16,10 +16,12 @@ import msgspec
 import psutil
 
 from lab.functions.function import LambdaFunction
+from lab.keys import LabKeys
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain.lane import JOURNAL_LANES
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
+from mirrorless.flow.naming import KEYS_VARIABLE
 from mirrorless.flow.settings import Tables
 from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
@@ -80,9 +82,8 @@ class PullStage:
         write_scheduled_topics(documents, self.flow.name, topics, stored=self.stored)
         self.stored = dict(topics)
 
-    def fill(self, topics: Mapping[str, int], each: int, size: int) -> None:
-        """Write so many records of so many bytes to each partition."""
-        value = bytes(size)
+    def fill(self, topics: Mapping[str, int], each: int, value: bytes) -> None:
+        """Write so many records of a value to each partition."""
         for name, count in topics.items():
             some: Iterator[Written] = (
                 (partition, b"key-00000000", value, []) for _ in range(each) for partition in range(count)
@@ -142,17 +143,28 @@ class PullStage:
 
 
 @contextmanager
-def pull_stage(*, timeout_seconds: float = PULL_TIMEOUT_SECONDS, memory_mb: int | None = None) -> Iterator[PullStage]:
-    """Clusters, tables and the function, started, and stopped at the end."""
+def pull_stage(
+    *, timeout_seconds: float = PULL_TIMEOUT_SECONDS, memory_mb: int = 512, more: str = "", rest: str = ""
+) -> Iterator[PullStage]:
+    """Clusters, tables and the function, started, and stopped at the end.
+
+    Args:
+        timeout_seconds: of a run.
+        memory_mb: of the function.
+        more: of the flow, in YAML.
+        rest: of the configuration.
+    """
     with grounded(quick_start=False) as ground:
-        memory = f", schedule: {{memory.mb: {memory_mb}}}" if memory_mb else ""
-        text = replication_yaml(
-            f"source->target: {{topics: [unused], trigger: schedule, replication.factor: 1{memory}}}"
-        )
+        own = f"trigger: schedule, replication.factor: 1, schedule: {{memory.mb: {memory_mb}}}{more}"
+        text = replication_yaml(f"source->target: {{topics: [unused], {own}}}", rest=rest)
         addresses = {"source": ground.source.bootstrap, "target": ground.target.bootstrap}
         (flow,) = load(text).with_clusters_at(addresses).enabled_flows
         endpoint = ground.dynamodb.endpoint
         function = pull_function(flow, ground.folder, dynamodb=endpoint, timeout_seconds=timeout_seconds)
+        keys = LabKeys(folder=ground.folder / "keys")
+        for name, key in flow.all_settings().keys.items():
+            keys.make(name, key.version)
+        function.set_variables({**function.variables, KEYS_VARIABLE: str(keys.folder)})
         try:
             function.initialise()
             yield PullStage(ground, flow, function)
@@ -170,9 +182,9 @@ def many_topics(*, topics: int = 1_000, active: int = 50, idle_seconds: float = 
     some = dict(list(every.items())[:: topics // active][:active])
     with pull_stage() as stage:
         stage.schedule(every)
-        stage.fill(some, 1, 1_000)
+        stage.fill(some, 1, bytes(1_000))
         _say("the first run, cold", stage.run())
-        stage.fill(some, 1, 1_000)
+        stage.fill(some, 1, bytes(1_000))
         took = stage.run()
         stage.begin_run()
         time.sleep(IDLE_FROM_S)  # it has read its lanes by then
@@ -214,21 +226,21 @@ def parts(*, only: tuple[str, ...] = ("bulk", "lanes", "silent"), silent: int = 
     """
     with pull_stage(timeout_seconds=TIMEOUT_S, memory_mb=1024) as stage:
         stage.schedule(ONE)
-        stage.fill(ONE, 10, 100)
+        stage.fill(ONE, 10, bytes(100))
         _say("a cold run", stage.run())
         idle = stage.medians()
         _say("a run that finds nothing", idle)
         for size, each in ((100, 50_000), (1_000, 15_000), (10_000, 1_500)) if "bulk" in only else ():
-            took, records = stage.medians(partial(stage.fill, ONE, each, size), rounds=3), 6 * each
+            took, records = stage.medians(partial(stage.fill, ONE, each, bytes(size)), rounds=3), 6 * each
             spent = took.cpu_seconds - idle.cpu_seconds
             of_each = f"{spent / records * 1000:.5f} ms a record, {spent * 1e9 / records / size:.2f} ms a MB"
             _say(f"{records:,} records of {size} B", took, f"{of_each}, {records / spent:,.0f} records per CPU-second")
         narrow = {f"narrow-{number}": 1 for number in range(100)}
         for topics in ({"wide": 96}, narrow, SPREAD) if "lanes" in only else ():
             stage.schedule(topics)
-            stage.fill(topics, 1, 100)
+            stage.fill(topics, 1, bytes(100))
             stage.run()
-            nothing, took = stage.medians(), stage.medians(partial(stage.fill, topics, 1, 100))
+            nothing, took = stage.medians(), stage.medians(partial(stage.fill, topics, 1, bytes(100)))
             entries = sum(-(-count // JOURNAL_LANES) for count in topics.values())
             of_all = f"{sum(topics.values())} lanes, {entries} entries, {took.report['transactions']} transactions"
             spent = (took.cpu_seconds - nothing.cpu_seconds) * 1000

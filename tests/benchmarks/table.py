@@ -89,6 +89,18 @@ SCENARIOS: Mapping[str, Scenario] = {
         options="stages=true",
         small="shapes=few events=4",
     ),
+    "masked": Scenario(
+        run="masked:mapped",
+        group="parts",
+        beside="the plain flow",
+        small="shapes=few events=4 formats=json",
+    ),
+    "masked-pull": Scenario(
+        run="masked:pulled",
+        group="parts",
+        beside="the plain flow, by records and by whole batches",
+        small="records=600 rounds=1",
+    ),
     "backfill-parts": Scenario(
         run="backfill:parts",
         group="parts",

@@ -66,13 +66,22 @@ def test_an_event_that_is_too_much_for_a_quota_of_the_target_comes_through_in_po
     environment.warm_up(20.0)
     quota(stage.target, "--add-config", "producer_byte_rate=100000")
     try:
-        outcome = stage.replicate(environment, event, seconds=120.0)
+        for attempt in range(3):
+            # A request that times out behind a throttled answer may cost librdkafka its producer: the event then comes
+            # again, as from its mapping, and finds what was committed of it.
+            try:
+                stage.replicate(environment, event, seconds=120.0)
+                break
+            except Retriable:
+                if attempt == 2:
+                    raise
     finally:
         quota(stage.target, "--delete-config", "producer_byte_rate")
 
-    assert sum(run.records for run in outcome.runs) == 300
-    assert max(run.throttled_ms for run in outcome.runs) > 1_000
-    assert max(run.throttled_ms for run in links(stage.lane(), stage.chains)) > 1_000  # as `status` reads it
+    runs = [run for partition in (0, 1) for run in links(stage.lane(partition), stage.chains)]
+    assert sum(run.records for run in runs) == 300
+    assert len(runs) > 2
+    assert max(run.throttled_ms for run in runs) > 1_000  # as `status` reads it
     stage.assert_mirrored()
 
 

@@ -5,17 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.adapters.kafka.lane_log import KafkaBatchLaneLog, KafkaLaneLog
+from mirrorless.chain.lane import FlowName
+from mirrorless.clock import deadline_in
+from mirrorless.ports.kafka import OffsetAndMetadata
+from mirrorless.protocol.translate import OffsetMap
+from mirrorless.topics.pause import MAPPINGS, PausedMappings, order_pause, order_resume, read_pause
+from mirrorless.verify.findings import LaneVerdict
+from mirrorless.verify.lane import TAKEN_OVER, LaneVerification
+from mirrorless.verify.task import VerifyTask
 from tests.support.commands import Answer, Command, lab_state
-from tests.support.lane_stage import LaneStage
-from tests.support.mirror_maker import RealMirrorMaker
-from tests.support.readback import await_settled, read_topic
+from tests.support.lane_stage import Crash, LaneStage
+from tests.support.mirror_maker import EXACTLY_ONCE, RealMirrorMaker
+from tests.support.readback import await_settled, committed, read_topic
 from tests.support.topics import create_topic, transaction, transactional
+from tests.support.verified_lane import NO_RULES
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
@@ -31,6 +46,12 @@ class Migration:
     mirror_maker: RealMirrorMaker
     state: Path
     command: Command
+    documents: DynamoDbDocuments
+
+    @property
+    def flow(self) -> FlowName:
+        """The flow."""
+        return self.stage.settings.name
 
     @property
     def topic(self) -> str:
@@ -42,13 +63,13 @@ class Migration:
         name = str(self.stage.settings.name)
         return self.command("migrate", command, name, self.topic, "--lab", str(self.state), "--json", *words)
 
-    def produce(self, count: int) -> None:
+    def produce(self, count: int, *, aborts: bool = True) -> None:
         """Records in transactions, every fifth of which is aborted, with tombstones, headers and what has no key."""
         producer = transactional(self.stage.source.bootstrap)
         for partition in range(PARTITIONS):
             for number in range(0, count, 10):
                 values = [uuid4().bytes * 20 for _ in range(10)]
-                transaction(producer, self.topic, *values, partition=partition, commit=number % 50 != 0)
+                transaction(producer, self.topic, *values, partition=partition, commit=not aborts or number % 50 != 0)
             for number in range(5):
                 key, headers = uuid4().bytes, [("n", b"%d" % number), ("n", None)]
                 self.stage.write(None, partition=partition, key=key, headers=headers)
@@ -73,6 +94,106 @@ class Migration:
         source = read_topic(self.stage.source.bootstrap, self.topic)[partition]
         return all((each.offset < place) == (each.content in there) for each in source)
 
+    def copy_and_kill_twice(self) -> None:
+        """What was written behind the last offset that it stored is written again, up to another place."""
+        self.produce(200)
+        self.mirror_maker.start()
+        eventually(lambda: self.copied() >= PARTITIONS * 210, "MirrorMaker has copied")
+        running = self.migrate("plan")
+        assert (running.code, "us-east-mm2" in running.json["moving"]) == (1, True)
+        self.mirror_maker.stop()
+        self.mirror_maker.options = {
+            "us-east.consumer.max.poll.records": "20",
+            "eu-west.offset.flush.interval.ms": "600000",  # it stores no offset any more
+        }
+        self.mirror_maker.start()
+        self.produce(300)
+        eventually(lambda: self.copied() >= PARTITIONS * 310, "MirrorMaker goes on")
+        self.mirror_maker.kill()
+        before = self.copied()
+        self.mirror_maker.start()
+        eventually(lambda: self.copied() > before + 100, "MirrorMaker copies again")
+        self.mirror_maker.kill()
+
+    def pause(self) -> None:
+        """What `flow pause` and `refresh_topics` write."""
+        order_pause(self.documents, self.flow, reason="test", now=1)
+        quiet = PausedMappings(quiet_at=1, order_at=read_pause(self.documents, self.flow).order.at)  # type: ignore[union-attr]  # just given
+        self.documents.write(self.flow, {MAPPINGS: msgspec.json.encode(quiet)})
+
+    def poll(self) -> None:
+        """What a mapping does: it delivers what is behind its group's offsets, and commits."""
+        group = self.stage.settings.consumer_group(self.topic)
+        begins = committed(self.stage.source.bootstrap, group, self.topic)
+        source = read_topic(self.stage.source.bootstrap, self.topic)
+        due = {p: [each.offset for each in some if each.offset >= begins[p]] for p, some in source.items()}
+        for _ in range(2):  # it may deliver all of it again
+            self.stage.deliver(self.stage.event(**{f"p{partition}": offsets for partition, offsets in due.items()}))
+        groups = KafkaGroups(self.stage.settings.source, flow="test")
+        groups.commit(
+            group,
+            {(self.topic, p): OffsetAndMetadata(some[-1] + 1) for p, some in due.items() if some},
+            deadline_in(20),
+        )
+
+    def assert_nothing_lost_or_doubled(self, before: dict[int, list[object]]) -> None:
+        """The remote topic is what it was, and what was not on it, in order."""
+        after, written = self.target(), self.source()
+        for partition, records in before.items():
+            left = [each for each in written[partition] if each not in set(records)]
+            come = after[partition][len(records) :]
+            what = f"{partition}: {len(left)} due, {len(come)} came: {len(set(left) - set(come))} are lost, "
+            what += f"{len(come) - len(set(come))} doubled, {len(set(come) - set(left))} strange"
+            assert after[partition] == records + left, what
+
+    def missing(self, there: dict[int, list[object]]) -> int:
+        """How many of the source's records are not among some."""
+        return sum(each not in set(there[p]) for p, some in self.source().items() for each in some)
+
+    def take_over(self) -> list[str]:
+        """Take it over. Returns the states of the lanes as they were."""
+        taken = self.migrate("take-over", "--execute")
+        assert taken.code == 0, taken
+        return [each["state"] for each in taken.json["lanes"] if "state" in each]
+
+    def assert_goes_on(self) -> None:
+        """What is new comes, and what was there stays, once."""
+        there = self.target()
+        self.produce(100)
+        self.poll()
+        self.assert_nothing_lost_or_doubled(there)
+        assert {each["state"] for each in self.migrate("plan").json["lanes"]} == {"taken over"}
+
+    def assert_map_begins(self, partition: int, place: int) -> None:
+        """The map has what is behind a place; nobody takes what is before it for exact, or for lost, or for foreign."""
+        lane, offsets = self.stage.lane(partition), OffsetMap(self.stage.chains)
+        assert offsets.downstream(lane, 0).state == "before_map"
+        assert offsets.downstream(lane, place).state in {"exact", "next_record"}
+        verdict = self.verify(partition)
+        assert (verdict.findings, verdict.notes, verdict.counts.proved > 0) == ([], [TAKEN_OVER], True)
+        assert self.stage.ledger.read(lane) == []
+
+    def verify(self, partition: int) -> LaneVerdict:
+        """The verdict on a lane, compared with the source."""
+        flow = self.stage.settings
+        task = VerifyTask(settings=flow, topic=self.topic, partition=partition, run_id="v", against_source=True)
+        return LaneVerification(
+            task=task,
+            chains=self.stage.chains,
+            ledger=self.stage.ledger,
+            target=KafkaLaneLog(flow.target, flow=flow.flow),
+            source=KafkaLaneLog(flow.source, flow=flow.flow),
+            target_batches=KafkaBatchLaneLog(flow.target, flow=flow.flow),
+            source_batches=KafkaBatchLaneLog(flow.source, flow=flow.flow),
+            note=lambda *_, **__: None,
+            rules=NO_RULES,
+        ).verify()
+
+    def source(self) -> dict[int, list[object]]:
+        """Whole records of the source, in order."""
+        found = read_topic(self.stage.source.bootstrap, self.topic)
+        return {partition: [each.content for each in some] for partition, some in found.items()}
+
     def duplicates(self, partition: int) -> int:
         """What stands on the target more than once."""
         there = self.target()[partition]
@@ -93,29 +214,23 @@ def migration(
     source, target = clusters
     mirror_maker = RealMirrorMaker(source=source, target=target, folder=tmp_path / "mm2", topics=stage.topic)
     create_topic(source.bootstrap, stage.topic, PARTITIONS)
-    yield Migration(stage=stage, mirror_maker=mirror_maker, state=state, command=Command(capsys))
+    documents = DynamoDbDocuments(dynamodb.client(), stage.settings.tables.control)
+    yield Migration(stage=stage, mirror_maker=mirror_maker, state=state, command=Command(capsys), documents=documents)
+    order_resume(documents, stage.settings.name, now=2)
     mirror_maker.end()
 
 
-def test_the_place_is_found_behind_what_a_killed_mirrormaker_has_written(migration: Migration) -> None:
-    """Killed twice: what was written behind the last offset that it stored is written again, up to another place."""
-    slow = {"us-east.consumer.max.poll.records": "20", "eu-west.offset.flush.interval.ms": "4000"}
-    migration.mirror_maker.options = slow
-    migration.produce(200)
-    migration.mirror_maker.start()
-    eventually(lambda: migration.copied() >= PARTITIONS * 210, "MirrorMaker has copied")
-    running = migration.migrate("plan")
-    assert (running.code, "us-east-mm2" in running.json["moving"]) == (1, True)
-    migration.produce(300)
-    eventually(lambda: migration.copied() >= PARTITIONS * 300, "MirrorMaker goes on")
-    migration.mirror_maker.kill()
-    before = migration.copied()
-    migration.mirror_maker.start()
-    eventually(lambda: migration.copied() > before + 100, "MirrorMaker copies again")
-    migration.mirror_maker.kill()
+@pytest.mark.soak(
+    "tests/unit/verify/test_copied_end.py::test_the_place_is_behind_the_last_record_that_any_life_has_copied",
+    "tests/unit/lanes/test_taken_over.py::test_what_mirrormaker_copied_is_before_the_map_and_neither_proved_nor_foreign",
+)
+def test_a_flow_goes_on_behind_what_a_killed_mirrormaker_has_written_and_gives_it_back(
+    migration: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migration.copy_and_kill_twice()
 
+    # The places, and what stands there twice.
     answer = migration.migrate("plan")
-
     assert answer.code == 0, answer
     lanes = answer.json["lanes"]
     assert [each["state"] for each in lanes] == ["exact"] * PARTITIONS
@@ -123,3 +238,62 @@ def test_the_place_is_found_behind_what_a_killed_mirrormaker_has_written(migrati
     twice = [sum(row["records"] for row in each["duplicates"]) for each in lanes]
     assert twice == [migration.duplicates(partition) for partition in range(PARTITIONS)]
     assert sum(twice) > 0
+
+    # Taken over: not while records may move; cut off behind the first lane, and again.
+    refused = migration.migrate("take-over", "--execute")
+    assert (refused.code, "flow pause" in refused.json["error"]["hint"]) == (2, True)
+    migration.pause()
+    resets, links = DynamoDbChains.reset, list[Any]()
+
+    def once(chains: DynamoDbChains, link: Any, over: Any = None) -> None:
+        if links:
+            raise Crash
+        links.append(link)
+        resets(chains, link, over)
+
+    with monkeypatch.context() as cut:
+        cut.setattr(DynamoDbChains, "reset", once)
+        with pytest.raises(Crash):
+            migration.migrate("take-over", "--execute")
+    assert migration.take_over() == ["taken over", "exact", "exact"]
+    migration.assert_goes_on()
+    for lane in lanes:
+        migration.assert_map_begins(lane["partition"], lane["place"])
+
+    # Given back: MirrorMaker goes on, without a gap and without a duplicate. Then taken over again.
+    there = migration.target()
+    given = migration.migrate("give-back", "--execute")
+    assert given.code == 0, given
+    migration.produce(100, aborts=False)  # it would copy these too, beyond what readers of the source see
+    migration.mirror_maker.options = {}
+    migration.mirror_maker.start()
+    count = sum(map(len, there.values())) + migration.missing(there)
+    eventually(lambda: migration.copied() >= count, "MirrorMaker has copied the rest")
+    migration.mirror_maker.stop()
+    migration.assert_nothing_lost_or_doubled(there)
+    assert migration.take_over() == ["exact"] * PARTITIONS
+    migration.assert_goes_on()
+
+
+@pytest.mark.soak(
+    "tests/unit/verify/test_copied_end.py::test_the_place_is_behind_the_last_record_that_any_life_has_copied",
+)
+def test_what_mirrormaker_says_with_transactions_is_the_place(migration: Migration) -> None:
+    """Killed in the middle of a transaction, whose records and whose offset no reader sees."""
+    slow = {"us-east.consumer.max.poll.records": "20"}
+    migration.mirror_maker.options = EXACTLY_ONCE | slow
+    migration.produce(300)
+    migration.mirror_maker.start()
+    eventually(lambda: migration.copied() >= PARTITIONS * 100, "MirrorMaker has copied")
+    migration.produce(300)
+    migration.mirror_maker.kill()
+    migration.target()  # waits until the target's brokers have ended what was begun
+    await_settled(migration.stage.target.bootstrap, "mm2-offsets.us-east.internal")
+
+    answer = migration.migrate("plan")
+
+    assert answer.code == 0, answer
+    for lane in answer.json["lanes"]:
+        assert (lane["state"], lane["duplicates"]) == ("exact", [])
+        assert migration.is_right(lane["partition"], lane["place"])
+        assert lane["place"] == lane["mirrormaker_goes_on_at"]

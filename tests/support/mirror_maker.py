@@ -23,6 +23,7 @@ EXACTLY_ONCE = {
     "us-east.consumer.isolation.level": "read_committed",
     "dedicated.mode.enable.internal.rest": "true",
     "listeners": "http://127.0.0.1:0",
+    "eu-west.producer.transaction.timeout.ms": "10000",
 }
 
 

@@ -6,7 +6,7 @@ keep the names of topics: `loop.prevention`, and what only one of them may do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -259,7 +259,7 @@ def _leave_out(data: Any, paths: Iterable[Path]) -> None:
         for step in way:
             inside = isinstance(holder, dict) and step in holder
             holder = holder[step] if inside or (isinstance(holder, list) and isinstance(step, int)) else None
-        in_list = isinstance(holder, list) and isinstance(last, int)
+        in_list = isinstance(holder, list) and isinstance(last, int) and last < len(holder)
         is_there = last in holder if isinstance(holder, dict) else in_list
         if last == "bootstrap.servers" and isinstance(holder, dict):
             holder[last] = ["unknown.invalid:9092"]
@@ -348,7 +348,7 @@ def origins_of(flows: Sequence[Flow]) -> Mapping[FlowName, tuple[str, ...]]:
         flow.name: tuple(
             sorted(
                 {flow.name.source, flow.name.target}
-                | {alias for alias in _reached(flow.name.target, ways) if flow.name.source in _reached(alias, ways)}
+                | {alias for alias in reached(flow.name.target, ways) if flow.name.source in reached(alias, ways)}
             )
         )
         if marks(flow)
@@ -357,7 +357,7 @@ def origins_of(flows: Sequence[Flow]) -> Mapping[FlowName, tuple[str, ...]]:
     }
 
 
-def _reached(alias: str, ways: Sequence[FlowName]) -> set[str]:
+def reached(alias: str, ways: Collection[FlowName]) -> set[str]:
     """The clusters that a record of one gets to, and itself."""
     found, new = {alias}, {alias}
     while new:
@@ -388,7 +388,7 @@ def _circles(flows: Sequence[Flow]) -> list[list[Flow]]:
     found: dict[tuple[str, ...], list[Flow]] = {}
     ways = [flow.name for flow in flows if marks(flow)]
     for flow in flows:
-        if marks(flow) and flow.name.source in _reached(flow.name.target, ways):
+        if marks(flow) and flow.name.source in reached(flow.name.target, ways):
             found.setdefault(flow.origins, []).append(flow)
     return list(found.values())
 

@@ -193,8 +193,60 @@ ELSEWHERE = {
     "on.failure": "a failing lane stops and waits, nothing is sent elsewhere: remove it",
     "filter.criteria": "write `transforms: [{topics: …, keep: …}]` at the flow",
     "topic": "write `topics: […]`",
+    "tasks.max.enforce": "there are no tasks to size: remove it",
+    "connector.class": "a flow is what MM2 has three connectors for: remove it",
+    "group.id": "there are no Connect workers, and no group of theirs: remove it",
+    "plugin.path": "there are no plugins: remove it",
+    "plugin.discovery": "there are no plugins: remove it",
+    "exactly.once.source.support": "write `delivery: exactly_once`, which is the default",
+    "source.cluster.alias": "write the alias under `clusters`; `topic.prefix`, where names of topics have another",
+    "target.cluster.alias": "write the alias under `clusters`; `topic.prefix`, where names of topics have another",
+    "source.cluster.bootstrap.servers": "write `bootstrap.servers` at the source, under `clusters`",
+    "target.cluster.bootstrap.servers": "write `bootstrap.servers` at the target, under `clusters`",
+    "topic.filter.class": "topics are chosen by `topics` and `topics.exclude` alone: remove it",
+    "group.filter.class": "groups are chosen by `groups` and `groups.exclude` alone: remove it",
+    "config.property.filter.class": "topic configs are chosen by `config.properties.exclude` alone: remove it",
+    "forwarding.admin.class": "topics and ACLs are changed by Kafka's own calls: remove it",
+    "metric.reporters": "metrics go to CloudWatch: remove it",
+    "consumer.poll.timeout.ms": "nothing polls: Lambda's pollers and schedules read: remove it",
+    "admin.timeout.ms": "each call has a time limit that fits the function's: remove it",
+    "predicates": "write `transforms: [{topics: …}]` at the flow: a rule names its topics",
 }
-"""Keys of MM2, of Kafka clients and of Lambda that have no counterpart here, or another name. No section has one."""
+"""Keys of MM2, Connect, Kafka clients and Lambda that have no counterpart here, or another name. No section has one."""
+
+_STATE = "there are no Connect workers, and no topics of theirs: remove it"
+_WORKERS = "there are no Connect workers: remove it"
+_FAMILIES = {
+    "offset.storage.": _STATE,
+    "status.storage.": _STATE,
+    "config.storage.": _STATE,
+    "offset.flush.": _STATE,
+    "worker.": _WORKERS,
+    "task.": _WORKERS,
+    "rest.": _WORKERS,
+    "listeners": _WORKERS,
+    "dedicated.mode.": _WORKERS,
+    "connector.client.config.": _WORKERS,
+    "scheduled.rebalance.": _WORKERS,
+    "config.providers": "secrets are read from Secrets Manager, by `authentication: {secret: …}`: remove it",
+    "key.converter.": "records are bytes and are never converted: remove it",
+    "value.converter.": "records are bytes and are never converted: remove it",
+    "header.converter.": "records are bytes and are never converted: remove it",
+    "errors.": "a record that cannot be written stops its lane, and none is skipped in silence: remove it",
+    "topic.creation.": "remote topics get the source's partitions and configs, and `replication.factor`: remove it",
+    "transforms.": "write `transforms` of the flow as a list of rules",
+    "predicates.": "write `transforms: [{topics: …}]` at the flow: a rule names its topics",
+    "producer.override.": "write `producer.…` at the target, under `clusters`; what is missing there is set already",
+    "consumer.override.": "write `consumer.…` at the source, under `clusters`; what is missing there is set already",
+    "ssl.": "write `authentication: {type: …}` at the cluster, with a `secret`, and maybe a `ca`",
+    "sasl.": "write `authentication: {type: …}` at the cluster, with a `secret`",
+}
+"""The same by the beginnings of keys."""
+
+
+def elsewhere(key: str) -> str | None:
+    """What to write in the place of a key of MM2, Connect, Kafka or Lambda; None where that is not known."""
+    return ELSEWHERE.get(key) or next((said for begin, said in _FAMILIES.items() if key.startswith(begin)), None)
 
 
 def problems_of(errors: Iterable[ErrorDetails], text: YamlSource) -> list[Problem]:
@@ -272,8 +324,8 @@ _LEAST = {
 
 
 def _advice_on_key(key: str, path: Path, section: type[Section] | None) -> str:
-    if key in ELSEWHERE:
-        return ELSEWHERE[key]
+    if said := elsewhere(key):
+        return said
     known = keys_of(section) if section else []
     if whole := [name for name in known if name.startswith(f"{key}.")]:
         return f"write the key in one piece: `{whole[0]}: …`"

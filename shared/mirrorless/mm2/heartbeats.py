@@ -19,6 +19,11 @@ from mirrorless.ports.kafka import InternalTopics
 from mirrorless.scheduled.runner import RoundReport
 
 
+def beat_of(flow: FlowName, prefix: Callable[[str], str] = str, *, at: int = 0) -> Heartbeat:
+    """Return a flow's heartbeat. Args: prefix: what MM2 calls a cluster, by its alias. at: ms since the epoch."""
+    return Heartbeat(source=prefix(flow.source), target=prefix(flow.target), timestamp=at)
+
+
 @dataclass(slots=True, kw_only=True)
 class Heartbeats:
     """The task `heartbeats` of one flow."""
@@ -41,16 +46,12 @@ class Heartbeats:
         Raises:
             Retriable: both sides failed.
         """
-        source, target = self.prefix(self.flow.source), self.prefix(self.flow.target)
         # The target first: it matters most when the source is gone.
-        beats = [(self.target, self.flow.target, Heartbeat(source=source, target=target, timestamp=0))]
-        if self.source is not None:
-            back = Heartbeat(source=target, target=source, timestamp=0)
-            beats.append((self.source, self.flow.source, back))
+        beats = [(self.target, self.flow)] + ([(self.source, self.flow.turned)] if self.source is not None else [])
         failures: list[Retriable] = []
-        for topics, alias, beat in beats:
+        for topics, flow in beats:
             try:
-                self._emit(topics, alias, beat, deadline)
+                self._emit(topics, flow, deadline)
             except Retriable as exc:
                 failures.append(exc)
         report.counts["heartbeats-emitted"] = len(beats) - len(failures)
@@ -58,7 +59,8 @@ class Heartbeats:
             raise failures[0]
         report.troubles += [f"no heartbeat: {failure}" for failure in failures]
 
-    def _emit(self, topics: InternalTopics, alias: str, beat: Heartbeat, deadline: Deadline) -> None:
+    def _emit(self, topics: InternalTopics, flow: FlowName, deadline: Deadline) -> None:
+        alias = flow.target
         breaker = self._breakers.setdefault(alias, CircuitBreaker(alias=alias, clock=self.clock))
 
         def write(limit: Deadline) -> None:
@@ -66,9 +68,9 @@ class Heartbeats:
                 topics, alias, HEARTBEATS_TOPIC, replication_factor=self.replication_factor, deadline=limit
             )
             now = self.clock()
-            dated = Heartbeat(source=beat.source, target=beat.target, timestamp=now)
+            beat = beat_of(flow, self.prefix, at=now)
             try:
-                topics.write([(HEARTBEATS_TOPIC, dated.key(), dated.value(), now)], limit)
+                topics.write([(HEARTBEATS_TOPIC, beat.key(), beat.value(), now)], limit)
             except Retriable:
                 self.ensured.forget(alias, HEARTBEATS_TOPIC)
                 raise

@@ -56,9 +56,9 @@ class SourcePartition:
         return cls(connector=connector, cluster=cluster, topic=topic, partition=partition)
 
 
-def encode_offset(last: int) -> bytes:
-    """The value for the last upstream offset that was copied."""
-    return b'{"offset":%d}' % last
+def encode_offset(last: int) -> bytes | None:
+    """The value for the last upstream offset that was copied; null for -1: nothing was."""
+    return b'{"offset":%d}' % last if last >= 0 else None
 
 
 def decode_offset(value: bytes | None) -> int | None:

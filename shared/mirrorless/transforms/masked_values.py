@@ -13,7 +13,7 @@ from mirrorless.transforms.transform import TopicTransform
 
 MaskedValues = Callable[[Record], Iterator[str]]
 """Of a record as it is on the source: each string and number that its rule masks or drops. Bytes that are no UTF-8
-have surrogates. Raises TransformFailed or RecursionError: the value cannot be decoded, or is too deep."""
+have surrogates. Raises TransformFailed: the value cannot be decoded."""
 
 _json = json.JSONDecoder(parse_int=str, parse_float=str).decode
 _WHOLE: Final = "surrogateescape"

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from mirrorless.chain.lane_state import Head
 from mirrorless.chain.run import Link, Run
 from mirrorless.jobs.copy_task import BatchLog, LaneLog
+from mirrorless.lanes.taken_over import was_taken_over
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.parts import (
@@ -45,6 +46,8 @@ from mirrorless.verify.walk import WalkedSide, patience
 
 HIDDEN_SECONDS: Final = 30.0
 """The wait for an open transaction: longer than its own timeout and the coordinator's interval."""
+
+TAKEN_OVER: Final = "taken over from MirrorMaker 2: what that copied has no run, and is not proved"
 
 NOTHING: Final = "nothing of this lane has been replicated"
 
@@ -96,7 +99,9 @@ class LaneVerification:
         chain = ChainEnd.of(head)
         if head.run is None and head.generation == 0 and not head.expired:
             return SurveyedLane(chain=chain, notes=(NOTHING,), empty=True)
-        notes: list[str] = []
+        notes = (
+            [TAKEN_OVER] if head.generation and was_taken_over(self.chains.at_or_before(self.task.lane, 0, 0)) else []
+        )
         claimed = self._last_claimed(head)
         end = log_end = bounds.next
         if claimed >= bounds.next:

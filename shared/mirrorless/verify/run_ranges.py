@@ -22,6 +22,7 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head
 from mirrorless.chain.run import Reset, Run
 from mirrorless.jobs.request import Bound
+from mirrorless.lanes.taken_over import was_taken_over
 from mirrorless.ports.stores import Chains, links_across, links_after
 
 PIECE: Final = 20_000
@@ -139,7 +140,8 @@ def runs_of(
 ) -> Iterator[Run | None]:
     """Every run of a lane in order, generation by generation, up to the end as it was read.
 
-    A None stands where links have expired: at the beginning, or between two runs.
+    A None stands where links have expired, at the beginning or between two runs, and where a lane was taken over from
+    MirrorMaker: no run has what that copied.
 
     Args:
         chains: the store.
@@ -167,6 +169,8 @@ def runs_of(
                 return
         else:
             expected = (link.to_generation, link.next)
+            if was_taken_over(link):
+                yield None
     if end.expired:
         yield None  # what was replicated last is not known
 

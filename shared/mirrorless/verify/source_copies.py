@@ -127,7 +127,7 @@ class SourceCopies:
         text = b"\0".join(each for each in parts if each).lower()
         try:
             shows = any(form in text for value in masked(record) for form in _forms(value))
-        except (TransformFailed, RecursionError):
+        except TransformFailed:
             return  # it is not counted as searched
         self.verdict.rules[run.rule.hex()].look(record.offset, shows=shows)
 

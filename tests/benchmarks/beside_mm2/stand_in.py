@@ -132,7 +132,7 @@ def pull_function(flow: Flow, folder: Path, *, dynamodb: str, timeout_seconds: f
     """A flow's function that reads scheduled topics, with the variables that the deployment gives it."""
     return LambdaFunction(
         name=flow.resource_name(PULL),
-        bundle=bundle.build(PULL),
+        bundle=bundle.build(PULL, own={} if flow.rules else None),
         handler=f"{PULL}.handler",
         variables={"AWS_ENDPOINT_URL_DYNAMODB": dynamodb},
         timeout_seconds=timeout_seconds,

@@ -29,6 +29,7 @@ from mirrorless.clock import now_ms
 from mirrorless.config import load
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupCheckpoints
+from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.reports.page import render
 from mirrorless.reports.report import LinePlot, Report
 from mirrorless.scheduled.functions import task_intervals
@@ -458,6 +459,17 @@ def test_a_target_that_answers_before_the_first_heartbeat_has_none_yet(
 
     assert "heartbeats  none yet" in list(summary(early))
     assert not list(notes(early))
+
+
+def test_heartbeats_are_found_by_the_names_that_mirrormaker_gave_the_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = Heartbeat(source="A", target="eu-west", timestamp=0).key()
+    newest = {("heartbeats", ours): 5, ("A.heartbeats", None): 7}
+    monkeypatch.setattr(KafkaOffsets, "partitions", lambda _: {"heartbeats": 1, "A.heartbeats": 1})
+    monkeypatch.setattr(KafkaOffsets, "newest", lambda _, topic, key=None: newest[topic, key])
+
+    found = heartbeats_of(replace_struct(SETTINGS, prefixes={"us-east": "A"}))
+
+    assert (found.emitted, found.replicated, found.trouble) == (5, 7, "")
 
 
 @pytest.mark.parametrize(

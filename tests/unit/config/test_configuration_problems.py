@@ -146,6 +146,11 @@ CASES = {
         "maximum.vcpu: 8", "`maximum.vcpu` belongs to `spark:` of `deployment`"
     ),
     "a key of mm2 that has no counterpart": defaults("tasks.max: 4", "`mapping: {maximum.pollers: …}`"),
+    "a key of Connect": defaults("offset.storage.topic: mm2-offsets", "there are no Connect workers"),
+    "a key of Connect that begins like others": defaults("errors.tolerance: all", "stops its lane"),
+    "a connector's key of a cluster": defaults("source.cluster.alias: a", "write the alias under `clusters`"),
+    "a converter's own key": defaults("value.converter.schemas.enable: false", "never converted"),
+    "a client's key of a connector": defaults("producer.override.acks: all", "write `producer.…` at the target"),
     "a client option that breaks exactly once": source("producer.acks: 1", "exactly once depends on `all`"),
     "a password in the file": source("sasl.jaas.config: x", "a password has no place in this file"),
     "an unknown section": (document(rest="flow: {}"), "flow", "did you mean `flows`?"),
@@ -721,6 +726,14 @@ def test_every_problem_is_reported_at_once_in_the_documents_order() -> None:
         "flows.b->d.bogus",
         "defaults.delivery",
     ]
+
+
+def test_each_wrong_address_of_a_text_is_named() -> None:
+    found = problems(
+        document(clusters="clusters:\n  a: {bootstrap.servers: 'x, a:1, y'}\n  b: {bootstrap.servers: b:1}")
+    )
+
+    assert [each.where for each in found] == ["clusters.a.bootstrap.servers[0]", "clusters.a.bootstrap.servers[2]"]
 
 
 def test_a_problem_names_its_line() -> None:

@@ -15,7 +15,7 @@ def test_a_key_is_written_as_connect_writes_it_and_read_back() -> None:
     assert SourcePartition.decode(KEY) == ORDERS
     assert decode_offset(encode_offset(41)) == 41
     assert encode_offset(41) == b'{"offset":41}'
-    assert decode_offset(None) is None
+    assert (encode_offset(-1), decode_offset(None)) == (None, None)
 
 
 @pytest.mark.parametrize(
