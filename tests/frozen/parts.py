@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.frozen import bundle_contents, cli_answers, help_pages, reports
+from tests.frozen import bundle_contents, cli_answers, conversions, help_pages, reports
 
 Texts = Callable[[], dict[str, str]]
 
@@ -28,6 +28,7 @@ PARTS: dict[str, Texts] = {
     "help": help_pages.texts,
     "cli": cli_answers.texts,
     "reports": reports.texts,
+    "conversions": conversions.texts,
     "schema": _schema,
     "bundles": bundle_contents.texts,
 }

@@ -99,14 +99,17 @@ class Conversion:
 
 def answer_the_rest(made: Conversion, mirrors: Sequence[Mirror]) -> None:
     """Answer every key that nothing was made of."""
-    for mirror in mirrors:
+    # Of what the file says of other pairs nothing was made: what it is good for in a mirror that runs comes first.
+    for mirror in sorted(mirrors, key=lambda each: not each.written):
+        known = set(made.answers) if not mirror.written else set[GivenKey]()
         for key, each in (pair for have in (*mirror.connectors.values(), mirror.worker) for pair in have.items()):
             if changed := changed_bytes(key, each.value):
                 made.note(f"{each.file} {each.key}: {changed}")
                 made.answer(each, "instead", changed)
         for kind, properties in mirror.connectors.items():
             for key, each in properties.items():
-                made.answer(each, *_of_connector(key, kind, mirror))
+                if each not in known:
+                    made.answer(each, *_of_connector(key, kind, mirror))
         if mirror.written:
             _answer_worker(made, mirror.worker)
     aliases = {alias for mirror in mirrors for alias in (mirror.source, mirror.target)}

@@ -52,7 +52,7 @@ def cluster_section(made: Conversion, alias: str, ours: str, ends: ClusterEnds) 
     if authentication:
         section["authentication"] = authentication
         _say_what_to_fill_in(made, (*path, "authentication"), authentication, access)
-    for base, each in _shared(ends):
+    for base, each in (*_shared(ends), *access.items()):
         made.answer(each, *_answer(base, authentication))
     for mirror, end in used:
         for base, each in _of_records(mirror, end):

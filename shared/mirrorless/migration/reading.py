@@ -57,9 +57,9 @@ def read_mirrors(files: Mapping[str, bytes]) -> tuple[list[GivenKey], list[Mirro
     mirrors += connector_mirrors(known)
     if not mirrors:
         raise ConfigurationError("there is no mirror in it", where=", ".join(files), hint=_HINT)
-    if same := next((each.source for each in mirrors if each.source == each.target), None):
-        hint = "give the target its own `target.cluster.alias`: a flow is between two clusters"
-        raise ConfigurationError(f"{same!r} is source and target", where=", ".join(files), hint=hint)
+    if same := [each.source for each in mirrors if each.source == each.target]:
+        hint = "give source and target an alias each: a flow is between two clusters"
+        raise ConfigurationError(f"{same[0]!r} is source and target", where=", ".join(files), hint=hint)
     return given, mirrors
 
 

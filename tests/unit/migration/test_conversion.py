@@ -18,10 +18,19 @@ from mirrorless.migration.answers import Conversion
 from mirrorless.migration.conversion import conversion_of
 from mirrorless.migration.reading import read_mirrors
 from mirrorless.migration.writing import configuration_text
+from tests.support.mirror_files import (
+    BOTH_WAYS,
+    CONNECTORS,
+    ENDS,
+    JAAS,
+    MIRROR,
+    PASSWORD,
+    REPLICATOR,
+    V1,
+    V1BETA2,
+    resource,
+)
 from tests.support.yaml_text import load_yaml
-
-PASSWORD = "hunter2"  # noqa: S105 -- made up
-JAAS = f'org.example.ScramLoginModule required username="mm2" password="{PASSWORD}";'
 
 
 def convert(*files: str) -> Conversion:
@@ -107,9 +116,14 @@ BECOMES: Mapping[str, tuple[str, tuple[str, ...], Any]] = {
         {"type": "scram", "mechanism": "SCRAM-SHA-256", "secret": None},
     ),
     "IAM by tokens": (
-        "B.security.protocol = SASL_SSL\nB.sasl.login.callback.handler.class = software.amazon.msk.auth.iam.Handler",
+        "B.sasl.login.callback.handler.class = software.amazon.msk.auth.iam.Handler\nB.security.protocol = SASL_SSL",
         ("clusters", "b", "authentication"),
         {"type": "iam"},
+    ),
+    "credentials of the consumer alone": (
+        "A.security.protocol = SASL_SSL\nA->B.source.consumer.sasl.mechanism = PLAIN",
+        ("clusters", "a", "authentication"),
+        {"type": "plain", "secret": None},
     ),
     "Kerberos": ("A.security.protocol = SASL_SSL", ("clusters", "a", "authentication"), {"type": None}),
 }
@@ -118,11 +132,30 @@ BECOMES: Mapping[str, tuple[str, tuple[str, ...], Any]] = {
 
 @pytest.mark.parametrize(("lines", "path", "value"), BECOMES.values(), ids=[each.replace(" ", "-") for each in BECOMES])
 def test_a_key_means_here_what_it_meant_there(lines: str, path: tuple[str, ...], value: Any) -> None:
-    document = load_yaml(text_of(BASE + lines))
+    made = convert(BASE + lines)
+    document = load_yaml(configuration_text(made))
     for step in path:
         document = document[step]
+    last = re.split(r" *= *", (BASE + lines).strip().splitlines()[-1])[0]
 
     assert document == value
+    assert {answer.outcome for each, answer in made.answers.items() if each.key == last} <= {"kept", "blank"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "key"),
+    [
+        ("emit.heartbeats.enabled = false", "emit.heartbeats.source.enabled"),
+        ("B->A.enabled = true\nB->A.emit.heartbeats.enabled = true", "emit.heartbeats.source.enabled"),
+        ("emit.checkpoints.enabled = false", "sync.group.offsets.enabled"),
+        ("B.consumer.auto.offset.reset = latest", "start"),
+        ("replication.policy.class = x.IdentityReplicationPolicy\nB->A.enabled = false", "loop.prevention"),
+    ],
+)
+def test_a_flow_has_no_key_that_nothing_asks_for(lines: str, key: str) -> None:
+    document = load_yaml(text_of(BASE + lines))
+
+    assert key not in {**document["flows"]["a->b"], **document.get("defaults", {})}
 
 
 ANSWERED: list[tuple[str, str, str, str]] = [
@@ -151,6 +184,26 @@ ANSWERED: list[tuple[str, str, str, str]] = [
     ("A->B.producer.linger.ms = 5", "A->B.producer.linger.ms", "ignored", "clients of MirrorMaker's own topics"),
     ("A.producer.linger.ms = 5", "A.producer.linger.ms", "ignored", "clients of MirrorMaker's own topics"),
     ("B.producer.override.acks = 1", "B.producer.override.acks", "ignored", "belongs to connectors"),
+    (f"B.sasl.jaas.config = {JAAS}", "B.sasl.jaas.config", "ignored", "without encryption and without credentials"),
+    ("B.consumer.auto.offset.reset = latest", "B.consumer.auto.offset.reset", "instead", "write `start` at the flow"),
+    (
+        "B.consumer.max.poll.records = 5",
+        "B.consumer.max.poll.records",
+        "ignored",
+        "clients of MirrorMaker's own topics",
+    ),
+    (
+        "B.security.protocol = SASL_SSL\nB.sasl.mechanism = PLAIN\nB.sasl.login.class = x",
+        "B.sasl.login.class",
+        "instead",
+        "write `authentication: {type: …}`",
+    ),
+    (
+        "A.security.protocol = SASL_SSL\nA.sasl.mechanism = PLAIN\nA.consumer.sasl.mechanism = GSSAPI",
+        "A.consumer.sasl.mechanism",
+        "instead",
+        "authenticate alike",
+    ),
     ("A->B.consumer.override.x = 1", "A->B.consumer.override.x", "ignored", "without `override`"),
 ]
 """Lines beside `BASE`, one of their keys, what becomes of it, and words of why."""
@@ -197,134 +250,7 @@ def test_remote_topics_keep_the_names_that_mirrormaker_gave_them(
     assert flow.remote_topic("heartbeats") == f"{alias or 'A'}{separator or '.'}heartbeats"
 
 
-# Whole files, with the traps of real ones
-
-BOTH_WAYS = f"""
-# both directions, by one file
-clusters : north_1, South
-north_1.bootstrap.servers = n-1:9096,\\
-    n-2:9096
-South.bootstrap.servers=s-1:9096
-north_1.security.protocol = SASL_SSL
-north_1.sasl.mechanism = SCRAM-SHA-512
-north_1.sasl.jaas.config = {JAAS}
-South.security.protocol = SASL_PLAINTEXT
-South.sasl.mechanism = PLAIN
-South.sasl.jaas.config = {JAAS}
-South.producer.enable.idempotence = false
-South.offset.storage.replication.factor = 3
-north_1->South.enabled = true
-north_1->South.topics = events-.*
-South->north_1.enabled = true
-South->north_1.topics = events-.*
-South->nowhere.topics = x
-replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy
-replication.policy.separator =
-target.cluster.alias =
-"source.cluster.alias" = ""
-tasks.max = 2
-sync.group.offsets.enabled = True
-emit.heartbeats.interval.seconds = 5
-groups.blacklist = console-consumer-.*
-config.storage.replication.factor = 3
-exclude.internal.topics = true
-my.password = {PASSWORD}
-"""
-
-SHARED = {
-    "source.cluster.alias": "hq",
-    "target.cluster.alias": "edge",
-    "source.cluster.bootstrap.servers": "h-1:9098",
-    "target.cluster.bootstrap.servers": "e-1:9098",
-    "source.cluster.security.protocol": "SASL_SSL",
-    "source.cluster.sasl.mechanism": "AWS_MSK_IAM",
-    "source.cluster.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
-    "target.cluster.security.protocol": "SSL",
-    "target.cluster.ssl.keystore.password": PASSWORD,
-    "target.cluster.batch.size": "5",
-    "replication.policy.class": "com.amazonaws.kafka.samples.CustomMM2ReplicationPolicy",
-    "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
-    "tasks.max": 3,
-}
-
-
-def connector(kind: str, **keys: Any) -> dict[str, Any]:
-    """One of the three, as Connect's API takes it."""
-    of_kind = {"connector.class": f"org.apache.kafka.connect.mirror.Mirror{kind}Connector", "name": f"mm2-{kind}"}
-    return {"name": f"mm2-{kind}", "config": SHARED | of_kind | {key.replace("_", "."): keys[key] for key in keys}}
-
-
-CONNECTORS = (
-    connector("Source", topics="clicks", emit_checkpoints_enabled="true", producer_override_compression_type="gzip"),
-    connector("Checkpoint", groups="shop", sync_group_offsets_enabled=True, refresh_topics_interval_seconds="5"),
-    connector("Heartbeat", emit_heartbeats_interval_seconds="60"),
-)
-
-ENDS = {
-    "a": {
-        "alias": "oslo",
-        "bootstrapServers": "o-1:9093",
-        "tls": {"trustedCertificates": [{"secretName": "oslo-ca", "pattern": "*.crt"}]},
-        "authentication": {
-            "type": "scram-sha-512",
-            "username": "mm2",
-            "passwordSecret": {"secretName": "mm2-user", "password": PASSWORD},
-        },
-    },
-    "b": {
-        "alias": "Rome",
-        "bootstrapServers": "r-1:9093",
-        "tls": {"trustedCertificates": []},
-        "authentication": {
-            "type": "tls",
-            "certificateAndKey": {"secretName": "rome-user", "certificate": "user.crt", "key": "user.key"},
-        },
-        "config": {"config.storage.replication.factor": -1, "producer.compression.type": "zstd"},
-    },
-}
-COPIES = {
-    "tasksMax": 2,
-    "config": {"refresh.topics.interval.seconds": 600_000, "offset-syncs.topic.location": "target"},
-}
-POINTS = {"config": {"sync.group.offsets.enabled": True, "refresh.groups.interval.seconds": 5}}
-PATTERNS = {"topicsPattern": "a.*,bills", "groupsPattern": "shop"}
-MIRROR = {"sourceConnector": COPIES, "checkpointConnector": POINTS} | PATTERNS
-
-
-def resource(version: str, spec: Mapping[str, Any]) -> str:
-    whole = {"apiVersion": f"kafka.strimzi.io/{version}", "kind": "KafkaMirrorMaker2", "metadata": {"name": "x"}}
-    # JSON is YAML, and lines tell the two apart.
-    body = "\n".join(f"{key}: {json.dumps(value)}" for key, value in (whole | {"spec": spec}).items())
-    return body.replace('"KafkaMirrorMaker2"', "KafkaMirrorMaker2")
-
-
-V1 = resource("v1", {"target": ENDS["b"] | {"groupId": "mm2"}, "mirrors": [MIRROR | {"source": ENDS["a"]}]})
-V1BETA2 = resource(
-    "v1beta2",
-    {
-        "connectCluster": "Rome",
-        "clusters": list(ENDS.values()),
-        "mirrors": [MIRROR | {"sourceCluster": "oslo", "targetCluster": "Rome", "heartbeatConnector": {}}],
-        "resources": {"limits": {"cpu": 1}},
-    },
-)
-REPLICATOR = f"""
-name = copy
-connector.class = io.confluent.connect.replicator.ReplicatorSourceConnector
-src.kafka.bootstrap.servers = s-1:9092
-src.kafka.security.protocol = SASL_SSL
-src.kafka.sasl.mechanism = PLAIN
-src.kafka.sasl.jaas.config = {JAAS}
-src.kafka.timestamps.topic.replication.factor = 1
-dest.kafka.bootstrap.servers = d-1:9092
-src.consumer.group.id = copy
-src.value.converter = io.confluent.connect.avro.AvroConverter
-value.converter.basic.auth.user.info = me:{PASSWORD}
-topic.whitelist = bills
-topic.rename.format = old-\\${{topic}}
-confluent.license = {PASSWORD}
-tasks.max = 1
-"""
+# Whole files
 
 SECRETS = {"clusters.{}.authentication.secret"}
 PLACE = {"clusters.{}.region", "clusters.{}.account"}
@@ -363,6 +289,16 @@ FILES: Mapping[str, tuple[tuple[str, ...], set[str], int]] = {
 """Files, the fields that are left to the operator, and the number of notes."""
 
 
+SHOWN = re.compile(r"^# {5}(?:\S+?(?: mm2-\w+)?: )?(\S+)(?: = .*)?$", re.MULTILINE)
+HEADS = {"Secrets, whose": "blank", "Without a counterpart": "instead", "MirrorMaker ignored": "ignored"}
+
+
+def parts(text: str) -> Iterator[tuple[str, str]]:
+    """The comments at the end of a configuration, by what they say of their keys."""
+    for part in re.split(r"\n\n(?=# [SWM])", text)[1:]:
+        yield next(outcome for head, outcome in HEADS.items() if part.startswith(f"# {head}")), part
+
+
 def keys_in(text: str) -> set[str]:
     """The keys of a file, read in another way than ours."""
     if text.startswith("{"):
@@ -389,10 +325,11 @@ def test_no_key_of_a_file_is_lost_in_silence_and_no_secret_is_shown(
 ) -> None:
     made = convert(*files)
     text = configuration_text(made)
-    shown = set(re.findall(r"^# {5}(?:\S+?(?: mm2-\w+)?: )?(\S+)(?: = .*)?$", text, re.MULTILINE))
-    kept = {each.key for each, answer in made.answers.items() if answer.outcome == "kept"}
+    outcomes = sorted((answer.outcome, each.key) for each, answer in made.answers.items())
+    shown = sorted((head, key) for head, part in parts(text) for key in SHOWN.findall(part))
 
-    assert kept | shown == {each.key for each in made.answers} == set().union(*map(keys_in, files))
+    assert shown == [each for each in outcomes if each[0] != "kept"]
+    assert {key for _, key in outcomes} == set().union(*map(keys_in, files))
     assert len(made.given) == len(made.answers)
     assert PASSWORD not in "\n".join([text, *made.notes, *(each.why for each in made.answers.values())])
     with pytest.raises(InvalidConfiguration) as caught:
@@ -418,6 +355,15 @@ def test_both_directions_that_keep_names_mark_their_copies_and_one_of_them_copie
     )
     assert "loop.prevention" not in text_of(apart)
     assert not loaded(text_of(apart)).flow("north-1->south").origins
+    for topics in ("bill.*", "clicks"):
+        assert "loop.prevention" in text_of(apart.replace("bills", topics))
+
+
+def test_what_the_operator_must_decide_is_said_above_it() -> None:
+    text = text_of(BASE + "A.security.protocol = SASL_SSL\nreplication.policy.class = org.example.Ours")
+
+    assert "# to fill in: the brokers must offer one of the types that there are here\n      type:\n" in text
+    assert "whichever is nearer to `org.example.Ours`\n    replication.policy:\n" in text
 
 
 def test_each_connector_decides_what_it_reads_and_what_differs_is_said() -> None:
@@ -458,6 +404,13 @@ def test_a_resource_of_strimzi_is_what_its_operator_makes_of_it() -> None:
         assert document["clusters"]["oslo"]["authentication"] == {"type": "scram", "secret": None}
         assert (rome["topic.prefix"], rome["authentication"]) == ("Rome", {"type": "mtls", "secret": None})
         assert rome["producer.compression.type"] == "zstd"
+    tls, iam = ({"alias": "Rome", "bootstrapServers": "r:1", "tls": {}}, {"sasl": True, "type": "custom"})
+    for end, kind in (
+        (tls, "tls"),
+        (tls | {"authentication": iam | {"config": {"sasl.mechanism": "AWS_MSK_IAM"}}}, "iam"),
+    ):
+        text = resource("v1", {"target": end, "mirrors": [MIRROR | {"source": ENDS["a"]}]})
+        assert load_yaml(text_of(text))["clusters"]["rome"]["authentication"] == {"type": kind}
     stopped = V1.replace('"tasksMax": 2', '"state": "stopped"')
     assert load_yaml(text_of(stopped))["flows"]["oslo->rome"]["enabled"] is False
 
@@ -489,6 +442,7 @@ def test_replicator_names_topics_by_a_form_of_its_own(form: str, remote: str | N
             json.dumps(CONNECTORS[0]).replace('"edge"', '"hq"'),
             "'hq' is source and target",
         ),
+        ('{"connector.class": "MirrorSourceConnector", "target.cluster.alias": ""}', "'' is source and target"),
     ],
 )
 def test_what_describes_no_mirror_is_refused_by_its_name(text: str, words: str) -> None:
