@@ -37,7 +37,7 @@ Need = tuple[str, str]
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "operator_keys": ("keys",),
-    "operator_look": ("config", "groups", "losses", "plan", "status", "topics", "transform", "translate"),
+    "operator_look": ("audit", "config", "groups", "losses", "plan", "status", "topics", "transform", "translate"),
     "operator_repair": ("acl", "failover", "group_orders", "lane", "migrate", "pause", "take_over"),
 }
 """How the files of the operator's commands begin, by what the commands do; those of `cli/jobs/` are `operator_jobs`."""
