@@ -204,6 +204,7 @@ ANSWERED: list[tuple[str, str, str, str]] = [
         "instead",
         "authenticate alike",
     ),
+    ("A.sasl.mechanism = PLAIN", "A.sasl.mechanism", "ignored", "without encryption and without credentials"),
     ("A->B.consumer.override.x = 1", "A->B.consumer.override.x", "ignored", "without `override`"),
 ]
 """Lines beside `BASE`, one of their keys, what becomes of it, and words of why."""
@@ -378,6 +379,9 @@ def test_each_connector_decides_what_it_reads_and_what_differs_is_said() -> None
     assert "emit.checkpoints.enabled" not in document
     assert "refresh.topics.interval.seconds" not in document
     assert document["emit.heartbeats.source.enabled"] is False
+
+    whole = [each | {"config": each["config"] | {"header.converter": "x.ByteArrayConverter"}} for each in CONNECTORS]
+    assert [len(convert(*map(json.dumps, each)).notes) for each in (CONNECTORS, whole)] == [1, 0]
 
     alone = load_yaml(text_of(json.dumps(source)))["flows"]["hq->edge"]
     assert (alone["emit.checkpoints.enabled"], alone["emit.heartbeats.enabled"]) == (False, False)
