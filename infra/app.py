@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
-from infra.stacks.function_stack import PullStack, StandbyStack
-from infra.stacks.home import ControlStack, MappingsStack, MonitoringStack, ReplicationStack
+from infra.stacks.home import ControlStack, MappingsStack, MonitoringStack, PullStack, ReplicationStack, StandbyStack
 from infra.stacks.spark import SparkStack
 from infra.stacks.state import StateStack
 from infra.validation import validated

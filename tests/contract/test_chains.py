@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from mirrorless.adapters.dynamodb.chains import DynamoDbChains, parse_lane
-from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains, DynamoDbJournals, parse_lane
 from mirrorless.chain.entry import Journal
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, Head

@@ -40,9 +40,8 @@ from mirrorless.adapters.aws.event_source_mappings import LambdaMappings, lambda
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.adapters.aws.keys import new_data_key, read_keys
 from mirrorless.adapters.aws.secrets import read_secret
-from mirrorless.adapters.dynamodb.chains import lanes_in
+from mirrorless.adapters.dynamodb.chains import DynamoDbJournals, lanes_in
 from mirrorless.adapters.dynamodb.client import dynamodb_client
-from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments

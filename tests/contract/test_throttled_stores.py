@@ -15,9 +15,8 @@ from botocore.exceptions import ClientError
 
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.adapters.dynamodb import calls, state_store
-from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains, DynamoDbJournals
 from mirrorless.adapters.dynamodb.direct import direct_client
-from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain.entry import Journal

@@ -24,7 +24,7 @@ from infra.iam.statements import (
     tables_role_rights,
 )
 from infra.packaging.assets import HOLLOW
-from infra.stacks.function_stack import PullStack
+from infra.stacks.home import PullStack
 from infra.stacks.state import trusted
 from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration

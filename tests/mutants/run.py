@@ -92,7 +92,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "journal": Part(
         (
             *(f"chain/{name}.py" for name in ("chains", "ends", "entry", "search", "store")),
-            "adapters/dynamodb/journals.py",
+            "adapters/dynamodb/chains.py",
         ),
         ("tests/unit/chain", "tests/contract/test_chains.py", "tests/contract/test_throttled_stores.py"),
         chosen="not rivals",

@@ -25,11 +25,10 @@ from mirrorless.transforms import avro_fields
 from mirrorless.transforms.avro_fields import LONGEST, AvroFields, SchemaId
 from mirrorless.transforms.avro_types import encoded, long_bytes, resolved, sized
 from mirrorless.transforms.ciphers import opened, pseudonym
-from mirrorless.transforms.keep import Keep
 from mirrorless.transforms.masks import KeysInUse, TransformFailed
 from mirrorless.transforms.paths import tree_of
 from mirrorless.transforms.rules import Action, KeyRing, Mask, Rule, RuleInForce
-from mirrorless.transforms.transform import make_ready
+from mirrorless.transforms.transform import Keep, make_ready
 
 PII = KeyRing(1, {1: bytes(range(32))})
 KEYS = KeysInUse(rings={"pii": PII}, topic="customers")
