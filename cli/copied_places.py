@@ -17,8 +17,8 @@ from mirrorless.errors import Retriable
 from mirrorless.lanes.gaps import cleanup_of
 from mirrorless.mm2.source_offsets import SourcePartition, worker_group
 from mirrorless.records.origin import ORIGIN_HEADER
-from mirrorless.verify.comparison import RecordAt, content
-from mirrorless.verify.copied_end import CopiedEnd, LogWindow, Reach, copied_end
+from mirrorless.verify.comparison import content
+from mirrorless.verify.copied_end import CopiedEnd, KeyedRecord, LogWindow, Reach, copied_end
 
 if TYPE_CHECKING:
     from mirrorless.adapters.kafka.records import KafkaRecords
@@ -224,10 +224,11 @@ class PlaceSearch:
         untimed = self._rewritten | {self.settings.remote_topic(topic) for topic in self._rewritten}
         marked = bool(self.settings.origins)
 
-        def seen(topic: str, record: Record) -> RecordAt:
+        def seen(topic: str, record: Record) -> KeyedRecord:
             headers = [each for each in record.headers if each[0] != ORIGIN_HEADER] if marked else record.headers
             timestamp = 0 if topic in untimed else record.timestamp
-            return RecordAt(record.offset, content(timestamp, record.key, record.value, headers))
+            key = None if record.key is None else hash(record.key)
+            return KeyedRecord(record.offset, content(timestamp, record.key, record.value, headers), key)
 
         cluster = self.settings.target if committed else self.settings.source
         return KafkaTails(cluster, flow=self.settings.flow, committed=committed, seen=seen)

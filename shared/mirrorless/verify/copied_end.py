@@ -10,6 +10,9 @@ The tail of the target is walked through with the source's records beside it, by
 record is the usual one; a step back is where the replicator began again; what has no partner was removed from the
 source, or is somebody else's. Where equal records leave a choice, all are followed: a place that depends on it is none.
 
+A life that was cut off while it copied again leaves keys at values which are not their last: if 42 and 43 are of one
+key, a reader of the target ends with 42. From the first such record on, all is to be copied once more: the place is 43.
+
 Pure. Windows of both logs come in; a place comes out, or why there is none, or that more must be read.
 """
 
@@ -18,9 +21,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
-
-from mirrorless.verify.comparison import RecordAt
+from typing import Final, Literal, NamedTuple
 
 LOOK: Final = 1_000
 """Records of the target's tail that are compared at least: one that begins again goes back behind what it says."""
@@ -38,11 +39,19 @@ FURTHEST: Final = 1_000_000
 Needs = Literal["", "source", "target"]
 
 
+class KeyedRecord(NamedTuple):
+    """A record's offset, and hashes of all that it is and of its key; None without a key."""
+
+    offset: int
+    content: bytes
+    key: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogWindow:
     """Some records of a log in a row, and its bounds as they were before it was read."""
 
-    records: Sequence[RecordAt]
+    records: Sequence[KeyedRecord]
     first: int
     """All records at or above this offset are there, up to `next`."""
     next: int
@@ -75,7 +84,8 @@ class CopiedEnd:
     """What the windows show."""
 
     place: int | None = None
-    """The upstream offset behind the last record that is on the target."""
+    """The upstream offset with which to go on: behind the last record that is on the target, but for keys that went
+    back."""
     why: str = ""
     """Why there is no place, or by what it is known."""
     needs: Needs = ""
@@ -137,11 +147,7 @@ def copied_end(source: LogWindow, target: LogWindow, said: int | None, *, source
     compared = _compared(source, target, least, source_compacts=source_compacts)
     if compared.place is not None:
         return replace(compared, place=max(compared.place, least + 1))
-    all_copied = (
-        source.to_end
-        and source.first <= max(least + 1, source.start)
-        and not any(each.offset > least for each in source.records)
-    )
+    all_copied = source.to_end and not any(each.offset > least for each in source.records)
     # It says so of records that were acknowledged, and there are no others.
     return CopiedEnd(place=least + 1, why="the source has no record behind what it says") if all_copied else compared
 
@@ -162,21 +168,34 @@ def _compared(source: LogWindow, target: LogWindow, least: int, *, source_compac
         first = source.records[low].offset
         why = f"the last record of the target stands at {first} on the source or at {last}: there are others like it"
         return _more("target", target.from_start, why)
-    if matched[-1] < len(walk) - 1 and not source_compacts:
+    if matched[-1] < len(walk) - 1 and not (source_compacts and source.to_end):
         ends = target.records[matched[-1]].offset
         why = f"what stands on the target behind {ends} is not on the source: others write to it, or it was changed"
         return _more("source", source.to_end, why)
     lowest = source.records[min(number for number in walk if number is not None)].offset
-    return _unread(source, target, least, lowest=lowest, high=high) or CopiedEnd(
-        place=last + 1,
-        why=f"the last record of the target stands at {last} on the source",
+    again = _first_again(source.records, target.records, walk, high)
+    why = f"the last record of the target stands at {last} on the source"
+    return _unread(source, target, least, lowest=lowest, high=high, preceded=matched[0] > 0) or CopiedEnd(
+        place=last + 1 if again is None else again,
+        why=why if again is None else f"{why}, and keys went back behind it, from {again} on",
         twice=_twice(source.records, target.records, walk),
         strangers=sum(1 for number in walk[matched[0] :] if number is None),
     )
 
 
-def _unread(source: LogWindow, target: LogWindow, least: int, *, lowest: int, high: int) -> CopiedEnd | None:
-    """What is still to be read, or shows that the place is none. Args: lowest, high: the walk's ends on the source."""
+def _unread(
+    source: LogWindow, target: LogWindow, least: int, *, lowest: int, high: int, preceded: bool
+) -> CopiedEnd | None:
+    """What is still to be read, or shows that the place is none.
+
+    Args:
+        source: its window.
+        target: its tail.
+        least: see `copied_end`.
+        lowest: the upstream offset of the walk's lowest record.
+        high: the number of its furthest one.
+        preceded: whether records of the target stand before the first that has a partner.
+    """
     last = source.records[high].offset
     below = [each.offset for each in source.records if each.offset <= least]
     if below and last < below[-1]:
@@ -184,8 +203,8 @@ def _unread(source: LogWindow, target: LogWindow, least: int, *, lowest: int, hi
         return _more("source", source.to_end, why)
     if below and lowest > least:
         return _more("target", target.from_start, f"the tail of the target does not reach back to {least}")
-    if not below and not source.from_start:
-        return CopiedEnd(needs="source", why="no record of the source was read before what it says")
+    if not below and preceded and not source.to_end:
+        return CopiedEnd(needs="source", why="an earlier end of the replicator may stand further on")
     over = sum(1 for each in source.records if least < each.offset <= last)
     if not target.from_start and len(target.records) < LOOK + 2 * over:
         return CopiedEnd(needs="target", why="an earlier end of the replicator may stand further back")
@@ -215,8 +234,8 @@ class _Walk:
     where no way goes on, records of the source were left out.
     """
 
-    source: Sequence[RecordAt]
-    target: Sequence[RecordAt]
+    source: Sequence[KeyedRecord]
+    target: Sequence[KeyedRecord]
     least: int
     partners: list[int | None] = field(default_factory=list)
     """For each record of the target, the number of its partner in the source's window."""
@@ -264,8 +283,21 @@ class _Walk:
         return before + 1 if before + 1 in ways else min(ways)
 
 
+def _first_again(
+    source: Sequence[KeyedRecord], target: Sequence[KeyedRecord], walk: Sequence[int | None], high: int
+) -> int | None:
+    """The first record up to the furthest one whose key has gone back behind it at the end of the target."""
+    furthest = max((at for at, number in enumerate(walk) if number == high), default=-1)
+    back: dict[int | None, int] = {
+        each.key: number
+        for each, number in zip(target[furthest + 1 :], walk[furthest + 1 :], strict=True)
+        if number is not None and each.key is not None
+    }
+    return next((each.offset for at, each in enumerate(source[: high + 1]) if at > back.get(each.key, high)), None)
+
+
 def _twice(
-    source: Sequence[RecordAt], target: Sequence[RecordAt], walk: Sequence[int | None]
+    source: Sequence[KeyedRecord], target: Sequence[KeyedRecord], walk: Sequence[int | None]
 ) -> tuple[CopiedTwice, ...]:
     """What stands on the target once more, in rows."""
     seen: set[int] = set()

@@ -8,8 +8,7 @@ from random import Random
 
 import pytest
 
-from mirrorless.verify.comparison import RecordAt
-from mirrorless.verify.copied_end import CopiedEnd, LogWindow, Reach, copied_end
+from mirrorless.verify.copied_end import CopiedEnd, KeyedRecord, LogWindow, Reach, copied_end
 
 
 @dataclass(slots=True)
@@ -19,8 +18,10 @@ class History:
     chance: Random
     contents: int
     """How many different ones there are."""
-    source: list[RecordAt] = field(default_factory=list)
-    target: list[RecordAt] = field(default_factory=list)
+    keys: int = 0
+    """The same; 0 for records without keys."""
+    source: list[KeyedRecord] = field(default_factory=list)
+    target: list[KeyedRecord] = field(default_factory=list)
     copied: list[int] = field(default_factory=list)
     said: int | None = None
     source_end: int = 0
@@ -31,7 +32,8 @@ class History:
         for _ in range(count):
             self.source_end += self.chance.random() < 0.1
             content = self.chance.randrange(self.contents).to_bytes(16)
-            self.source.append(RecordAt(self.source_end, content))
+            key = self.chance.randrange(self.keys) if self.keys else None
+            self.source.append(KeyedRecord(self.source_end, content, key))
             self.source_end += 1
 
     def copy(self, lives: int, most: int) -> None:
@@ -43,7 +45,7 @@ class History:
                 return
             for each in self.source[begins : begins + self.chance.randint(1, most)]:
                 self.target_end += self.chance.random() < 0.1
-                self.target.append(RecordAt(self.target_end, each.content))
+                self.target.append(KeyedRecord(self.target_end, each.content, each.key))
                 self.copied.append(each.offset)
                 self.target_end += 1
                 if self.chance.random() < 3 / most:
@@ -57,10 +59,10 @@ class History:
         """Remove the first records."""
         self.source, self.target, self.copied = self.source[source:], self.target[target:], self.copied[target:]
 
-    def found(self, *, compacts: bool = False) -> CopiedEnd:
+    def found(self, reach: Reach | None = None, *, compacts: bool = False) -> CopiedEnd:
         """What is found by windows as they grow."""
         starts = [side[0].offset if side else end for side, end in self.sides]
-        reach: Reach | None = Reach(back=40, ahead=40, tail=100)
+        reach = reach or Reach(back=40, ahead=40, tail=100)
         while True:
             assert reach is not None
             source = window(
@@ -73,17 +75,23 @@ class History:
                 return found
 
     @property
-    def sides(self) -> Sequence[tuple[list[RecordAt], int]]:
+    def sides(self) -> Sequence[tuple[list[KeyedRecord], int]]:
         """Both logs, and their ends."""
         return (self.source, self.source_end), (self.target, self.target_end)
 
     def is_right(self, place: int) -> bool:
-        """Whether all that the source has below was copied, and nothing that it has from there on."""
-        last = max(self.copied)
-        return all((each.offset < place) == (each.offset <= last) for each in self.source)
+        """Whether all that the source has below was copied, and nothing above, but for keys that went back."""
+        furthest, last = max(self.copied), {each.key: at for each, at in zip(self.target, self.copied, strict=True)}
+        back = [
+            each.offset
+            for each in self.source
+            if each.key is not None and last.get(each.key, furthest) < each.offset <= furthest
+        ]
+        first = min(back, default=furthest + 1)
+        return all((each.offset < place) == (each.offset < first) for each in self.source)
 
 
-def window(log: Sequence[RecordAt], bounds: tuple[int, int], start: int, end: int) -> LogWindow:
+def window(log: Sequence[KeyedRecord], bounds: tuple[int, int], start: int, end: int) -> LogWindow:
     first, following = bounds
     return LogWindow(
         records=[each for each in log if first <= each.offset < following],
@@ -97,7 +105,7 @@ def window(log: Sequence[RecordAt], bounds: tuple[int, int], start: int, end: in
 @pytest.mark.parametrize("seed", range(150))
 def test_the_place_is_behind_the_last_record_that_any_life_has_copied(seed: int) -> None:
     chance = Random(seed)
-    history = History(chance, contents=2**60)
+    history = History(chance, contents=2**60, keys=chance.choice([0, 10, 300]))
     history.produce(chance.choice([30, 300, 3_000]))
     history.copy(chance.randint(1, 6), chance.choice([10, 100, 1_000]))
     twice = len(history.copied) - len(set(history.copied))
@@ -130,12 +138,12 @@ def test_where_records_are_alike_the_place_is_right_or_there_is_none(contents: i
     assert found >= places
 
 
-def of(*offsets: int, at: int = 0) -> list[RecordAt]:
+def of(*offsets: int, at: int = 0) -> list[KeyedRecord]:
     """Records of a log from an offset on, each named by its place on the source."""
-    return [RecordAt(at + number, offset.to_bytes(16)) for number, offset in enumerate(offsets)]
+    return [KeyedRecord(at + number, offset.to_bytes(16), None) for number, offset in enumerate(offsets)]
 
 
-def whole(records: Sequence[RecordAt], *, start: int = 0, end: int | None = None) -> LogWindow:
+def whole(records: Sequence[KeyedRecord], *, start: int = 0, end: int | None = None) -> LogWindow:
     """All of a log."""
     end = (records[-1].offset + 1 if records else start) if end is None else end
     return window(records, (start, end), start, end)
@@ -157,6 +165,7 @@ TEN = of(*range(10))
         (whole(TEN), whole([], start=6), 5, None, "no record of it any more"),
         (whole([], start=10), whole([], start=10), 8, 9, "no record behind what it says"),
         (whole(TEN), whole([], start=10), 9, 10, "no record behind what it says"),
+        (whole(of(*[7] * 300)), whole(of(7, 7)), None, None, "more than 200"),
     ],
 )
 def test_what_shows_no_place_is_said(
@@ -168,6 +177,21 @@ def test_what_shows_no_place_is_said(
     assert why in found.why
 
 
+def test_records_that_were_not_read_are_no_end_of_the_source() -> None:
+    """What it has copied last was removed; behind that are markers, and more than was read."""
+    source = window(TEN[:6], (0, 9), 0, 100)
+
+    found = copied_end(source, whole(of(*range(100, 120))), 5)
+
+    assert (found.place, found.needs) == (None, "source")
+
+
+def test_a_place_is_not_before_what_it_says_where_that_was_removed() -> None:
+    source = [*TEN[:3], *TEN[5:]]
+
+    assert copied_end(whole(source), whole(TEN[:5]), 4, source_compacts=True).place == 5
+
+
 def test_duplicates_are_named_on_both_sides() -> None:
     found = copied_end(whole(TEN), whole(of(0, 1, 2, 3, 1, 2, 3, 4, 2)), 4)
 
@@ -176,3 +200,43 @@ def test_duplicates_are_named_on_both_sides() -> None:
         ((1, 4), (4, 7), 3),
         ((2, 3), (8, 9), 1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "lives", "compacts"),
+    [
+        (None, [(0, 2_500), (0, 20)], False),  # it was killed before it had said anything
+        (5, [(0, 10), (2_500, 2_600)], True),  # aborted records, which it has left out
+        (1_000, [(0, 1_001), (1_001, 2_800), (1_001, 1_020)], False),
+    ],
+)
+def test_an_end_that_lies_far_from_what_it_says_is_found(
+    said: int | None, lives: Sequence[tuple[int, int]], *, compacts: bool
+) -> None:
+    history = History(Random(1), contents=2**60)
+    history.source = of(*range(3_000))
+    history.source_end = 3_000
+    history.said = said
+    for first, following in lives:
+        history.target += of(*range(first, following), at=len(history.target))
+    history.target_end = len(history.target)
+
+    assert history.found(Reach(), compacts=compacts).place == max(following for _, following in lives)
+
+
+def test_a_key_that_a_cut_life_set_back_comes_again_from_its_next_value_on() -> None:
+    def keyed(*some: tuple[int, int | None]) -> list[KeyedRecord]:
+        return [KeyedRecord(at, offset.to_bytes(16), key) for at, (offset, key) in enumerate(some)]
+
+    source = keyed((0, 1), (1, 1), (2, 7), (3, 8), (4, 7), (5, 9), (6, 7))
+    furthest = source[:6]
+
+    def place(*again: KeyedRecord) -> int | None:
+        target = [each._replace(offset=at) for at, each in enumerate([*furthest, *again])]
+        return copied_end(whole(source), whole(target), 1).place
+
+    assert [place(), place(source[2]), place(*source[2:4]), place(*source[2:5])] == [6, 4, 4, 6]
+    assert place(source[2]._replace(key=None)) == 6
+    # The cleaner has removed the newer value, and the older one is the last.
+    target = whole([each._replace(offset=at) for at, each in enumerate([*source[:4], source[5], source[2]])])
+    assert copied_end(whole(source), target, 1).place == 4

@@ -18,7 +18,7 @@ from mirrorless.flow.settings import ClusterSettings
 from mirrorless.mm2.source_offsets import SourcePartition, decode_offset, encode_offset
 from mirrorless.ports.kafka import LogEnds, TopicPartition
 from mirrorless.records.record import Record
-from mirrorless.verify.comparison import RecordAt
+from mirrorless.verify.copied_end import KeyedRecord
 
 _ROLE: Final = "take-over"
 
@@ -116,7 +116,7 @@ class KafkaTails:
     """Parts of one cluster's logs, as hashes of their records."""
 
     def __init__(
-        self, cluster: ClusterSettings, *, flow: str, committed: bool, seen: Callable[[str, Record], RecordAt]
+        self, cluster: ClusterSettings, *, flow: str, committed: bool, seen: Callable[[str, Record], KeyedRecord]
     ) -> None:
         """Nothing is opened yet.
 
@@ -130,13 +130,15 @@ class KafkaTails:
         self._seen = seen
         self._log = KafkaLog(cluster, flow=flow, tuning=RANGES if committed else uncommitted(RANGES))
 
-    def read(self, wanted: Mapping[TopicPartition, Range], deadline: Deadline) -> dict[TopicPartition, list[RecordAt]]:
+    def read(
+        self, wanted: Mapping[TopicPartition, Range], deadline: Deadline
+    ) -> dict[TopicPartition, list[KeyedRecord]]:
         """All records of some ranges.
 
         Raises:
             Retriable: the cluster does not answer, or a log changed meanwhile.
         """
-        found: dict[TopicPartition, list[RecordAt]] = {place: [] for place in wanted}
+        found: dict[TopicPartition, list[KeyedRecord]] = {place: [] for place in wanted}
         ranges = {place: [each] for place, each in wanted.items() if each[0] < each[1]}
         left = set(ranges)
         for part in read_ranges(self._log, ranges, deadline):
