@@ -23,7 +23,7 @@ LARGEST_PARTITION = 2**31 - 1
 
 
 def add_deployment(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
-    """Add `--lab`, `--config` and `--json`. Without the first two, `cli.lab_state.choose_lab` decides.
+    """Add `--lab`, `--config` and `--json`. Without the first two, `cli.deployment.choose_lab` decides.
 
     Args:
         parser: with all other arguments.

@@ -24,16 +24,14 @@ from uuid import uuid4
 import msgspec
 
 from cli.acl import needed_by_others
-from cli.advice import completed_page
 from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.clusters import ClusterView, offsets_of
 from cli.deployment import DeployedFlows
-from cli.jobs.commands import runs_of
-from cli.jobs.kinds import add_policies, reconcile_options
+from cli.jobs.commands import add_policies, reconcile_options, runs_of
 from cli.jobs.request import new_run_id, refuse_without_rights
 from cli.jobs.runs import Runs
 from cli.orders import PLAN_ONLY
-from cli.output import duration, picked, print_json
+from cli.output import completed_page, duration, picked, print_json
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError

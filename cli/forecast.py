@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.billed import billed, mappings_of, shards_of
+from cli.plan import billed, mappings_of, shards_of
 from infra.monitoring.alarms import alarms, pull_alarms, standby_alarms
 from infra.validation import NEW_TABLE_WRITES, TABLE_WRITES, FlowCounts, flow_counts
 from mirrorless.cost.bill import SECONDS, MappingSettings, ReplicationLoad, standby

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cli.args import BadInput, add_deployment, partition
-from cli.deployment import DeployedFlows
-from cli.lab_state import LabState, read_lab_state
+from cli.deployment import DeployedFlows, LabState, read_lab_state
 from cli.output import TableColumns, console, moment, print_json, table
 from mirrorless.reports.format import numbered
 

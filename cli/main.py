@@ -19,10 +19,9 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from cli.advice import completing, options
 from cli.args import BadInput
-from cli.lab_state import choose_lab, without_credentials
-from cli.output import picked, print_json
+from cli.deployment import choose_lab, without_credentials
+from cli.output import completing, options, picked, print_json
 from mirrorless.errors import ConfigurationError, MirrorlessError, Refused
 from mirrorless.flow.naming import CLIENT_LOG_VARIABLE
 
@@ -42,9 +41,9 @@ COMMANDS = {
     "acl": "cli.acl",
     "failover": "cli.failover",
     "failback": "cli.failover",
-    "backfill": "cli.jobs.kinds",
-    "verify": "cli.jobs.kinds",
-    "reconcile": "cli.jobs.kinds",
+    "backfill": "cli.jobs.commands",
+    "verify": "cli.jobs.commands",
+    "reconcile": "cli.jobs.commands",
     "keys": "cli.keys",
     "decrypt": "cli.keys",
     "lab": "cli.lab",

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.deployment import DeployedFlows, Stores
+from cli.flow_status import shards_of
 from cli.orders import Order, obey
 from cli.output import moment
-from cli.tasks import shards_of
 from mirrorless.clock import now_ms
 from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS
 from mirrorless.topics.pause import FlowPause, order_pause, order_resume, read_pause

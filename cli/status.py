@@ -17,13 +17,22 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from cli.advice import completed_page
 from cli.args import BadInput, add_deployment, add_flow
 from cli.deployment import DeployedFlows
-from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, as_json, read_flow
+from cli.flow_status import FlowStatus, LaneStatus, TaskStatus, TopicStatus, as_json, read_flow
 from cli.groups_view import in_short, in_words, need_operator
-from cli.output import UNKNOWN, TableColumns, ago, console, duration, moment, print_json, table, width_of_terminal
-from cli.tasks import TaskStatus
+from cli.output import (
+    UNKNOWN,
+    TableColumns,
+    ago,
+    completed_page,
+    console,
+    duration,
+    moment,
+    print_json,
+    table,
+    width_of_terminal,
+)
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import Stop
 from mirrorless.chain.losses import Loss

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from cli.args import add_deployment, add_flow
 from cli.clusters import ClusterView, offsets_of
 from cli.deployment import DeployedFlows, TopicTrigger, triggers_of
+from cli.flow_status import tasks_of
 from cli.output import UNKNOWN, TableColumns, console, picked, print_json, table
-from cli.tasks import tasks_of
 from mirrorless.clock import deadline_in
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.flow.triggers import SCHEDULE

@@ -1,7 +1,9 @@
-"""`mirrorless backfill | verify | reconcile start | follow | cancel | list`: the commands that all kinds of jobs share.
+"""`mirrorless backfill | verify | reconcile start | follow | cancel | list`, with the options of each kind of job.
 
-Each kind has a file with its own options. A job runs on EMR Serverless or on this machine (`--local`, and always with
-`--lab`).
+A job runs on EMR Serverless or on this machine (`--local`, and always with `--lab`). A backfill copies a topic's
+history to the target, through the flow's own chain. A verification is the proof that every record of the offset map is
+on the target, unchanged. A reconciliation is the way back after an outage, with the records that one of the clusters
+does not have.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TypeVar, get_args
 
 from cli.args import add_deployment, add_flow, partition
 from cli.deployment import DeployedFlows
@@ -23,7 +27,17 @@ from cli.output import WIDE_PIPE_WIDTH, console, print_json
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
 from mirrorless.cost.jobs import EXECUTOR
-from mirrorless.jobs.request import JobKind, Options
+from mirrorless.jobs.request import (
+    BackfillOptions,
+    Conflicts,
+    JobKind,
+    Options,
+    Policy,
+    ReconcileOptions,
+    VerifyOptions,
+)
+
+Kind = TypeVar("Kind", BackfillOptions, VerifyOptions, ReconcileOptions)
 
 LOCAL_SECONDS, REMOTE_SECONDS = 1.0, 4.0
 """Between two reads of a run on this machine, and of one on EMR Serverless, whose API limits calls."""
@@ -34,73 +48,146 @@ USUAL_SIZE = 31
 INTERRUPTED = 130
 """Exit code for Ctrl-C, as shells have it."""
 
-AddOptions = Callable[[argparse.ArgumentParser], None]
-OptionsOf = Callable[[argparse.Namespace], Options]
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the four commands of each kind."""
+    for kind, (summary, example, run, add_options, options) in _KINDS.items():
+        commands = subparsers.add_parser(kind, help=summary).add_subparsers(required=True, metavar="COMMAND")
+
+        start = commands.add_parser("start", help=summary, epilog=f"Example: mirrorless {kind} start {example}")
+        add_flow(start)
+        start.add_argument("topics", metavar="TOPIC", nargs="*", help="topics on the source (default: all of the flow)")
+        start.add_argument(
+            "--partition", metavar="N", type=partition, action="append", help="only this partition; may be repeated"
+        )
+        add_options(start)
+        start.add_argument(
+            "--size", metavar="N", type=_count, help="executors at most, two lanes at a time each; with --local, cores"
+        )
+        help_ = "only show what would be done, and what it would cost"
+        start.add_argument("--dry-run", action="store_true", help=help_)
+        start.add_argument("--detach", action="store_true", help="do not watch it: answer with its id")
+        start.set_defaults(options=options)
+
+        follow, cancel = (
+            commands.add_parser(name, help=help_, epilog=f"Example: mirrorless {kind} {name} {run}")
+            for name, help_ in (
+                ("follow", "watch a run until it is over"),
+                ("cancel", "end a run: what is done stays done, and another run goes on there"),
+            )
+        )
+        for parser in (follow, cancel):
+            parser.add_argument("run_id", metavar="RUN", help="the run's id, as `start` and `list` print it")
+            parser.add_argument("--flow", metavar="FLOW", help="'source->target', quoted (default: looked for in all)")
+
+        known = commands.add_parser("list", help="list the runs", epilog=f"Example: mirrorless {kind} list")
+        known.add_argument("--flow", metavar="FLOW", help="'source->target', quoted (default: every flow)")
+
+        for parser, command in ((start, run_start), (follow, run_follow), (cancel, run_cancel), (known, run_list)):
+            parser.add_argument("--local", action="store_true", help="on this machine, instead of EMR Serverless")
+            help_ = "where runs of this machine are kept (default: .lab/jobs)"
+            parser.add_argument("--folder", metavar="DIR", help=help_)
+            add_deployment(parser, command)
+            parser.set_defaults(kind=kind)
 
 
-def add_kind(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
-    kind: JobKind,
-    *,
-    summary: str,
-    example: str,
-    more: AddOptions,
-    options: OptionsOf,
-) -> None:
-    """Add a kind of job with its four commands.
-
-    Args:
-        subparsers: of the command.
-        kind: the job's name.
-        summary: its purpose, in a line.
-        example: of `start`, without the command's name.
-        more: adds the options of this kind.
-        options: reads them from the arguments.
-    """
-    commands = subparsers.add_parser(kind, help=summary).add_subparsers(required=True, metavar="COMMAND")
-
-    start = commands.add_parser("start", help=summary, epilog=f"Example: mirrorless {kind} start {example}")
-    add_flow(start)
-    start.add_argument("topics", metavar="TOPIC", nargs="*", help="topics on the source (default: all of the flow)")
-    start.add_argument(
-        "--partition", metavar="N", type=partition, action="append", help="only this partition; may be repeated"
-    )
-    more(start)
-    start.add_argument(
-        "--size", metavar="N", type=_count, help="executors at most, two lanes at a time each; with --local, cores"
-    )
-    start.add_argument("--dry-run", action="store_true", help="only show what would be done, and what it would cost")
-    start.add_argument("--detach", action="store_true", help="do not watch it: answer with its id")
-    start.set_defaults(options=options)
-
-    follow = commands.add_parser(
-        "follow",
-        help="watch a run until it is over",
-        epilog=f"Example: mirrorless {kind} follow {_EXAMPLES[kind]}",
-    )
-    cancel = commands.add_parser(
-        "cancel",
-        help="end a run: what is done stays done, and another run goes on there",
-        epilog=f"Example: mirrorless {kind} cancel {_EXAMPLES[kind]}",
-    )
-    for parser in (follow, cancel):
-        parser.add_argument("run_id", metavar="RUN", help="the run's id, as `start` and `list` print it")
-        parser.add_argument("--flow", metavar="FLOW", help="'source->target', quoted (default: looked for in all)")
-
-    known = commands.add_parser("list", help="list the runs", epilog=f"Example: mirrorless {kind} list")
-    known.add_argument("--flow", metavar="FLOW", help="'source->target', quoted (default: every flow)")
-
-    for parser, run in ((start, run_start), (follow, run_follow), (cancel, run_cancel), (known, run_list)):
-        parser.add_argument("--local", action="store_true", help="on this machine, instead of EMR Serverless")
-        parser.add_argument("--folder", metavar="DIR", help="where runs of this machine are kept (default: .lab/jobs)")
-        add_deployment(parser, run)
-        parser.set_defaults(kind=kind)
+def options_of(kind: type[Kind], arguments: argparse.Namespace) -> Kind:
+    """The options of a kind of job: those of its fields that were given."""
+    given = {name: getattr(arguments, name, None) for name in kind.__struct_fields__}
+    return kind(**{name: value for name, value in given.items() if value is not None})
 
 
-def add_bounds(parser: argparse.ArgumentParser) -> None:
-    """Add `--from` and `--to`."""
+def reconcile_options(arguments: argparse.Namespace) -> ReconcileOptions:
+    """The options of a reconciliation: policies by topic, and one for all others, which has no topic."""
+    given = arguments.policy_of or ()
+    arguments.policy = next((policy for topic, policy in reversed(given) if not topic), None)
+    arguments.policies = {topic: policy for topic, policy in given if topic}
+    return options_of(ReconcileOptions, arguments)
+
+
+def _add_bounds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="start", metavar="PLACE", type=bound, help=f"{FORMS} (default: earliest)")
     parser.add_argument("--to", dest="end", metavar="PLACE", type=bound, help="same, exclusive (default: latest)")
+
+
+def _add_to_backfill(parser: argparse.ArgumentParser) -> None:
+    _add_bounds(parser)
+    parser.add_argument("--archive", metavar="URI", help="read a folder of Parquet files instead of the source")
+    parser.add_argument("--into", metavar="TOPIC", help="write to this topic of the target, beside the live one")
+    parser.add_argument("--max-mb-per-second", metavar="MB", type=float, help="cap, all lanes together")
+    parser.add_argument("--free-gb", metavar="GB", type=float, help="what the target's disks have left, to be checked")
+    parser.add_argument(
+        "--beside", action="store_true", help="write behind records on the target that the flow has not written"
+    )
+    parser.add_argument("--force", action="store_true", help="start although a check warns")
+
+
+def _add_to_verify(parser: argparse.ArgumentParser) -> None:
+    _add_bounds(parser)
+    parser.add_argument("--against-source", action="store_true", help="read the source's records as well, and compare")
+
+
+def add_policies(parser: argparse.ArgumentParser) -> None:
+    """Add `--policy` and `--conflicts`."""
+    parser.add_argument(
+        "--policy",
+        dest="policy_of",
+        metavar="[TOPIC=]POLICY",
+        type=_policy,
+        action="append",
+        help="what becomes of records that were never replicated: replay, quarantine or report (default); may be "
+        "repeated, for a topic by its name",
+    )
+    parser.add_argument(
+        "--conflicts",
+        choices=get_args(Conflicts),
+        default="keep-newest",
+        help="which records of a compacted topic `replay` writes again: those that are the newest of their key "
+        "(default), or all of them",
+    )
+
+
+def _add_to_reconcile(parser: argparse.ArgumentParser) -> None:
+    add_policies(parser)
+    parser.add_argument("--look-only", action="store_true", help="inspect and report, and change nothing")
+    parser.add_argument(
+        "--live-source",
+        action="store_true",
+        help="go on although producers write to the source: their records count as orphans",
+    )
+
+
+def _policy(text: str) -> tuple[str, Policy]:
+    topic, _, policy = text.rpartition("=")
+    if policy not in get_args(Policy):
+        raise argparse.ArgumentTypeError(f"{policy!r} is no policy: write one of {', '.join(get_args(Policy))}")
+    return topic, policy  # type: ignore[return-value]  # it is one of them
+
+
+_KINDS: dict[JobKind, tuple[str, str, str, Callable[[argparse.ArgumentParser], None], Callable[..., Options]]] = {
+    "backfill": (
+        "copy topics' history to the target, and hand over to the live flow",
+        "'us-east->eu-west' orders --from 2026-11-01T00:00:00Z --max-mb-per-second 50",
+        "backfill-20261121T203355-1f3a",
+        _add_to_backfill,
+        partial(options_of, BackfillOptions),
+    ),
+    "verify": (
+        "prove what was replicated, record by record, by the offset map's digests",
+        "'us-east->eu-west' orders --against-source",
+        "verify-20261121T213015-08c2",
+        _add_to_verify,
+        partial(options_of, VerifyOptions),
+    ),
+    "reconcile": (
+        "bring back what is new on the target after an outage, and make the flow ready to run again",
+        "'us-east->eu-west' --policy quarantine --policy payments=replay",
+        "reconcile-20261122T071200-b4d9",
+        _add_to_reconcile,
+        reconcile_options,
+    ),
+}
+"""Of each kind its purpose, an example of `start`, the id of a run, and its own options: added, and read."""
 
 
 def run_start(arguments: argparse.Namespace) -> int:
@@ -161,13 +248,6 @@ def runs_of(deployment: DeployedFlows, arguments: argparse.Namespace, flows: Seq
     from cli.jobs.emr import EmrRuns  # noqa: PLC0415 -- boto3 costs half a second
 
     return EmrRuns(deployment, flows)
-
-
-_EXAMPLES: dict[JobKind, str] = {
-    "backfill": "backfill-20261121T203355-1f3a",
-    "verify": "verify-20261121T213015-08c2",
-    "reconcile": "reconcile-20261122T071200-b4d9",
-}
 
 
 def _runs(arguments: argparse.Namespace) -> Runs:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.advice import COMMAND, completed_page, completing, options
 from cli.main import COMMANDS, build_parser
+from cli.output import COMMAND, completed_page, completing, options
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("cli", "shared", "functions", "spark", "infra", "lab")

@@ -215,7 +215,7 @@ clusters:
 
 def deployed(stage: LaneStage, folder: Path, endpoint: str, flows: str) -> DeployedFlows:
     """Flows as the operator's commands find them: a configuration, and the state file of a lab."""
-    from cli.lab_state import read_lab_state  # noqa: PLC0415 -- used here only
+    from cli.deployment import read_lab_state  # noqa: PLC0415 -- used here only
 
     configuration = folder / "replication.yaml"
     configuration.write_text(CLUSTERS + flows)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cli.deployment import TopicTrigger
-from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
-from cli.tasks import TaskStatus
+from cli.flow_status import FlowStatus, LaneStatus, TaskStatus, TopicStatus
 from mirrorless.adapters.kafka.offsets import Extent
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, Head, Stop, StopReason, head_of

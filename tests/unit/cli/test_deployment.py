@@ -13,8 +13,7 @@ from botocore.awsrequest import AWSPreparedRequest
 from moto.core.botocore_stubber import BotocoreStubber
 
 from cli.clusters import ClusterView, group_advice
-from cli.deployment import DeployedFlows
-from cli.lab_state import LabNotRunning, read_lab_state
+from cli.deployment import DeployedFlows, LabNotRunning, read_lab_state
 from mirrorless.adapters.kafka.offsets import Extent
 from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError, Retriable

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.plan import progress
-from cli.plan_tables import small_batches
+from cli.plan import progress, small_batches
 from mirrorless.config import load
 from mirrorless.cost.plan import TopicPlan
 from mirrorless.cost.rates import COLUMNS, TopicRate

@@ -11,14 +11,21 @@ from msgspec.structs import replace as replace_struct
 
 import cli.status
 from cli.clusters import heartbeats_of
-from cli.deployment import TopicTrigger
-from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, _with_age_of_waiting, as_json, gaps_in
-from cli.lab_state import LabMapping
+from cli.deployment import LabMapping, TopicTrigger
+from cli.flow_status import (
+    FlowStatus,
+    LaneStatus,
+    TaskStatus,
+    TopicStatus,
+    _with_age_of_waiting,
+    as_json,
+    gaps_in,
+    shards_of,
+)
 from cli.lanes import lanes_with_a_chain
 from cli.status import looks, notes, rates_between, show, summary
 from cli.status_page import MOST, KnownRuns, history_of
 from cli.status_page import report_of as page_of
-from cli.tasks import TaskStatus, shards_of
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets, OpenTransaction
 from mirrorless.adapters.kafka.wire.open_transactions import OpenProducer
 from mirrorless.chain.lane import Lane
