@@ -15,7 +15,7 @@ import msgspec
 from cli.clusters import ClusterView, HeartbeatTimes, heartbeats_of
 from cli.deployment import DeployedFlows, LabMapping, Stores, TopicTrigger, TriggerOf, triggers_of
 from cli.groups_view import groups_of, need_operator
-from cli.lanes import lanes_with_a_chain, stop_as_json
+from cli.lanes import stop_as_json
 from cli.output import picked
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head, Lease, Stop
@@ -25,7 +25,7 @@ from mirrorless.flow.filters import should_replicate
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.flow.triggers import MAPPING
 from mirrorless.groups.checkpoints import GroupCheckpoints
-from mirrorless.ports.stores import StateStore
+from mirrorless.ports.stores import StateStore, lanes_with_a_chain
 from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.functions import is_overdue, shard_task, task_intervals
 from mirrorless.scheduled.runner import MINUTE, TaskReport

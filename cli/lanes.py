@@ -18,15 +18,12 @@ from cli.lane_reset import destination, foreign_notes, named_lane, run_reset
 from cli.orders import Order, obey
 from cli.output import lane_as_json, moment, picked, print_json, sentence
 from mirrorless.chain.lane import FlowName, Lane
-from mirrorless.chain.lane_state import NEW_LANE, RUNNING, LaneState, Stop
+from mirrorless.chain.lane_state import RUNNING, LaneState, Stop
 from mirrorless.clock import now_ms
 from mirrorless.lanes.operator_actions import advice, given_up, plan_hold, plan_quarantine, resumption
-from mirrorless.ports.stores import Chains
+from mirrorless.ports.stores import lanes_with_a_chain
 from mirrorless.protocol.positions import STATES_MS
 from mirrorless.records.record import Record, size_of
-
-BLOCK = 16
-"""Partitions that are tried at a time where their number is not known."""
 
 SHOWN_BYTES = 256
 """Of a key, a value or a header; `show --to` writes a whole value."""
@@ -405,18 +402,6 @@ def _order(lane: Lane, plan: str, carry_out: Callable[[], None] | None, at: int 
 def _obey(arguments: argparse.Namespace, orders: Iterable[Order], notes: Sequence[str]) -> int:
     found = list(orders)
     return obey(arguments, found, notes=notes, many=arguments.partition is None or not found)
-
-
-def lanes_with_a_chain(chains: Chains, flow: FlowName, topic: str) -> int:
-    """One more than the highest partition with a chain. Blocks are read until a whole block has none."""
-    found = block = 0
-    while True:
-        lanes = [Lane(flow, topic, partition) for partition in range(block, block + BLOCK)]
-        heads = chains.heads(lanes)
-        replicated = [lane.partition for lane in lanes if heads[lane] != NEW_LANE]
-        if not replicated:
-            return found
-        found, block = replicated[-1] + 1, block + BLOCK
 
 
 def partitions_seen(stores: Stores, flow: FlowName) -> dict[str, int]:

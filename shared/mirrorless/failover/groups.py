@@ -16,7 +16,7 @@ from mirrorless.failover.state import FailoverMode
 from mirrorless.failover.work import CALL_SECONDS, Done, FailoverWork
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.groups.ownership import members_stopped
-from mirrorless.reports.format import numbered
+from mirrorless.reports.format import few, numbered
 from mirrorless.scheduled.functions import CONTROL
 from mirrorless.scheduled.runner import LEASE_MS, HeldLease, LeasedDocuments, RoundReport, TaskReport, lease
 
@@ -34,26 +34,24 @@ def bring_groups(work: FailoverWork) -> Done:
     """
     effects, began = work.effects, work.effects.clock()
     end_waits(work, "forward")
-    rounds, troubles = 0, list[str]()
+    rounds, static, troubles = 0, False, list[str]()
     found: Sequence[GroupVerdict] = ()
-    while True:
+    for late in work.tries(READY_SECONDS):
+        if static:
+            end_waits(work, "forward")  # of members that have gone meanwhile
         report = one_round(work)
         rounds += report is not None
         troubles = report.troubles if report is not None else troubles
         found = _verdicts(work)
         waiting = [each.group for each in found if each.fate == "waits" or each.static]
         static = any(each.static for each in found)
-        late = effects.clock() > began + int(READY_SECONDS * 1000)
         # A group that is behind because of a lane that cannot arrive is not waited for any longer than that.
         if late or ((rounds or _rounds_of_function(work, since=began)) and not waiting):
             break
         settled = report is not None and not report.moved and not static
         if rounds and work.document.order.mode == "source-lost" and settled:
             break
-        work.wait_for(f"groups {', '.join(waiting[:5]) or 'to be read'}" + (f": {STATIC}" if static else ""))
-        work.pause()
-        if static:
-            end_waits(work, "forward")  # of members that have gone meanwhile
+        work.wait_for(f"groups {few(waiting, 5) or 'to be read'}" + (f": {STATIC}" if static else ""))
     moved = [each for each in found if each.fate == "moved"]
     rest = len(found) - len(moved)
     return Done(

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from mirrorless.chain.lane import FlowName, Lane
-from mirrorless.chain.lane_state import NEW_LANE
 from mirrorless.errors import Refused
 from mirrorless.failover.state import FailoverDocument, FailoverOrder, read_document
 from mirrorless.failover.work import FailoverEffects
-from mirrorless.ports.stores import Chains
-from mirrorless.reports.format import numbered
+from mirrorless.ports.stores import lanes_with_a_chain
+from mirrorless.reports.format import few, numbered
 from mirrorless.topics.acls import unguarded
 from mirrorless.topics.discovery import discover
 from mirrorless.topics.topic_state import StoredTopics
@@ -27,8 +26,6 @@ class FailoverRefused(Refused):
 
 
 ANSWER_SECONDS = 20.0
-BLOCK = 16
-"""Partitions that are tried at a time where their number is not known."""
 
 
 class WiderTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,20 +168,9 @@ def known_topics(effects: FailoverEffects) -> dict[str, int]:
     stored = StoredTopics.of(effects.documents.read(flow, "topic")).topics
     counts = {topic: state.partitions for topic, state in stored.items()}
     for topic in settings.topic_filter.literals:
-        if topic not in counts and (found := _lanes_with_a_chain(effects.chains, effects, topic)):
+        if topic not in counts and (found := lanes_with_a_chain(effects.chains, flow, topic)):
             counts[topic] = found
     return {topic: counts[topic] for topic in discover(counts, settings).taken}
-
-
-def _lanes_with_a_chain(chains: Chains, effects: FailoverEffects, topic: str) -> int:
-    found = block = 0
-    while True:
-        lanes = [Lane(effects.flow, topic, partition) for partition in range(block, block + BLOCK)]
-        heads = chains.heads(lanes)
-        replicated = [lane.partition for lane in lanes if heads[lane] != NEW_LANE]
-        if not replicated:
-            return found
-        found, block = replicated[-1] + 1, block + BLOCK
 
 
 def check_document(
@@ -247,11 +233,11 @@ def check_failover(flow: FlowName, order: FailoverOrder, seen: Observation, *, f
         return
     _check_way_back(flow, seen)
     if seen.leased:
-        raise _refused(flow, f"a job has {_some(seen.leased)}", "wait for the job, or cancel it")
+        raise _refused(flow, f"a job has {few(seen.leased, NAMED)}", "wait for the job, or cancel it")
     if seen.stopped and not force:
         raise _refused(
             flow,
-            f"records wait behind stopped lanes: {_some(seen.stopped)}",
+            f"records wait behind stopped lanes: {few(seen.stopped, NAMED)}",
             f"bring them back, see `mirrorless lanes stopped '{flow}'`; "
             "or use --force, and they are missing on the target",
         )
@@ -279,10 +265,9 @@ def _check_acls(flow: FlowName, seen: Observation) -> None:
     if not seen.authorizer:
         raise _refused(flow, f"{flow.source} has no authorizer, so ACLs keep nobody from writing", wait)
     if seen.unguarded:
+        some = few(seen.unguarded, NAMED)
         raise _refused(
-            flow,
-            f"no ACL applies to {_some(seen.unguarded)} on {flow.source}: a first one could close it to its readers",
-            wait,
+            flow, f"no ACL applies to {some} on {flow.source}: a first one could close it to its readers", wait
         )
 
 
@@ -306,13 +291,12 @@ def check_failback(flow: FlowName, seen: Observation) -> FailoverDocument:
     if seen.masked and seen.document.ended_at:
         raise _refused(
             flow,
-            f"`transforms` change or leave out records of {_some(seen.masked)}, so nothing may come back from "
-            f"{flow.target}",
+            _one_way(flow, seen),
             f"let producers and groups stay there; to replicate from {flow.source} again, delete the ACLs that deny "
             f"writes to it, and deploy the flow under another alias of {flow.source}, into topics of its own",
         )
     if seen.leased:
-        raise _refused(flow, f"a job has {_some(seen.leased)}", "wait for the job, or cancel it")
+        raise _refused(flow, f"a job has {few(seen.leased, NAMED)}", "wait for the job, or cancel it")
     return seen.document
 
 
@@ -320,14 +304,13 @@ def no_way_back(flow: FlowName, seen: Observation) -> str:
     """For the operator, before producers move; empty where there is a way back."""
     if not seen.masked:
         return ""
-    masks = f"`transforms` change or leave out records of {_some(seen.masked)}"
-    return f"there will be no failback: {masks}, so nothing may come back from {flow.target}"
+    return f"there will be no failback: {_one_way(flow, seen)}"
+
+
+def _one_way(flow: FlowName, seen: Observation) -> str:
+    some = few(seen.masked, NAMED)
+    return f"`transforms` change or leave out records of {some}, so nothing may come back from {flow.target}"
 
 
 def _refused(flow: FlowName, what: str, hint: str) -> FailoverRefused:
     return FailoverRefused(f"refused, and nothing was changed: {what}", where=str(flow), hint=hint)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more

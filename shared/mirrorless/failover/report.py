@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from mirrorless.chain.lane import FlowName
@@ -17,27 +18,27 @@ READY: Final = frozenset({"ready", "active_on_source"})
 def summary(flow: FlowName, document: FailoverDocument) -> dict[str, Any]:
     """The totals, for programs."""
     groups = _groups(document)
-    holdings = _facts(document.steps, "holdings")
-    proof = _facts(document.steps, "prove")
-    missing = missing_of(document)
+    holdings = document.facts("holdings")
+    proof = document.facts("prove")
+    topics = _facts(document.steps, "check").get("topics", {})
     back = document.back
     return {
         "flow": str(flow),
         "run": document.run,
         "mode": document.order.mode if back is None else "failback",
-        "finished": bool(document.ended_at if back is None else back.ended_at),
+        "finished": document.is_ended,
         "clean": is_clean(document),
         "seconds": recovery_seconds(document),
         "recovery_point_seconds": _late_seconds(document)
         if document.order.mode == "planned"
         else holdings.get("recovery_point_seconds"),
-        "topics": len(_facts(document.steps, "check").get("topics", {})),
-        "partitions": sum(_facts(document.steps, "check").get("topics", {}).values()),
+        "topics": len(topics),
+        "partitions": sum(topics.values()),
         "groups_moved": sum(each["fate"] == "moved" for each in groups),
         "groups_left": sum(each["fate"] != "moved" for each in groups),
         "digests_verified": proof.get("proved", 0),
         "digests_wrong": len(proof.get("wrong", {})),
-        "missing": missing,
+        "missing": missing_of(document),
         "known_until": None if unknown_since(document) is None else holdings.get("seen_at") or None,
     }
 
@@ -51,14 +52,12 @@ def missing_of(document: FailoverDocument) -> list[str]:
             for step in ("reconcile", "groups-back")
             for each in _missing_back(_facts(document.back.steps, step).get("report", {}))
         ] + late
-    found = [
-        f"{lane}: it was stopped, and not waited for" for lane in _facts(document.steps, "check").get("stopped", ())
-    ]
-    if document.order.mode != "planned":
-        found = []
-    else:
-        found += _facts(document.steps, "last-look").get("named", [])
-    for lane in _facts(document.steps, "holdings").get("lanes", ()):
+    found = []
+    if document.order.mode == "planned":
+        stopped = document.facts("check").get("stopped", ())
+        found = [f"{lane}: it was stopped, and not waited for" for lane in stopped]
+        found += document.facts("last-look").get("named", [])
+    for lane in document.facts("holdings").get("lanes", ()):
         if missing := _missing_offsets(lane):
             found.append(
                 f"{lane['topic']}-{lane['partition']}: {missing:,} upstream offsets from {lane['position']} on were on "
@@ -66,13 +65,11 @@ def missing_of(document: FailoverDocument) -> list[str]:
             )
         if lane["in_doubt"]:
             found.append(f"{lane['topic']}-{lane['partition']}: its newest run is in doubt")
-    for lane, why in _facts(document.steps, "prove").get("wrong", {}).items():
+    for lane, why in document.facts("prove").get("wrong", {}).items():
         found.append(f"{lane}: {why}")
-    found += [f"group {each['group']}: {each['why']}" for each in _groups(document) if each["fate"] != "moved"]
-    found += [
-        f"group {each['group']}: {each['why']}" for each in _groups(document) if each["fate"] == "moved" and each["why"]
-    ]
-    shadows = _facts(document.steps, "shadow-groups")
+    groups = sorted(_groups(document), key=lambda each: each["fate"] == "moved")
+    found += [f"group {each['group']}: {each['why']}" for each in groups if each["why"] or each["fate"] != "moved"]
+    shadows = document.facts("shadow-groups")
     found += [f"group {group}: its offsets did not come back as committed" for group in shadows.get("differing", ())]
     found += [f"group {group}: {why}" for group, why in shadows.get("left", {}).items()]
     return found
@@ -111,7 +108,7 @@ def _missing_back(report: Mapping[str, Any]) -> Iterable[str]:
 
 def unknown_since(document: FailoverDocument) -> str | None:
     """What nobody has seen of a lost source, in a sentence without its end; None where all was seen."""
-    holdings = _facts(document.steps, "holdings")
+    holdings = document.facts("holdings")
     if document.order.mode != "source-lost" or document.back is not None or not holdings:
         return None
     if seen_at := holdings.get("seen_at"):
@@ -129,8 +126,7 @@ def needs_a_look(document: FailoverDocument) -> bool:
 
 def is_clean(document: FailoverDocument) -> bool:
     """Whether everything is done, all was seen, and nothing is missing."""
-    ended = document.ended_at if document.back is None else document.back.ended_at
-    return bool(ended) and unknown_since(document) is None and not needs_a_look(document)
+    return document.is_ended and unknown_since(document) is None and not needs_a_look(document)
 
 
 def recovery_seconds(document: FailoverDocument) -> float:
@@ -207,11 +203,18 @@ def _sections(flow: FlowName, document: FailoverDocument, missing: Sequence[str]
     )
     if warnings := document.facts("check").get("warnings"):
         yield ReportSection(heading="What does not come back", text=tuple(warnings))
-    yield ReportSection(heading="Steps", tables=(_steps(document.current),))
+    of_step: dict[str, Callable[[tuple[int, StepResult]], Cell]] = {
+        "": itemgetter(0),
+        "step": lambda each: each[1].step,
+        "began": lambda each: moment(each[1].at),
+        "seconds": lambda each: each[1].ms / 1000,
+        "result": lambda each: each[1].said,
+    }
+    yield ReportSection(heading="Steps", tables=(Table.of("Steps", enumerate(document.current, 1), of_step),))
     if document.back is None:
         if groups := sorted(_groups(document), key=lambda each: each["fate"] == "moved"):
             yield ReportSection(heading="Groups", tables=(_group_table(groups),))
-        if lanes := _facts(document.steps, "holdings").get("lanes"):
+        if lanes := document.facts("holdings").get("lanes"):
             yield ReportSection(heading="What the target holds", tables=(_lane_table(document, lanes),))
         elif ends := _facts(document.steps, "standstill").get("ends"):
             rows = tuple((topic, flow.target, len(by), sum(by)) for topic, by in sorted(ends.items()))
@@ -226,28 +229,19 @@ def _sections(flow: FlowName, document: FailoverDocument, missing: Sequence[str]
     yield ReportSection(heading="Everything that was changed", tables=(table,))
 
 
-def _steps(steps: Sequence[StepResult]) -> Table:
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (number, each.step, moment(each.at), each.ms / 1000, each.said) for number, each in enumerate(steps, 1)
-    )
-    return Table(title="Steps", columns=("", "step", "began", "seconds", "result"), rows=rows)
-
-
 def _group_table(groups: Sequence[Mapping[str, Any]]) -> Table:
-    return Table(
-        title="Groups",
-        columns=("group", "fate", "state", "reads again", "skips", "ahead", "why"),
-        rows=tuple(
-            (each["group"], each["fate"], each["readiness"], each["reread"], each["skip"], each["ahead"], each["why"])
-            for each in groups
-        ),
-        tones=tuple("" if each["fate"] == "moved" else "bad" for each in groups),
+    names = {"group": "group", "fate": "fate", "state": "readiness", "reads again": "reread", "skips": "skip"}
+    return Table.of(
+        "Groups",
+        groups,
+        {head: itemgetter(name) for head, name in (names | {"ahead": "ahead", "why": "why"}).items()},
+        tone=lambda each: "" if each["fate"] == "moved" else "bad",
     )
 
 
 def _lane_table(document: FailoverDocument, lanes: Sequence[Mapping[str, Any]]) -> Table:
     lanes = sorted(lanes, key=lambda each: not (_missing_offsets(each) or each["in_doubt"]))  # of which some is missing
-    seen_at = _facts(document.steps, "holdings").get("seen_at", 0)
+    seen_at = document.facts("holdings").get("seen_at", 0)
     seen = moment(seen_at) if seen_at else "never"
     return Table.of(
         "Partitions",
@@ -297,11 +291,11 @@ def _back_table(lanes: Sequence[Mapping[str, Any]]) -> Table:
 
 def _back_groups(groups: Sequence[Mapping[str, Any]]) -> Table:
     groups = sorted(groups, key=lambda each: each["readiness"] in READY and not each["reread"])
-    return Table(
-        title="Groups",
-        columns=("group", "state", "reads again"),
-        rows=tuple((each["group"], each["readiness"], each["reread"]) for each in groups),
-        tones=tuple("" if each["readiness"] in READY and not each["reread"] else "bad" for each in groups),
+    return Table.of(
+        "Groups",
+        groups,
+        {"group": itemgetter("group"), "state": itemgetter("readiness"), "reads again": itemgetter("reread")},
+        tone=lambda each: "" if each["readiness"] in READY and not each["reread"] else "bad",
     )
 
 
@@ -310,5 +304,5 @@ def _facts(steps: Sequence[StepResult], step: StepName) -> dict[str, Any]:
 
 
 def _groups(document: FailoverDocument) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = _facts(document.steps, "groups").get("groups", [])
+    found: list[dict[str, Any]] = document.facts("groups").get("groups", [])
     return found

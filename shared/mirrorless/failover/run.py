@@ -16,7 +16,7 @@ import msgspec
 
 from mirrorless.errors import Retriable
 from mirrorless.failover.groups import bring_groups
-from mirrorless.failover.last_look import late_of, look_again
+from mirrorless.failover.missing import hold_up, late_of, look_again, settle
 from mirrorless.failover.refusals import (
     FailoverRefused,
     Observation,
@@ -27,7 +27,6 @@ from mirrorless.failover.refusals import (
     no_way_back,
     observe,
 )
-from mirrorless.failover.remains import hold_up, settle
 from mirrorless.failover.standstill import (
     bring_back_groups,
     catch_up,

@@ -14,35 +14,23 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import msgspec
-
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head, Stop
 from mirrorless.chain.run import Run
 from mirrorless.clock import Deadline
 from mirrorless.errors import ConfigurationError
-from mirrorless.failover.groups import end_waits, one_round
+from mirrorless.failover.groups import READY_SECONDS, checkpoints_of, end_waits, one_round
 from mirrorless.failover.state import still_seconds
 from mirrorless.failover.work import Done, FailoverSide, FailoverWork, Unfinished
 from mirrorless.groups.checkpoints import GroupCheckpoints
+from mirrorless.lanes.gaps import LogLooks
 from mirrorless.ports.kafka import LogEnds, TopicPartition
 from mirrorless.ports.stores import Chains, links_after
-from mirrorless.reports.format import numbered
+from mirrorless.reports.format import few, numbered
 from mirrorless.topics.acls import Acl, to_create, to_delete
 
 PRODUCERS_SECONDS: Final = 600.0
 """Until the step gives up on the producers."""
-
-READY_SECONDS: Final = 180.0
-"""Until groups that are not ready are left, and named."""
-
-LOOK_SECONDS: Final = 20.0
-"""For a look at what waits on the target."""
-
-TAIL: Final = 500
-"""Offsets behind a lane's position that are read for that, at most."""
-
-_Ends = Mapping[str, list[int]]
 
 
 def produce_nothing(work: FailoverWork) -> Done:
@@ -57,22 +45,18 @@ def produce_nothing(work: FailoverWork) -> Done:
     wanted = work.still_seconds if work.still_seconds is not None else float(usual)
     began = effects.clock()
     while True:
-        ends = _source_ends(work)
-        drain_to(work, ends)
+        drain_to(work, _ends(work, effects.source))
         before = effects.chains.heads(work.lanes(but_stopped=True))
         until = effects.clock() + int(wanted * 1000)
         while effects.clock() < until:
             work.wait_for(f"{flow.source} to have no new record of its own")
             work.pause()
-        ends = _source_ends(work)
+        ends = _ends(work, effects.source)
         drain_to(work, ends)
         writing = sorted(str(lane) for lane, head in before.items() if _copied_since(effects.chains, lane, head))
         if not writing:
-            return Done(
-                said=f"{flow.source} has had no record of its own for {wanted:g} s",
-                facts={"ends": ends},
-            )
-        some = ", ".join(writing[:NAMED])
+            return Done(said=f"{flow.source} has had no record of its own for {wanted:g} s", facts={"ends": ends})
+        some = few(writing)
         if effects.clock() > began + int(PRODUCERS_SECONDS * 1000):
             raise Unfinished(
                 f"applications still write to {flow.source}: {some}",
@@ -89,48 +73,17 @@ def catch_up(work: FailoverWork) -> Done:
         Unfinished: one of the flows does not move.
         Retriable: a cluster or a store does not answer.
     """
-    flow = work.flow
-    drain_to(work, _source_ends(work))
-    counterpart = _counterpart(work)
-    waiting = {
+    flow, counterpart = work.flow, work.effects.counterpart
+    if counterpart is None:
+        raise ConfigurationError(f"there is no flow {flow.turned} with the same names", where=str(flow))
+    drain_to(work, _ends(work, work.effects.source))
+    back = {
         Lane(flow.turned, topic, partition): end
-        for topic, ends in _ends_of(work, work.effects.target.ends).items()
+        for topic, ends in _ends(work, work.effects.target).items()
         for partition, end in enumerate(ends)
     }
-    until = work.effects.clock() + int(READY_SECONDS * 1000)
-    while waiting:
-        heads = counterpart.heads(waiting)
-        behind = {lane: end for lane, end in waiting.items() if heads[lane].position < end or heads[lane].in_doubt}
-        # Behind the last record there may be markers, and no record that would move a lane past them.
-        settled = {
-            lane: (heads[lane].position, end)
-            for lane, end in behind.items()
-            if not heads[lane].in_doubt and end - heads[lane].position <= TAIL
-        }
-        empty = _nothing_visible(work, settled)
-        waiting = {lane: end for lane, end in behind.items() if lane not in empty}
-        if not waiting:
-            break
-        some = ", ".join(sorted(map(str, waiting))[:NAMED])
-        if work.effects.clock() > until:
-            raise Unfinished(
-                f"records of {flow.target} wait: {some}",
-                where=str(flow),
-                hint=f"see `mirrorless status '{flow.turned}'`; then run the same command again",
-            )
-        work.wait_for(f"{flow.turned}: {some}")
-        work.pause()
+    _pass(work, back, counterpart, work.effects.target.looks)
     return Done(said=f"{flow.source} and {flow.target} have each other's records")
-
-
-def _nothing_visible(work: FailoverWork, ranges: Mapping[Lane, tuple[int, int]]) -> set[Lane]:
-    """The lanes of the other flow with no visible record of the target in their range."""
-    places = {(lane.topic, lane.partition): lane for lane in ranges}
-    if not places:
-        return set()
-    wanted = {place: ranges[lane] for place, lane in places.items()}
-    found = work.effects.target.records.ranges(wanted, work.within(LOOK_SECONDS))
-    return {places[place] for place, records in found if not records}
 
 
 def bring_back_groups(work: FailoverWork) -> Done:
@@ -139,20 +92,16 @@ def bring_back_groups(work: FailoverWork) -> Done:
     Raises:
         Retriable: a cluster or a store does not answer.
     """
-    effects, began = work.effects, work.effects.clock()
-    moved = _moved(work)
+    moved = sorted(each["group"] for each in work.document.facts("groups").get("groups", ()) if each["fate"] == "moved")
+    found = dict[str, GroupCheckpoints]()
     end_waits(work, "reverse")
-    while True:
+    for late in work.tries(READY_SECONDS):
         report = one_round(work, back=True)
-        stored = effects.checkpoints.read(work.flow, "reverse/").values()
-        found = {each.group: each for text in stored for each in [msgspec.json.decode(text, type=GroupCheckpoints)]}
+        found = {each.group: each for each in checkpoints_of(work, "reverse")}
         waiting = [name for name in moved if name in found and not _is_back(found[name])]
-        if not moved or (report is not None and not waiting):
+        if late or not moved or (report is not None and not waiting):
             break
-        if effects.clock() > began + int(READY_SECONDS * 1000):
-            break
-        work.wait_for(f"groups {', '.join(waiting[:NAMED]) or 'to be read'}")
-        work.pause()
+        work.wait_for(f"groups {few(waiting) or 'to be read'}")
     groups = [_fate(name, found.get(name)) for name in moved]
     back = sum(each["readiness"] == "ready" for each in groups)
     return Done(
@@ -178,29 +127,28 @@ def _is_back(group: GroupCheckpoints) -> bool:
     )
 
 
-def _moved(work: FailoverWork) -> list[str]:
-    found = [each for each in work.document.steps if each.step == "groups"]
-    groups = found[0].facts.get("groups", []) if found else []
-    return sorted(each["group"] for each in groups if each["fate"] == "moved")
+def _ends(work: FailoverWork, side: FailoverSide) -> dict[str, list[int]]:
+    """The stable ends of the flow's topics on one of its clusters."""
+    names = _names(work, side)
+    return _by_topic(work, names, side.ends(_places(work, names), work.within()))
 
 
-def _counterpart(work: FailoverWork) -> Chains:
-    found = work.effects.counterpart
-    if found is None:
-        raise ConfigurationError(f"there is no flow {work.flow.turned} with the same names", where=str(work.flow))
-    return found
+def _names(work: FailoverWork, side: FailoverSide) -> dict[str, str]:
+    """The flow's topics, as they are called on one of its clusters."""
+    remote = side is work.effects.target
+    return {topic: work.effects.remote_topic(topic) if remote else topic for topic in work.topics}
 
 
-def _source_ends(work: FailoverWork) -> _Ends:
-    return _ends_of(work, work.effects.source.ends)
+def _places(work: FailoverWork, names: Mapping[str, str]) -> list[TopicPartition]:
+    return [(names[topic], partition) for topic, count in work.topics.items() for partition in range(count)]
 
 
-def _ends_of(work: FailoverWork, ends_of: Any) -> _Ends:
-    """The stable ends of the flow's topics, whose names are those of both clusters."""
-    places = [(topic, partition) for topic, count in work.topics.items() for partition in range(count)]
-    ends = ends_of(places, work.within())
+def _by_topic(
+    work: FailoverWork, names: Mapping[str, str], ends: Mapping[TopicPartition, LogEnds]
+) -> dict[str, list[int]]:
+    """Stable ends by the source's topic. Args: names: of the topics where the ends are."""
     return {
-        topic: [ends.get((topic, partition), (0, 0, 0))[1] for partition in range(count)]
+        topic: [ends.get((names[topic], partition), (0, 0, 0))[1] for partition in range(count)]
         for topic, count in work.topics.items()
     }
 
@@ -232,44 +180,47 @@ def drain_to(work: FailoverWork, ends: Mapping[str, Sequence[int]]) -> int:
 
     Raises: as `drain`.
     """
-    effects = work.effects
-    places = work.lanes(but_stopped=True)
-    wanted = {lane: ends[lane.topic][lane.partition] for lane in places}
-    waiting, before = dict(wanted), dict[Lane, int]()
-    moved_at = effects.clock()
+    wanted = {lane: ends[lane.topic][lane.partition] for lane in work.lanes(but_stopped=True)}
+    _pass(work, wanted, work.effects.chains, work.effects.source.looks)
+    return len(wanted)
+
+
+def _pass(work: FailoverWork, wanted: Mapping[Lane, int], chains: Chains, log: LogLooks) -> None:
+    """Wait until the chains of a flow have passed these offsets of the log that it reads. Raises: as `drain`."""
+    waiting, before, moved_at = dict(wanted), dict[Lane, int](), work.effects.clock()
     while waiting:
-        heads = effects.chains.heads(waiting)
+        heads = chains.heads(waiting)
         behind = {lane: head for lane, head in heads.items() if head.in_doubt or head.position < waiting[lane]}
         # A lane that has not moved since the last look may have nothing but markers before it.
         resting = {
             lane: head for lane, head in behind.items() if not head.in_doubt and before.get(lane) == head.position
         }
-        drained = _without_records(work, resting, waiting)
+        drained = _without_records(work, log, resting, waiting)
         positions = {lane: head.position for lane, head in heads.items()}
         if any(before.get(lane) != position for lane, position in positions.items()):
-            moved_at = effects.clock()
+            moved_at = work.effects.clock()
         before, waiting = positions, {lane: waiting[lane] for lane in behind if lane not in drained}
         if not waiting:
-            break
-        names = [str(lane) for lane in sorted(waiting)]
-        some = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-        if effects.clock() > moved_at + int(STUCK_SECONDS * 1000):
+            return
+        flow, some = next(iter(waiting)).flow, few(map(str, sorted(waiting)))
+        if work.effects.clock() > moved_at + int(STUCK_SECONDS * 1000):
             raise Unfinished(
-                f"records wait on {work.flow.source} and nothing moves: {some}",
+                f"records wait on {flow.source} and nothing moves: {some}",
                 where=str(work.flow),
-                hint=f"see `mirrorless status '{work.flow}'`; then run the same command again",
+                hint=f"see `mirrorless status '{flow}'`; then run the same command again",
             )
         work.wait_for(f"{len(waiting)} of {len(wanted)} partitions to be replicated: {some}")
         work.pause()
-    return len(wanted)
 
 
-def _without_records(work: FailoverWork, lanes: Mapping[Lane, Head], ends: Mapping[Lane, int]) -> set[Lane]:
+def _without_records(
+    work: FailoverWork, log: LogLooks, lanes: Mapping[Lane, Head], ends: Mapping[Lane, int]
+) -> set[Lane]:
     """Those of some lanes with no visible record between position and end."""
     if not lanes:
         return set()
     ranges = {(lane.topic, lane.partition): [(head.position, ends[lane])] for lane, head in lanes.items()}
-    seen = work.effects.source.looks.look(ranges, committed=True, deadline=work.within())
+    seen = log.look(ranges, committed=True, deadline=work.within())
     found = {lane: seen.get((lane.topic, lane.partition)) for lane in lanes}
     return {lane for lane, look in found.items() if look is not None and look.until >= ends[lane] and not look.visible}
 
@@ -366,8 +317,6 @@ def lift_flow(work: FailoverWork) -> Done:
 LIMIT_SECONDS: Final = 600.0
 """Until a step gives up: an open transaction may take 15 minutes to time out, and the operator sees which."""
 
-NAMED: Final = 3
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
@@ -406,18 +355,13 @@ def stand_still(work: FailoverWork) -> Done:
         return produce_nothing(work)
     effects, flow = work.effects, work.flow
     side, alias = (effects.target, flow.target) if back else (effects.source, flow.source)
-    names = {topic: effects.remote_topic(topic) if back else topic for topic in work.topics}
-    places = [(names[topic], partition) for topic, count in work.topics.items() for partition in range(count)]
+    names = _names(work, side)
     usual = still_seconds(work.document.order, back=back)
     wanted = work.still_seconds if work.still_seconds is not None else float(usual)
-    standing = _wait(work, side, alias, places, wanted)
-    ends = {
-        topic: [standing.ends.get((names[topic], partition), (0, 0, 0))[1] for partition in range(count)]
-        for topic, count in work.topics.items()
-    }
+    standing = _wait(work, side, alias, _places(work, names), wanted)
     return Done(
         said=f"no end on {alias} has moved for {wanted:g} s, and no transaction is open",
-        facts={"ends": ends, "at": effects.clock()},
+        facts={"ends": _by_topic(work, names, standing.ends), "at": effects.clock()},
     )
 
 
@@ -442,5 +386,4 @@ def _wait(work: FailoverWork, side: FailoverSide, alias: str, places: list[Topic
 
 
 def _some(standing: Standing) -> str:
-    names = [f"{topic}-{partition}" for topic, partition in sorted(standing.moved)]
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    return few(f"{topic}-{partition}" for topic, partition in sorted(standing.moved))

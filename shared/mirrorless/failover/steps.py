@@ -255,8 +255,7 @@ def revoke(work: FailoverWork) -> Done:
         return _without_authorizer(work)
     if not stored(effects.documents, flow)[1].created:  # nor is there anything to keep the schedule from meanwhile
         return Done(said=f"deleted on {flow.target}: no ACL; failovers have created none")
-    until = effects.clock() + int(LEASE_SECONDS * 1000)
-    while True:
+    for late in work.tries(LEASE_SECONDS):
         try:
             with leased(effects.acl_sync, holder=f"failover/{effects.new_id()}", clock=effects.clock) as sync:
                 plan = planned_revocation(sync, effects.acls_of_others(), work.within())
@@ -264,13 +263,11 @@ def revoke(work: FailoverWork) -> Done:
                     return _without_authorizer(work)
                 found = plan.revocation
                 outcome = plan.failover.revoke(found, work.within())
+            break
         except Retriable as exc:
-            if effects.clock() > until:
+            if late:
                 raise
             work.wait_for(f"the ACLs of {flow.target}: {exc.what}")
-            work.pause()
-            continue
-        break
     work.check_acls(flow.target, outcome.failed)
     kept = len(found.due) + len(found.shared)
     return Done(
@@ -319,7 +316,7 @@ def reconcile(work: FailoverWork) -> Done:
         _await_leases(work, run_id)
         excluded = [
             each["group"]
-            for each in _groups_there(work)
+            for each in work.document.facts("groups").get("groups", ())
             if each["fate"] == "left" and each["readiness"] == "independent"
         ]
         effects.jobs.start(run_id, topics=sorted(work.topics), groups_exclude=excluded)
@@ -396,12 +393,6 @@ def _await_leases(work: FailoverWork, run_id: str) -> None:
             return
         work.wait_for(f"the lease of {min(held & others)} to end, which is dead")
         work.pause(FOLLOW_SECONDS)
-
-
-def _groups_there(work: FailoverWork) -> list[dict[str, str]]:
-    """The groups as the failover has left them."""
-    found = [each for each in work.document.steps if each.step == "groups"]
-    return found[0].facts.get("groups", []) if found else []
 
 
 def _back(work: FailoverWork) -> Failback:

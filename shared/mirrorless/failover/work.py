@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -265,6 +266,13 @@ class FailoverWork:
         """Wait between two looks."""
         self.keep()
         self._sleep(seconds)
+
+    def tries(self, seconds: float = inf, *, pause: float = POLL_SECONDS) -> Iterator[bool]:
+        """Try again and again, with a pause between two. Each says whether so many seconds are over."""
+        began = self.effects.clock()
+        while True:
+            yield self.effects.clock() > began + seconds * 1000
+            self.pause(pause)
 
     def _sleep(self, seconds: float) -> None:
         self.effects.sleep(seconds)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from mirrorless.chain.lane import FlowName, Lane
-from mirrorless.chain.lane_state import Head, LaneState, Lease, Stop
+from mirrorless.chain.lane_state import NEW_LANE, Head, LaneState, Lease, Stop
 from mirrorless.chain.losses import GapSummary, Loss
 from mirrorless.chain.run import Link, Reset, Run
 from mirrorless.clock import Deadline
@@ -55,6 +55,26 @@ def links_after(chains: ChainReads, lane: Lane, generation: int, upstream: int, 
     while links := chains.after(lane, generation, at, limit=page):
         yield from links
         at = links[-1].position
+
+
+BLOCK: Final = 16
+"""Partitions that are tried at a time where their number is not known."""
+
+
+def lanes_with_a_chain(chains: ChainReads, flow: FlowName, topic: str) -> int:
+    """One more than the highest partition with a chain. Blocks are read until a whole block has none.
+
+    Raises:
+        Retriable: when the store does not answer.
+    """
+    found = block = 0
+    while True:
+        lanes = [Lane(flow, topic, partition) for partition in range(block, block + BLOCK)]
+        heads = chains.heads(lanes)
+        replicated = [lane.partition for lane in lanes if heads[lane] != NEW_LANE]
+        if not replicated:
+            return found
+        found, block = replicated[-1] + 1, block + BLOCK
 
 
 def links_across(chains: ChainReads, lane: Lane, newest: int, *, since: int = 0, behind: int = -1) -> Iterator[Link]:

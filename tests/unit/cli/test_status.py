@@ -22,7 +22,6 @@ from cli.flow_status import (
     gaps_in,
     shards_of,
 )
-from cli.lanes import lanes_with_a_chain
 from cli.status import looks, notes, rates_between, show, summary
 from cli.status_page import MOST, KnownRuns, history_of
 from cli.status_page import report_of as page_of
@@ -37,6 +36,7 @@ from mirrorless.config import load
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.mm2.internal_records import Heartbeat
+from mirrorless.ports.stores import lanes_with_a_chain
 from mirrorless.reports.page import render
 from mirrorless.reports.report import LinePlot, Report
 from mirrorless.scheduled.functions import task_intervals

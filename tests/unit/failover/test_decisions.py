@@ -14,7 +14,7 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head
 from mirrorless.chain.run import Run
 from mirrorless.failover.groups import verdicts
-from mirrorless.failover.remains import Holdings, LaneHolding, holdings_of
+from mirrorless.failover.missing import Holdings, LaneHolding, holdings_of
 from mirrorless.failover.report import is_clean, missing_of, report_of, summary
 from mirrorless.failover.standstill import Standing
 from mirrorless.failover.state import FailoverOrder, plan_of
