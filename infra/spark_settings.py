@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infra.packaging.spark_archive import PYTHON
-from mirrorless.cost.jobs import DRIVER, EXECUTOR
+from mirrorless.cost.prices import DRIVER, EXECUTOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -26,7 +26,7 @@ from cli.jobs.runs import CLEAN, FAILED, Runs, RunView, as_json, ending, live, r
 from cli.output import WIDE_PIPE_WIDTH, console, print_json
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
-from mirrorless.cost.jobs import EXECUTOR
+from mirrorless.cost.prices import EXECUTOR
 from mirrorless.jobs.request import (
     BackfillOptions,
     Conflicts,
@@ -69,13 +69,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         start.add_argument("--detach", action="store_true", help="do not watch it: answer with its id")
         start.set_defaults(options=options)
 
-        follow, cancel = (
-            commands.add_parser(name, help=help_, epilog=f"Example: mirrorless {kind} {name} {run}")
-            for name, help_ in (
-                ("follow", "watch a run until it is over"),
-                ("cancel", "end a run: what is done stays done, and another run goes on there"),
-            )
-        )
+        help_ = "watch a run until it is over"
+        follow = commands.add_parser("follow", help=help_, epilog=f"Example: mirrorless {kind} follow {run}")
+        help_ = "end a run: what is done stays done, and another run goes on there"
+        cancel = commands.add_parser("cancel", help=help_, epilog=f"Example: mirrorless {kind} cancel {run}")
         for parser in (follow, cancel):
             parser.add_argument("run_id", metavar="RUN", help="the run's id, as `start` and `list` print it")
             parser.add_argument("--flow", metavar="FLOW", help="'source->target', quoted (default: looked for in all)")

@@ -15,8 +15,7 @@ from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head
-from mirrorless.cost.jobs import EXECUTOR, START_SECONDS, dollars, executors_for
-from mirrorless.cost.prices import JOBS_AS_OF, Architecture
+from mirrorless.cost.prices import EXECUTOR, JOBS_AS_OF, START_SECONDS, Architecture, dollars, executors_for
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.plan import JobPlan, PlannedLane

@@ -18,7 +18,7 @@ from infra.stacks.spark import SparkStack
 from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.config.schema import SparkSection
-from mirrorless.cost.jobs import DRIVER, EXECUTOR
+from mirrorless.cost.prices import DRIVER, EXECUTOR
 from mirrorless.jobs.request import JobKind
 from mirrorless.jobs.submission import decode_submission, parameter_name
 from tests.support.assembly import CONTEXT, EXAMPLES, Assembly

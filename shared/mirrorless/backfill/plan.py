@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mirrorless.cost import jobs as cost
+from mirrorless.cost import prices as cost
 from mirrorless.cost.prices import JOBS_AS_OF
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.plan import CheckFinding, JobPlan, PlannedLane

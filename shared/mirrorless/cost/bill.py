@@ -91,8 +91,6 @@ _IDLE_WRITES, _MOVING_WRITES, _COMMITS = 10, 140, 12
 """Write units a minute: of both; more while ten groups move; how often these commit. A round writes them all."""
 JOURNALS_PER_SECOND: Final = 80
 """That rounds read at most, on average, a read unit each."""
-_DOCUMENT_READS: Final = 20
-"""Read units a minute of both functions: assumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,7 +327,7 @@ def _scheduled(journals: int, settings: BilledSettings, *, moving: bool) -> floa
     return _MINUTES * (
         function_time(seconds, _SCHEDULED_GB)
         + 2 * (prices.LAMBDA_REQUEST + prices.SCHEDULER_CALL)
-        + (reads + _DOCUMENT_READS) * prices.DYNAMODB_READ_UNIT
+        + reads * prices.DYNAMODB_READ_UNIT
         + writes(units, settings)
     )
 

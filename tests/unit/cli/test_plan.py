@@ -257,10 +257,10 @@ def test_an_interval_is_written_where_the_schedule_was_continuous(plan: Callable
 
     found = plan("--write", "new.yaml", "--json", "--latency", "3700").json["recommended"]["schedule"]
 
-    assert found["interval_seconds"] == 3_600
+    assert found["interval_seconds"] == 3_660
     schedule = load("new.yaml").flow("us-east->eu-west").settings.schedule
     assert not schedule.continuous
-    assert (schedule.interval_seconds, schedule.maximum_bytes_per_second) == (3_600, 5_000_000)
+    assert (schedule.interval_seconds, schedule.maximum_bytes_per_second) == (3_660, 5_000_000)
 
 
 def test_a_topic_that_was_scheduled_keeps_an_entry_when_it_gets_a_mapping(plan: Callable[..., Answer]) -> None:

@@ -30,7 +30,7 @@ from mirrorless.cost.bill import (
     together,
     written,
 )
-from mirrorless.cost.jobs import DRIVER, EXECUTOR, dollars, dollars_per_hour, executors_for
+from mirrorless.cost.prices import DRIVER, EXECUTOR, dollars, dollars_per_hour, executors_for
 from mirrorless.cost.shards import ShardSettings, fits, pull_p99, pull_round, pulled, pulled_alone
 from mirrorless.groups import round as checkpoint_round
 from mirrorless.lanes.lane_check import COUNTS
@@ -163,13 +163,13 @@ def test_provisioned_pollers_are_paid_by_the_unit_that_they_share(workload: Repl
 
 
 def test_a_flow_in_which_nothing_moves_costs_five_dollars_at_most_beside_its_dashboard() -> None:
-    """7 s of each of 43,800 minutes at 256 MB; two calls and starts, 10 writes and 21 reads a minute.
+    """7 s of each of 43,800 minutes at 256 MB; two calls and starts, 10 writes and a read a minute.
 
     43,800 heartbeats: 3.784 ms of CPU at 1/1.769 of a core and 60 ms of waiting, a call, two writes.
     """
     costs = bill(ONE_LANE.at(0.0))
 
-    minute = 7 * 0.25 * 0.0000133334 + 2 * 0.0000012 + 10 * 0.000000625 + 21 * 0.000000125
+    minute = 7 * 0.25 * 0.0000133334 + 2 * 0.0000012 + 10 * 0.000000625 + 1 * 0.000000125
     beats = MINUTES * (0.0666945 * 0.0000133334 + 0.0000002 + 2 * 0.000000625)
     assert costs.pop("dashboard") == 3
     assert sum(costs.values()) <= 5
@@ -185,9 +185,9 @@ def test_groups_that_move_keep_the_function_running_and_read_their_journals_up_t
         shared([ReplicationLoad(mb_per_second=1, topics=topics)])["scheduled functions"] for topics in (10, 1_000)
     )
 
-    minute = 63 * 0.25 * 0.0000133334 + 2 * 0.0000012 + 150 * 0.000000625 + 320 * 0.000000125
+    minute = 63 * 0.25 * 0.0000133334 + 2 * 0.0000012 + 150 * 0.000000625 + 300 * 0.000000125
     assert few == pytest.approx(MINUTES * minute)
-    assert many - few == pytest.approx(MINUTES * (4_820 - 320) * 0.000000125)
+    assert many - few == pytest.approx(MINUTES * (4_800 - 300) * 0.000000125)
     assert JOURNALS_PER_SECOND == checkpoint_round.JOURNALS_PER_SECOND
 
 
@@ -236,14 +236,14 @@ EACH_SECOND = ShardSettings(continuous=True, seconds=1, shards=1, memory_mb=1024
 def test_a_round_of_one_lane_takes_what_a_hand_computes() -> None:
     """A thousand records of 1 KB in one transaction, one entry.
 
-    CPU: 2.1 for the transaction, 0.55 for its lane, 1.05 for the entry, 3.5 for the records, 3.5 for the MB, a tenth
-    of 0.9 for its group: 10.79 ms, at 1/1.769 of a core 19.09 ms; and 60 ms of waiting.
+    CPU: 0.55 for its lane, 1.05 for the entry, 3.5 for the records, 3.5 for the MB, a tenth of 0.9 for its group:
+    8.69 ms, at 1/1.769 of a core 15.37 ms; and 60 ms of waiting.
     """
     found = pull_round([ONE_LANE], EACH_SECOND)
 
     assert (found.transactions, found.entries, found.lanes, found.mb) == (1, 1, 1, 1)
-    assert found.cpu_seconds == pytest.approx(0.01079)
-    assert found.seconds == pytest.approx(0.01909 + 0.060, rel=1e-3)
+    assert found.cpu_seconds == pytest.approx(0.00869)
+    assert found.seconds == pytest.approx(0.01537 + 0.060, rel=1e-3)
     assert pull_p99([ONE_LANE], EACH_SECOND) == pytest.approx(1 + 2 * found.seconds)
 
 
@@ -338,7 +338,7 @@ FITTING: dict[str, tuple[ReplicationLoad, list[tuple[ShardSettings, bool]]]] = {
     "time to catch up": (ONE_LANE, [(SHORT, True), (SHORTER, False)]),
     "a peak": (peaks(20), [(SHORT, True)]),
     "a peak too high": (peaks(60), [(SHORT, False)]),
-    # 65 MB, 195 MB of buffers, and 20 KB a lane.
+    # 260 MB, and 20 KB a lane.
     "memory for its lanes": (lanes(12_600), [(MINUTE, True)]),
     "too many lanes": (lanes(12_700), [(MINUTE, False), (replace(MINUTE, shards=2), True)]),
     "lanes that it follows": (lanes(1_024, 0.1), [(TEN, True)]),
