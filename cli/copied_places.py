@@ -1,4 +1,4 @@
-"""The places behind what MirrorMaker 2 has copied of a flow's lanes, found by the tails of both logs."""
+"""The places behind what another replicator has copied of a flow's lanes, found by the tails of both logs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from mirrorless.errors import Retriable
 from mirrorless.lanes.gaps import cleanup_of
 from mirrorless.mm2.source_offsets import SourcePartition, worker_group
 from mirrorless.records.origin import ORIGIN_HEADER
+from mirrorless.verify.audit import PROVENANCE
 from mirrorless.verify.comparison import content
 from mirrorless.verify.copied_end import CopiedEnd, KeyedRecord, LogWindow, Reach, copied_end
 
@@ -38,6 +39,9 @@ STILL_SECONDS = 5.0
 
 TOGETHER = 32
 """Lanes that are read at the same time; fewer where more of each is read."""
+
+LAST = 100
+"""Offsets of the target's tail whose times say about where it stands on the source: fewer than `copied_end.LOOK`."""
 
 _LATE = "LogAppendTime"
 
@@ -69,6 +73,10 @@ class PlaceSearch:
     """The name of MirrorMaker's source connector, where there are several; None where there is one."""
     topic: str | None
     """None: every one that the flow takes."""
+    unseen: frozenset[str] = frozenset()
+    """Headers that the replicator adds."""
+    by_tail: bool = False
+    """Whether the logs alone are looked at: of a replicator whose offsets nobody else can read."""
     _rewritten: set[str] = field(default_factory=set)
     """Topics whose remote topics have times of their own."""
     _compacted: set[str] = field(default_factory=set)
@@ -87,6 +95,8 @@ class PlaceSearch:
             BadInput: there are several, or none.
             ConfigurationError, Retriable: the offsets topic cannot be read.
         """
+        if self.by_tail:
+            return {}
         stored = {
             about: each
             for about, each in self.offsets.read(deadline_in(READ_SECONDS)).items()
@@ -142,15 +152,18 @@ class PlaceSearch:
         from mirrorless.adapters.kafka.wire.group_members import has_members  # noqa: PLC0415 -- see above
 
         group, target, flow = worker_group(self.alias), self.settings.target, self.settings.flow
-        with closing(WireCluster(target, flow=flow, client_role="take-over", needed=())) as wire:
-            if has_members(wire, group, deadline_in(ANSWER_SECONDS)):
-                return f"its workers' group {group} has members on the target"
+        if not self.by_tail:
+            self.offsets.ends(deadline_in(ANSWER_SECONDS))  # where there are none, it says so, and the way without
+            with closing(WireCluster(target, flow=flow, client_role="take-over", needed=())) as wire:
+                if has_members(wire, group, deadline_in(ANSWER_SECONDS)):
+                    return f"its workers' group {group} has members on the target"
         before: dict[TopicPartition, LogEnds] = {}
         lanes = list(lanes)
         for pause in (STILL_SECONDS, 0):
             places = [(self.settings.remote_topic(lane.topic), lane.partition) for lane in lanes]
             ends = self._target.ends(places, deadline_in(ANSWER_SECONDS))
-            ends |= self.offsets.ends(deadline_in(ANSWER_SECONDS))
+            if not self.by_tail:
+                ends |= self.offsets.ends(deadline_in(ANSWER_SECONDS))
             if grown := sorted(place for place in before if before[place] != ends.get(place)):
                 more = f" and {len(grown) - 1} more" if grown[1:] else ""
                 return f"{grown[0][0]}-{grown[0][1]}{more} of the target grew within {STILL_SECONDS:.0f} s"
@@ -164,7 +177,7 @@ class PlaceSearch:
         Raises:
             Retriable: a cluster does not answer, or a partition has no leader.
         """
-        least = {lane: _last(said, self.alias, lane) for lane in lanes}
+        least = self._least_by_time(lanes) if self.by_tail else {lane: _last(said, self.alias, lane) for lane in lanes}
         found: dict[Lane, CopiedEnd] = {}
         starts: dict[Lane, int] = {}
         with closing(self._tails(committed=False)) as source, closing(self._tails(committed=True)) as target:
@@ -186,7 +199,48 @@ class PlaceSearch:
                         left[lane] = wider
                     found[lane], starts[lane] = end, ours[lane].start
                 _tell(len(lanes) - len(left), len(lanes))
-        return [LanePlace(lane=lane, said=least[lane], found=found[lane], source_start=starts[lane]) for lane in lanes]
+        return [
+            LanePlace(
+                lane=lane,
+                said=None if self.by_tail else least[lane],
+                found=found[lane],
+                source_start=starts[lane],
+            )
+            for lane in lanes
+        ]
+
+    def _least_by_time(self, lanes: Sequence[Lane]) -> dict[Lane, int | None]:
+        """Upstream offsets below one of the last records of the target, and as near to it as times can say.
+
+        No record of the source below such an offset is as young as the oldest of these records, so each of them stands
+        at or above the next one. None where there are none, or the target gives them times of its own.
+        """
+        from mirrorless.adapters.kafka.source_offsets import KafkaTails  # noqa: PLC0415 -- commands without Kafka start sooner
+        from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- see above
+
+        settings = self.settings
+        places = {
+            lane: (settings.remote_topic(lane.topic), lane.partition)
+            for lane in lanes
+            if lane.topic not in self._rewritten
+        }
+        ends = self._target.ends(places.values(), deadline_in(ANSWER_SECONDS))
+        ranges = {place: (max(start, high - LAST), high) for place, (start, _, high) in ends.items()}
+        timed = KafkaTails(
+            settings.target,
+            flow=settings.flow,
+            committed=True,
+            seen=lambda _, record: KeyedRecord(record.offset, record.timestamp.to_bytes(8, signed=True), None),
+        )
+        with closing(timed) as tails:
+            last = tails.read(ranges, deadline_in(READ_SECONDS))
+        source, least = KafkaTopics(settings.source, flow=settings.flow, role="take-over"), dict[Lane, int | None]()
+        for lane, place in places.items():
+            oldest = min((int.from_bytes(each.content, signed=True) for each in last.get(place, [])), default=-1)
+            at = (lane.topic, lane.partition)
+            offset = source.offsets_at([at], oldest, deadline_in(ANSWER_SECONDS)).get(at, -1) if oldest >= 0 else -1
+            least[lane] = offset - 1 if offset > 0 else None
+        return dict.fromkeys(lanes) | least
 
     def _windows(
         self, tails: KafkaTails, reach: Mapping[Lane, Reach], said: Mapping[Lane, int | None], *, of_target: bool
@@ -222,10 +276,10 @@ class PlaceSearch:
         from mirrorless.adapters.kafka.source_offsets import KafkaTails  # noqa: PLC0415 -- see above
 
         untimed = self._rewritten | {self.settings.remote_topic(topic) for topic in self._rewritten}
-        marked = bool(self.settings.origins)
+        unseen = {*PROVENANCE, *self.unseen, *([ORIGIN_HEADER] if self.settings.origins else [])}
 
         def seen(topic: str, record: Record) -> KeyedRecord:
-            headers = [each for each in record.headers if each[0] != ORIGIN_HEADER] if marked else record.headers
+            headers = [each for each in record.headers if each[0] not in unseen]
             timestamp = 0 if topic in untimed else record.timestamp
             key = None if record.key is None else hash(record.key)
             return KeyedRecord(record.offset, content(timestamp, record.key, record.value, headers), key)

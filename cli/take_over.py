@@ -1,4 +1,4 @@
-"""`mirrorless migrate plan | take-over | give-back FLOW`: where MirrorMaker 2 stands, and who goes on from there."""
+"""`mirrorless migrate plan | take-over FLOW`: where another replicator stands, and a flow that goes on from there."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 PlaceState = Literal["exact", "left out", "taken over", "has a chain"]
 
+_TAIL: Final = "target-tail"
+
 SHOWN: Final = 10
 """Lanes of a kind that people are shown, at most; `--json` has all."""
 
@@ -39,20 +41,22 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the commands below `migrate` that are about one flow."""
     plan = commands.add_parser(
         "plan",
-        help="show where MirrorMaker 2 stands in each lane of a flow, by its offsets and by both logs; change nothing",
+        help="show where MirrorMaker 2, or another replicator, stands in each lane of a flow; change nothing",
         epilog="Example: mirrorless migrate plan 'us-east->eu-west'",
     )
     add_flow(plan)
     add_offsets(plan)
+    _add_way(plan)
     add_deployment(plan, run_plan)
     take_over = commands.add_parser(
         "take-over",
-        help="let the chains of a flow's lanes begin behind what MirrorMaker 2 has copied, and its mappings too; hold "
+        help="let the chains of a flow's lanes begin behind what has been copied, and its mappings too; hold "
         "the lanes without an exact place",
         epilog="Example: mirrorless migrate take-over 'us-east->eu-west' --execute",
     )
     add_flow(take_over)
     add_offsets(take_over)
+    _add_way(take_over)
     add_order(take_over)
     add_deployment(take_over, run_take_over)
 
@@ -66,6 +70,26 @@ def add_offsets(parser: argparse.ArgumentParser) -> None:
         help="on the target, a Connect cluster's offset.storage.topic (default: mm2-offsets.ALIAS.internal)",
     )
     parser.add_argument("--connector", metavar="NAME", help="MirrorMaker's source connector, where there are several")
+
+
+def _add_way(parser: argparse.ArgumentParser) -> None:
+    """Add what the places are known by."""
+    parser.add_argument(
+        "--from",
+        dest="places_from",
+        choices=("mm2-offsets", _TAIL),
+        default="mm2-offsets",
+        metavar="SIGN",
+        help="what shows how far the copying has come: mm2-offsets, beside both logs; or target-tail, both logs alone, "
+        "for any other replicator (default: mm2-offsets)",
+    )
+    parser.add_argument(
+        "--without-header",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="compare this header not, which the replicator adds; may be repeated (MSK Replicator's is known)",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,18 +169,27 @@ def run_plan(arguments: argparse.Namespace) -> int:
     return int(bool(plan.moving or plan.of("left out")))
 
 
-def search_of(deployment: DeployedFlows, arguments: argparse.Namespace) -> PlaceSearch:
-    """The search that the arguments name."""
+def search_of(
+    deployment: DeployedFlows, arguments: argparse.Namespace, *, by_tail: bool = False, unseen: Iterable[str] = ()
+) -> PlaceSearch:
+    """The search that the arguments name. Args: by_tail: see `PlaceSearch`. unseen: headers that are not compared."""
     from mirrorless.adapters.kafka.source_offsets import KafkaSourceOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
 
     settings = deployment.settings(deployment.flow_name(arguments.flow))
     topic = arguments.offsets_topic or offsets_topic(settings.policy.prefix(settings.source.alias))
-    offsets = KafkaSourceOffsets(settings.target, topic, flow=settings.flow)
-    return PlaceSearch(settings=settings, offsets=offsets, connector=arguments.connector, topic=arguments.topic)
+    return PlaceSearch(
+        settings=settings,
+        offsets=KafkaSourceOffsets(settings.target, topic, flow=settings.flow),
+        connector=arguments.connector,
+        topic=arguments.topic,
+        by_tail=by_tail,
+        unseen=frozenset(unseen),
+    )
 
 
 def _planned(deployment: DeployedFlows, arguments: argparse.Namespace) -> TakeOverPlan:
-    search = search_of(deployment, arguments)
+    by_tail, unseen = arguments.places_from == _TAIL, arguments.without_header
+    search = search_of(deployment, arguments, by_tail=by_tail, unseen=unseen)
     flow, lanes = search.settings.name, search.lanes()
     stores = deployment.stores(flow)
     heads, given_back = stores.chains.heads(lanes), read_given_back(stores.documents, flow)
@@ -185,7 +218,7 @@ def run_take_over(arguments: argparse.Namespace) -> int:
     plan = _planned(deployment, arguments)
     stores, flow = deployment.stores(plan.flow), deployment.flow(plan.flow)
     if plan.moving:
-        raise Refused(f"MirrorMaker does not stand still: {plan.moving}", where=str(plan.flow), hint=STOP_IT)
+        raise Refused(f"the target does not stand still: {plan.moving}", where=str(plan.flow), hint=STOP_IT)
     refuse_unless_paused(stores, flow)
     orders = [_order(each, stores) for each in plan.lanes]
     by_topic: dict[str, list[FoundLane]] = defaultdict(list)
@@ -203,7 +236,9 @@ def run_take_over(arguments: argparse.Namespace) -> int:
     return code or int(bool(plan.of("left out")))
 
 
-STOP_IT: Final = "stop it, wait until its workers' group is empty (some ten seconds after a kill), and run this again"
+STOP_IT: Final = (
+    "stop what writes there, wait until its group is empty (some ten seconds after a kill), and run this again"
+)
 
 
 def refuse_unless_paused(stores: Stores, flow: Flow) -> None:
@@ -231,7 +266,7 @@ def _order(found: FoundLane, stores: Stores) -> Order:
         stores.states.begin(lane, link.to_generation)
 
     def hold() -> None:
-        detail = f"MirrorMaker copied it, and no exact place was found: {found.place.found.why}"
+        detail = f"another replicator copied it, and no exact place was found: {found.place.found.why}"
         stores.states.stop(lane, Stop(reason="held", upstream_offset=found.head.position, detail=detail, at=now_ms()))
 
     steps = {"exact": (f"Begin its chain at upstream offset {place}.", begin), "left out": ("Hold it.", hold)}
@@ -286,13 +321,13 @@ def _count(lanes: Iterable[FoundLane], state: PlaceState) -> int:
 
 def _show(plan: TakeOverPlan) -> None:
     if plan.moving:
-        print(f"MirrorMaker does not stand still: {plan.moving}.")
+        print(f"The target does not stand still: {plan.moving}.")
         print(f"{sentence(STOP_IT)}")
         return
     topics: dict[str, list[FoundLane]] = defaultdict(list)
     for each in plan.lanes:
         topics[each.lane.topic].append(each)
-    console().print(table(f"{plan.flow}: what MirrorMaker has copied", _COLUMNS, topics.items()))
+    console().print(table(f"{plan.flow}: what has been copied", _COLUMNS, topics.items()))
     for line in [*_duplicates(plan.lanes), *_left_out(plan.of("left out"))]:
         print(line)
 
@@ -304,7 +339,7 @@ def _duplicates(lanes: Sequence[FoundLane]) -> list[str]:
     lines = [f"  {lane.topic}-{lane.partition}: {_twice(row)}" for lane, row in rows[:SHOWN]]
     if rows[SHOWN:]:
         lines.append(f"  and {len(rows) - SHOWN} more rows: --json has all")
-    return ["MirrorMaker wrote these twice, among the records that were compared; they stay where they are:", *lines]
+    return ["These were written twice, among the records that were compared; they stay where they are:", *lines]
 
 
 def _twice(row: CopiedTwice) -> str:
@@ -329,5 +364,5 @@ def _left_out(lanes: Sequence[FoundLane]) -> list[str]:
     return [
         *lines,
         f"They are held when the flow is taken over. {choices} lets this one go on from there.",
-        "From where MirrorMaker would go on, nothing is lost, and some records may come twice.",
+        *([] if to is None else ["From where MirrorMaker would go on, nothing is lost, and some may come twice."]),
     ]

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
@@ -22,6 +23,7 @@ from mirrorless.clock import deadline_in
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.topics.pause import MAPPINGS, PausedMappings, order_pause, order_resume, read_pause
+from mirrorless.verify.copied_end import LOOK
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane import TAKEN_OVER, LaneVerification
 from mirrorless.verify.task import VerifyTask
@@ -297,3 +299,39 @@ def test_what_mirrormaker_says_with_transactions_is_the_place(migration: Migrati
         assert (lane["state"], lane["duplicates"]) == ("exact", [])
         assert migration.is_right(lane["partition"], lane["place"])
         assert lane["place"] == lane["mirrormaker_goes_on_at"]
+
+
+def test_a_flow_goes_on_behind_what_a_replicator_has_copied_whose_offsets_nobody_can_read(
+    migration: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As MSK Replicator does, which marks its copies: killed behind 5,999, begun again at 5,900, killed behind 5,949.
+
+    Times show where to look: fewer records are read than the source has before the place.
+    """
+    monkeypatch.setattr("mirrorless.verify.copied_end.FURTHEST", LOOK + 300)
+    stage = migration.stage
+    marked: list[tuple[str, str | bytes | None]] = [("__mskmr", b"us-east"), ("trace", b"1")]
+    create_topic(stage.target.bootstrap, stage.remote_topic, PARTITIONS)
+    source, target = (Producer({"bootstrap.servers": each.bootstrap}) for each in (stage.source, stage.target))
+    copied = [*range(6_000), *range(5_900, 5_950)]
+    for producer, topic, headers, numbers in (
+        (source, stage.topic, [], range(6_050)),
+        (target, stage.remote_topic, marked, copied),
+    ):
+        for number in numbers:
+            producer.produce(topic, b"%d" % number, partition=0, headers=headers, timestamp=1_700_000_000_000 + number)
+        assert producer.flush(30) == 0
+
+    unread = migration.migrate("plan")
+    assert "plan and take over --from target-tail" in unread.json["error"]["hint"], unread
+    way = ("--from", "target-tail", "--without-header", "trace")
+    plan = migration.migrate("plan", *way)
+
+    assert plan.code == 0, plan
+    lanes = plan.json["lanes"]
+    assert [(each["state"], each["place"]) for each in lanes] == [("exact", 6_000), ("exact", 0), ("exact", 0)]
+    assert lanes[0]["duplicates"] == [{"records": 50, "upstream": [5900, 5950], "downstream": [6000, 6050]}]
+    migration.pause()
+    assert migration.migrate("take-over", *way, "--execute").code == 0
+    migration.poll()
+    assert [int(each.value or b"") for each in migration.target()[0]] == [*copied, *range(6_000, 6_050)]  # type: ignore[attr-defined]  # contents

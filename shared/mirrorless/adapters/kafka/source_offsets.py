@@ -56,7 +56,7 @@ class KafkaSourceOffsets:
                 "the target has no such topic",
                 where=self._where,
                 hint="name the topic in which the Connect cluster stores offsets (its offset.storage.topic): "
-                "--offsets-topic NAME",
+                "--offsets-topic NAME; of another replicator than MirrorMaker 2, plan and take over --from target-tail",
             )
         found = self._records.ends([(self._topic, partition) for partition in range(count)], deadline)
         if len(found) < count or any(stable < end for _, stable, end in found.values()):
