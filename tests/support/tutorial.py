@@ -45,7 +45,9 @@ STATUS = (r"orders +6 +0 +0 s", r"6 lanes stopped|its partitions 0, 1, 2, 3, 4, 
 RECORDS = re.compile(r"((?:\d+ +\d+  20.*\n){3})(?:\d+ +\d+  20.*\n){5,}")
 """Lines of many records, of which the page keeps three."""
 
-PROGRESS = re.compile(r".*(?:: starting|waiting for (?:a free core|groups).*|: at work for .*|plan: 0 records.*|: \d/9 .*|: stop the producers .*)\n")
+PROGRESS = re.compile(
+    r".*(?:: starting|waiting for (?:a free core|groups).*|at work for .*|plan: 0 records.*|: \d/9 .*|: stop the .*)\n"
+)
 """Lines that the page leaves out."""
 
 PATIENCE_SECONDS = 120.0
