@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections import Counter
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,16 +30,20 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head).strip().replace(" ", "-") for head in plain}
 
 
-def test_the_page_of_the_design_lists_the_packages_that_there_are() -> None:
+def test_the_page_of_the_design_lists_the_packages_that_there_are_with_their_lines() -> None:
+    lines: Counter[str] = Counter()
+    tops = ("lab", "cli", "infra", "spark", "functions", "shared")
+    for path in (path for top in tops for path in (ROOT / top).rglob("*.py")):
+        top, *below = path.relative_to(ROOT).parts
+        if "node_modules" not in below and below[1:] != ["__init__.py"]:
+            lines[f"{top}/" if top != "shared" else below[1].removesuffix(".py")] += len(path.read_text().splitlines())
     text = (ROOT / "docs" / "explanation" / "design.md").read_text()
-    table = text[text.index("| Layer of the core |") :].partition("\n\n")[0]
-    listed = {name for row in table.splitlines()[2:] for name in re.findall(r"`([\w/]+)`", row.split("|")[2])}
+    rows = [row.split(" | ") for row in text[text.index("| Layer |") :].partition("\n\n")[0].splitlines()[2:]]
+    said = {tuple(re.findall(r"`([\w/]+)`", row[1])): int(row[3].replace(",", "")) for row in rows}
 
-    assert listed == {
-        path.stem
-        for path in (ROOT / "shared" / "mirrorless").glob("[!_]*")
-        if any(path.rglob("*.py")) or path.suffix == ".py"
-    }
+    assert sorted(name for names in said for name in names) == sorted(lines)
+    counted = {names: sum(lines[name] for name in names) for names in said}
+    assert {names: counted[names] for names in said if abs(said[names] / counted[names] - 1) > 0.1} == {}, "by 10 %"
 
 
 def test_one_page_says_how_long_the_tests_take() -> None:
