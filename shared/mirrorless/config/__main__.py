@@ -33,25 +33,21 @@ _INTRODUCTION = """\
 
 *Generated from the model by `python -m mirrorless.config`: change the model, not this page.*
 
-One file, `replication.yaml`, describes the clusters and the flows between them. `replication.example.yaml` is one to
-begin with; `mirrorless config check FILE` prints what would be made of a file, or all its problems. Nothing is created
-from a file that has a problem.
+One file, `replication.yaml`, describes the clusters and the flows between them. `mirrorless config check FILE` prints
+what would be made of a file, or all its problems. Nothing is created from a file that has a problem.
 
-Keys are MirrorMaker 2's where it has one, and are written in one piece: `emit.heartbeats.enabled: true`. A list is a
-YAML list, or names with commas between. A range is one of whole numbers. Only `true` and `false` are truth values, and
-only decimal digits are numbers: `no` is a name like any other, and `0x10` is text. Tags such as `!!str` are refused;
-quotes make text. What stands behind a semicolon is the default.
+Keys are MirrorMaker 2's where it has one, written in one piece: `emit.heartbeats.enabled: true`. A list is a YAML
+list, or names with commas between. A range is one of whole numbers. Only `true` and `false` are truth values, and only
+decimal digits are numbers; quotes make text. In brackets is what a key takes and, behind a semicolon, its default.
 
 **Names and patterns.** An entry of letters, digits, `.`, `_` and `-` is a literal name, and its dot is a dot
-(MirrorMaker 2 lets it match any character). Everything else is a regular expression that must match the whole name.
-Expressions are Python's, with `\\w`, `\\d` and `(?i)` of ASCII as in Java. What Java alone has, or reads otherwise, is
-refused, and the problem has the same in Python's form: nested classes and `&&`, `\\p{…}` (in ASCII), `\\Q…\\E`, `\\h`,
-`\\v`, `\\R`, `\\z`, `\\x{…}`, octal numbers, `(?<name>…)`, and flags that Python lacks or has at the beginning only.
+(MirrorMaker 2 lets it match any character). Everything else is a regular expression of Python's that must match the
+whole name, with `\\w`, `\\d` and `(?i)` of ASCII as in Java. What Java alone has is refused, with the same in
+Python's form.
 
-**Remote topics.** Only aliases under `clusters`, or their `topic.prefix`, count as origins: a source topic
-`orders.v1` is replicated as any other, and not taken for the topic `v1` of a cluster `orders`. A topic that has been
-at either end of a flow is a cycle and is not replicated (the rule of MirrorMaker 2 since 4.4). Under `identity` a
-name does not contain the origin, so flows that would replicate a topic in a circle are refused, unless each has
+**Remote topics.** Only aliases under `clusters`, or their `topic.prefix`, count as origins: `orders.v1` is not taken
+for the topic `v1` of a cluster `orders`. A topic that has been at either end of a flow is a cycle and is not
+replicated. Under `identity` a name does not contain the origin, so circles are refused, unless each flow has
 [`loop.prevention: header`](../how-to/active-active.md).
 """
 
@@ -139,7 +135,8 @@ def _keys(section: type[Section]) -> Iterator[str]:
         key = str(field.alias)
         value = field.get_default(call_default_factory=True, validated_data={})
         default = "*required*" if key in required else _default(value)
-        said = "; ".join(filter(None, (_short(expectation(section, key)), default)))
+        expected = "" if isinstance(value, bool) else _short(expectation(section, key))
+        said = "; ".join(filter(None, (expected, default)))
         yield f"- `{key}` ({said}): {field.description}"
 
 
