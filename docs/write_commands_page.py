@@ -34,8 +34,13 @@ take `--config FILE` (AWS; `replication.yaml` by default) or `--lab STATE`, a la
 def page() -> str:
     """The page."""
     parser = build_parser()
-    found = [_section(each, summary) for each, summary in commands(parser)]
-    return "\n".join([_INTRODUCTION, f"{parser.description}\n", f"{parser.epilog}\n", *found])
+    lines, before = [_INTRODUCTION, f"{parser.description}\n", f"{parser.epilog}\n"], ""
+    for each, summary in commands(parser):
+        _, group, *_ = each.prog.split()
+        lines += [f"## {group}\n"] if group != before else []
+        lines.append(_entry(each, summary))
+        before = group
+    return "\n".join(lines)
 
 
 def commands(parser: argparse.ArgumentParser, summary: str = "") -> Iterator[tuple[argparse.ArgumentParser, str]]:
@@ -49,13 +54,13 @@ def commands(parser: argparse.ArgumentParser, summary: str = "") -> Iterator[tup
             yield from commands(child, summaries[name])
 
 
-def _section(parser: argparse.ArgumentParser, summary: str) -> str:
+def _entry(parser: argparse.ArgumentParser, summary: str) -> str:
     """One command: what it does, and its usage without what every command takes."""
     described = parser.description or f"{summary[:1].upper()}{summary[1:]}."
     own = [each for each in parser._actions if {*each.option_strings, each.metavar} - {None} not in _EVERYWHERE]  # noqa: SLF001 -- same
     formatter = argparse.HelpFormatter(parser.prog, width=WIDTH)
     formatter.add_usage(parser.usage, own, parser._mutually_exclusive_groups, prefix="")  # noqa: SLF001 -- as `format_usage` does, which takes the terminal's width
-    return f"## {parser.prog}\n\n{described}\n\n{indent(formatter.format_help().strip(), _CODE)}\n"
+    return f"{described}\n\n{indent(formatter.format_help().strip(), _CODE)}\n"
 
 
 if __name__ == "__main__":
