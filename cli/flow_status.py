@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from cli.clusters import ClusterView, HeartbeatTimes, heartbeats_of
 from cli.deployment import DeployedFlows, LabMapping, Stores, TopicTrigger, TriggerOf, triggers_of
-from cli.groups_view import groups_of, need_operator
-from cli.lanes import stop_as_json
-from cli.output import picked
+from cli.groups_view import groups_of
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head, Lease, Stop
 from mirrorless.chain.run import DigestOf, Run
@@ -26,7 +24,6 @@ from mirrorless.flow.settings import FlowSettings
 from mirrorless.flow.triggers import MAPPING
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.ports.stores import StateStore, lanes_with_a_chain
-from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.functions import is_overdue, shard_task, task_intervals
 from mirrorless.scheduled.runner import MINUTE, TaskReport
 from mirrorless.scheduled.standby import RegionRuns, read_region_runs
@@ -180,23 +177,6 @@ class FlowStatus:
     fence: Stop | None = None
     """Of the whole flow."""
 
-    @property
-    def needs_operator(self) -> bool:
-        """Whether the flow, or any lane, mapping, task, group, target partition or region does."""
-        return (
-            self.fence is not None
-            or (self.regions is not None and self.regions.home_is_silent(self.at))
-            or any(topic.missing for topic in self.topics)
-            or (any(topic.mapping_is_off for topic in self.topics) and not self.pause.paused)
-            or any(
-                lane.needs_operator or lane.waits_without_a_job(self.at) or lane.hangs(self.at)
-                for topic in self.topics
-                for lane in topic.lanes
-            )
-            or any(task.overdue(self.at) or task.needs_operator for task in (*self.tasks, *self.shards))
-            or bool(need_operator(self.groups))
-        )
-
 
 def read_flow(deployment: DeployedFlows, flow: FlowName) -> FlowStatus:
     """Read the state of one flow."""
@@ -323,78 +303,6 @@ def _matches_pattern(flow: Flow, topic: str) -> bool:
     )
 
 
-def as_json(status: FlowStatus) -> dict[str, Any]:
-    """One flow with every partition. Moments in ms since the epoch; null for not known, or nothing yet."""
-    beats, tell = status.heartbeats, msgspec.to_builtins
-    return picked(status, "at needs_operator") | {
-        "flow": str(status.flow),
-        "fenced": status.fence and picked(status.fence, "detail at"),
-        "source_reachable": not status.trouble,
-        "source_trouble": status.trouble,
-        "unlisted_patterns": status.unlisted,
-        "topics": [_topic_as_json(topic, status.at) for topic in status.topics],
-        "heartbeats": {
-            "enabled": beats.enabled,
-            "emitted_at": beats.emitted,
-            "replicated_at": beats.replicated,
-            "target_trouble": beats.trouble,
-        },
-        "groups": [picked(group, "group readiness by reread skip ahead at") for group in status.groups],
-        "tasks": [_task_as_json(task, status.at) for task in status.tasks],
-        "shards": [_task_as_json(task, status.at) for task in status.shards],
-        "paused": tell(status.pause) if status.pause.paused else None,
-        "regions": tell(status.regions),
-    }
-
-
-def _topic_as_json(status: TopicStatus, now: int) -> dict[str, Any]:
-    return picked(status, "topic remote_topic missing mapping") | {
-        "trigger": status.trigger.configured,
-        "trigger_changing": status.trigger.changing,
-        "partitions": [_lane_as_json(lane, now) for lane in status.lanes],
-    }
-
-
-def _lane_as_json(status: LaneStatus, now: int) -> dict[str, Any]:
-    lease, source, head = status.leased(now), status.source, status.head
-    return {
-        "partition": status.lane.partition,
-        **picked(head, "generation position in_doubt"),
-        "source_start": source.start if source else None,
-        "source_end": source.end if source else None,
-        **picked(status, "lag overtaken last_run_at copied_by passed_share lost"),
-        "lag_seconds": None if status.lag_ms is None else status.lag_ms / 1000,
-        "replication_latency_ms": status.latency_ms,
-        "open_transaction": status.hidden_by,
-        "source_ends_below_position": status.shrunk,
-        "stop": status.stop and stop_as_json(status.lane, status.stop),
-        "lease": lease and picked(lease, "holder until"),
-        "waits_for_a_job_from": status.waiting if lease or status.waits_without_a_job(now) else None,
-        "gaps_in_newest_runs": status.gaps,
-    }
-
-
-def _task_as_json(task: TaskStatus, now: int) -> dict[str, Any]:
-    """Moments in ms since the epoch, null for a task that was never done."""
-    last = task.last or TaskReport(task=task.task, at=0, ms=0, ok_at=0)
-    done = {name: value if task.last else None for name, value in picked(last, "at ms").items()}
-    return (
-        picked(task, "task every_seconds")
-        | picked(last, "error troubles")
-        | {"figures": last.counts}
-        | done
-        | {
-            "overdue": task.overdue(now),
-            "ok_at": last.ok_at or None,
-        }
-    )
-
-
-URGENT: Final[tuple[Count, ...]] = ("stuck-partitions", "lanes-foreign", "topics-rewriting")
-"""Figures of tasks whose troubles need the operator: target partitions with a transaction that does not end, lanes to
-whose remote partitions another producer writes, remote topics that replace the times of records."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatus:
     """One task that the flow's settings switch on."""
@@ -409,11 +317,6 @@ class TaskStatus:
         if self.last is None:
             return False  # a new flow; the table shows `never`
         return is_overdue(self.task, self.every_seconds, self.last.ok_at, now)
-
-    @property
-    def needs_operator(self) -> bool:
-        """Whether what its last round has found will not pass by itself."""
-        return self.last is not None and any(self.last.counts.get(name, 0) for name in URGENT)
 
 
 def tasks_of(documents: StateStore, settings: FlowSettings) -> list[TaskStatus]:

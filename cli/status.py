@@ -15,12 +15,15 @@ from contextlib import nullcontext
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
 
 from cli.args import BadInput, add_deployment, add_flow
 from cli.deployment import DeployedFlows
-from cli.flow_status import FlowStatus, LaneStatus, TaskStatus, TopicStatus, as_json, read_flow
+from cli.flow_status import FlowStatus, LaneStatus, TaskStatus, TopicStatus, read_flow
 from cli.groups_view import in_short, in_words, need_operator
+from cli.lanes import stop_as_json
 from cli.output import (
     UNKNOWN,
     TableColumns,
@@ -29,6 +32,7 @@ from cli.output import (
     console,
     duration,
     moment,
+    picked,
     print_json,
     table,
     width_of_terminal,
@@ -38,6 +42,8 @@ from mirrorless.chain.lane_state import Stop
 from mirrorless.chain.losses import Loss
 from mirrorless.lanes.operator_actions import advice
 from mirrorless.reports.format import numbered
+from mirrorless.scheduled.counts import Count
+from mirrorless.scheduled.runner import TaskReport
 from mirrorless.topics.mapping_plan import OF_FUNCTION
 from mirrorless.topics.topic_state import awaits_reset
 
@@ -80,7 +86,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the state of one flow or of all. Exit code 1 where `FlowStatus.needs_operator`."""
+    """Show the state of one flow or of all. Exit code 1 where one needs the operator."""
     deployment = DeployedFlows.of(arguments)
     names = deployment.flow_names(arguments.flow)
     if arguments.watch:
@@ -94,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({"flows": [as_json(flow) for flow in flows]})
     else:
         show(flows, by_lane=arguments.lanes)
-    return int(any(flow.needs_operator for flow in flows))
+    return int(any(map(needs_operator, flows)))
 
 
 def _write_page(deployment: DeployedFlows, flows: list[FlowStatus], path: Path) -> None:
@@ -175,7 +181,7 @@ def watch(read: Callable[[], list[FlowStatus]], *, by_lane: bool) -> int:
                     live.update(Group(*shown), refresh=True)
     except KeyboardInterrupt:
         pass  # the end
-    return int(any(flow.needs_operator for flow in flows))
+    return int(any(map(needs_operator, flows)))
 
 
 def show(flows: Sequence[FlowStatus], *, by_lane: bool) -> None:
@@ -346,6 +352,11 @@ def summary(flow: FlowStatus) -> Iterator[str]:
         yield f"schedule    {', '.join(_last_done(shard, flow.at) for shard in flow.shards)}"
 
 
+def needs_operator(flow: FlowStatus) -> bool:
+    """Whether a sentence says so."""
+    return any(note.startswith("!") for note in notes(flow))
+
+
 def notes(flow: FlowStatus) -> Iterator[str]:
     """Sentences below the table; those that need the operator are marked with `!`."""
     yield from _order_notes(flow)
@@ -388,6 +399,11 @@ def _order_notes(flow: FlowStatus) -> Iterator[str]:
         yield f"! The flow is fenced since {moment(flow.fence.at)}, and replicates nothing: {flow.fence.detail}"
 
 
+URGENT: Final[tuple[Count, ...]] = ("stuck-partitions", "lanes-foreign", "topics-rewriting")
+"""Figures of tasks whose troubles need the operator: target partitions with a transaction that does not end, lanes to
+whose remote partitions another producer writes, remote topics that replace the times of records."""
+
+
 def _task_notes(task: TaskStatus, flow: FlowStatus) -> Iterator[str]:
     last, now = task.last, flow.at
     if last is None:
@@ -401,7 +417,7 @@ def _task_notes(task: TaskStatus, flow: FlowStatus) -> Iterator[str]:
     if last.counts.get("pull-limited-ms"):
         seconds = last.counts["pull-limited-ms"] // 1000
         yield f"{task.task}: limited, for {seconds:,} s of its last run, by `maximum.bytes.per.second` of `schedule`."
-    mark = "! " if task.needs_operator else ""
+    mark = "! " if any(last.counts.get(name, 0) for name in URGENT) else ""
     of_shard = task in flow.shards
     troubles = [
         trouble for trouble in last.troubles if not (_is_reset(trouble, flow) or (of_shard and _goes_on(trouble, flow)))
@@ -594,3 +610,72 @@ def _job_notes(topic: TopicStatus, now: int) -> Iterator[str]:
             f"{', ...' if len(alone) > NAMED else ''}. "
             f"Run `mirrorless backfill start '{topic.lanes[0].lane.flow}' {topic.topic}`."
         )
+
+
+def as_json(status: FlowStatus) -> dict[str, Any]:
+    """One flow with every partition. Moments in ms since the epoch; null for not known, or nothing yet."""
+    beats, tell = status.heartbeats, msgspec.to_builtins
+    return {
+        "at": status.at,
+        "needs_operator": needs_operator(status),
+        "flow": str(status.flow),
+        "fenced": status.fence and picked(status.fence, "detail at"),
+        "source_reachable": not status.trouble,
+        "source_trouble": status.trouble,
+        "unlisted_patterns": status.unlisted,
+        "topics": [_topic_as_json(topic, status.at) for topic in status.topics],
+        "heartbeats": {
+            "enabled": beats.enabled,
+            "emitted_at": beats.emitted,
+            "replicated_at": beats.replicated,
+            "target_trouble": beats.trouble,
+        },
+        "groups": [picked(group, "group readiness by reread skip ahead at") for group in status.groups],
+        "tasks": [_task_as_json(task, status.at) for task in status.tasks],
+        "shards": [_task_as_json(task, status.at) for task in status.shards],
+        "paused": tell(status.pause) if status.pause.paused else None,
+        "regions": tell(status.regions),
+    }
+
+
+def _topic_as_json(status: TopicStatus, now: int) -> dict[str, Any]:
+    return picked(status, "topic remote_topic missing mapping") | {
+        "trigger": status.trigger.configured,
+        "trigger_changing": status.trigger.changing,
+        "partitions": [_lane_as_json(lane, now) for lane in status.lanes],
+    }
+
+
+def _lane_as_json(status: LaneStatus, now: int) -> dict[str, Any]:
+    lease, source, head = status.leased(now), status.source, status.head
+    return {
+        "partition": status.lane.partition,
+        **picked(head, "generation position in_doubt"),
+        "source_start": source.start if source else None,
+        "source_end": source.end if source else None,
+        **picked(status, "lag overtaken last_run_at copied_by passed_share lost"),
+        "lag_seconds": None if status.lag_ms is None else status.lag_ms / 1000,
+        "replication_latency_ms": status.latency_ms,
+        "open_transaction": status.hidden_by,
+        "source_ends_below_position": status.shrunk,
+        "stop": status.stop and stop_as_json(status.lane, status.stop),
+        "lease": lease and picked(lease, "holder until"),
+        "waits_for_a_job_from": status.waiting if lease or status.waits_without_a_job(now) else None,
+        "gaps_in_newest_runs": status.gaps,
+    }
+
+
+def _task_as_json(task: TaskStatus, now: int) -> dict[str, Any]:
+    """Moments in ms since the epoch, null for a task that was never done."""
+    last = task.last or TaskReport(task=task.task, at=0, ms=0, ok_at=0)
+    done = {name: value if task.last else None for name, value in picked(last, "at ms").items()}
+    return (
+        picked(task, "task every_seconds")
+        | picked(last, "error troubles")
+        | {"figures": last.counts}
+        | done
+        | {
+            "overdue": task.overdue(now),
+            "ok_at": last.ok_at or None,
+        }
+    )

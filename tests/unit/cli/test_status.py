@@ -18,11 +18,10 @@ from cli.flow_status import (
     TaskStatus,
     TopicStatus,
     _with_age_of_waiting,
-    as_json,
     gaps_in,
     shards_of,
 )
-from cli.status import looks, notes, rates_between, show, summary
+from cli.status import as_json, looks, needs_operator, notes, rates_between, show, summary
 from cli.status_page import MOST, KnownRuns, history_of
 from cli.status_page import report_of as page_of
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets, OpenTransaction
@@ -204,15 +203,15 @@ def test_tasks_that_are_switched_off_are_not_expected() -> None:
 
 
 def test_what_waiting_does_not_cure_needs_the_operator() -> None:
-    assert not flow().needs_operator
-    assert not flow(tasks=[task(ok_at=NOW - 1_000, error="a hiccup")]).needs_operator
-    assert flow(tasks=[task(ok_at=NOW - 999_000)]).needs_operator
-    assert flow(tasks=[task(counts={"stuck-partitions": 1})]).needs_operator
-    assert flow(tasks=[task(counts={"topics-rewriting": 1})]).needs_operator
-    assert flow(tasks=[task(counts={"lanes-foreign": 1})]).needs_operator
-    assert not flow(tasks=[task(counts={"topics-altered": 1})]).needs_operator
-    assert not flow(groups=[group("shop", "behind", reread=7)]).needs_operator
-    assert flow(groups=[group("shop", "before_map")]).needs_operator
+    assert not needs_operator(flow())
+    assert not needs_operator(flow(tasks=[task(ok_at=NOW - 1_000, error="a hiccup")]))
+    assert needs_operator(flow(tasks=[task(ok_at=NOW - 999_000)]))
+    assert needs_operator(flow(tasks=[task(counts={"stuck-partitions": 1}, troubles=("x",))]))
+    assert needs_operator(flow(tasks=[task(counts={"topics-rewriting": 1}, troubles=("x",))]))
+    assert needs_operator(flow(tasks=[task(counts={"lanes-foreign": 1}, troubles=("x",))]))
+    assert not needs_operator(flow(tasks=[task(counts={"topics-altered": 1}, troubles=("x",))]))
+    assert not needs_operator(flow(groups=[group("shop", "behind", reread=7)]))
+    assert needs_operator(flow(groups=[group("shop", "before_map")]))
 
 
 def test_each_shard_of_scheduled_topics_has_its_last_run() -> None:
@@ -240,7 +239,7 @@ def test_each_shard_of_scheduled_topics_has_its_last_run() -> None:
 def test_a_shard_that_has_not_run_needs_the_operator() -> None:
     late = flow(shards=[task("pull-0", every=60, ok_at=NOW - 301_000)])
 
-    assert late.needs_operator
+    assert needs_operator(late)
     assert "! task pull-0 has not been done since" in next(iter(notes(late)))
 
 
@@ -301,7 +300,7 @@ def test_a_leased_lane_is_noted_and_does_not_need_the_operator() -> None:
     lease = Lease(holder="backfill-7", until=NOW + 1)
     leased = flow(status(100, Extent(0, 130), lease=lease, waiting=120), status(50, Extent(0, 130), lease=lease))
 
-    assert not leased.needs_operator
+    assert not needs_operator(leased)
     (note,) = notes(leased)
     assert "2 lanes leased by job run backfill-7" in note
     assert "batches wait for 1 of them" in note
@@ -312,13 +311,13 @@ def test_a_lane_that_waits_for_a_job_that_does_not_run_needs_the_operator() -> N
     dead = Lease(holder="backfill-7", until=NOW)
     waits = flow(status(0, Extent(0, 130), waiting=120, lease=dead))
 
-    assert waits.needs_operator
+    assert needs_operator(waits)
     (note,) = notes(waits)
     assert note.startswith("! orders: 1 lane waiting for a job")
     assert "0 @ 120" in note
     assert as_json(waits)["topics"][0]["partitions"][0]["waits_for_a_job_from"] == 120
     # Once a job has copied so far, the next delivery is taken.
-    assert not flow(status(120, Extent(0, 130), waiting=120)).needs_operator
+    assert not needs_operator(flow(status(120, Extent(0, 130), waiting=120)))
 
 
 def test_status_says_which_region_works() -> None:
@@ -330,13 +329,14 @@ def test_status_says_which_region_works() -> None:
     alone = flow(regions=RegionRuns(home=home))
 
     assert "regions     us-east-1 works, 20 s ago; eu-west-1 stands by, 0 s ago" in list(summary(at_home))
-    assert not at_home.needs_operator
+    assert not needs_operator(at_home)
     assert not list(notes(at_home))
     assert "regions     us-east-1 SILENT, 3 min ago; eu-west-1 works, 0 s ago" in list(summary(lost))
-    assert lost.needs_operator
+    assert needs_operator(lost)
     (sentence,) = notes(lost)
     assert sentence.startswith("! us-east-1, the home of the flow, has been silent since")
     assert "eu-west-1 moves the groups; records, topics, configs, ACLs and mappings wait" in sentence
+    assert needs_operator(alone)
     assert [each for each in notes(alone) if "the standby in the target's region has not run ever" in each]
     assert as_json(alone)["regions"] == {
         "home": {"region": "us-east-1", "at": NOW - 20_000, "works": True},
