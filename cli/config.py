@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     from infra.validation import validated  # noqa: PLC0415 -- same
     from mirrorless.config import load  # noqa: PLC0415 -- same
 
-    forecasts: dict[str, Forecast] = {}
+    forecasts: dict[str, tuple[Forecast, list[str]]] = {}
     try:
         if arguments.lab:
             configuration = load(arguments.file, trial=True)
@@ -105,7 +105,7 @@ def _problems(error: ConfigurationError) -> list[dict[str, Any]]:
     return found or [{"field": "", "line": None, "problem": error.what, "hint": error.hint}]
 
 
-def _flow(flow: Flow, expected: Forecast | None) -> dict[str, Any]:
+def _flow(flow: Flow, expected: tuple[Forecast, list[str]] | None) -> dict[str, Any]:
     settings = flow.settings
     return {
         "flow": str(flow.name),
@@ -128,7 +128,7 @@ def _flow(flow: Flow, expected: Forecast | None) -> dict[str, Any]:
         ],
         "transforms": [msgspec.to_builtins(rule) for rule in flow.rules],
         "schedule": _schedule(flow) if flow.has_pull else None,
-        "forecast": expected.json() if expected else None,
+        "forecast": expected[0] if expected else None,
     }
 
 
@@ -140,7 +140,7 @@ def _schedule(flow: Flow) -> dict[str, Any]:
     }
 
 
-def _paragraph(flow: Flow, expected: Forecast | None) -> str:
+def _paragraph(flow: Flow, expected: tuple[Forecast, list[str]] | None) -> str:
     settings, mapping, function = flow.settings, flow.settings.mapping, flow.settings.function
     if not flow.enabled:
         return f"\n{flow.name}: disabled, nothing is deployed"
@@ -172,7 +172,7 @@ def _paragraph(flow: Flow, expected: Forecast | None) -> str:
         lines.append(
             f"  heartbeats that often keep a function running: about ${more:.0f} a month more than once a minute"
         )
-    return "\n".join([*lines, *(expected.lines if expected else [])])
+    return "\n".join([*lines, *(expected[1] if expected else [])])
 
 
 def _rule(rule: Rule) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from cli.plan import billed, mappings_of, shards_of
 from infra.monitoring.alarms import alarms, pull_alarms, standby_alarms
-from infra.validation import NEW_TABLE_WRITES, TABLE_WRITES, FlowCounts, flow_counts
+from infra.validation import NEW_TABLE_WRITES, TABLE_WRITES, flow_counts
 from mirrorless.cost.bill import SECONDS, MappingSettings, ReplicationLoad, standby
 from mirrorless.cost.options import Goal, Option, option
 from mirrorless.cost.prices import DYNAMODB_WRITE_UNIT
@@ -26,65 +27,28 @@ OTHER_WINDOW: Final = 5
 """Seconds of the batching window that the forecast is compared with."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
-    """What a flow makes and costs at a rate that is assumed.
-
-    Attributes:
-        mb_per_second: of the flow.
-        topics: that carry it.
-        counts: what AWS limits.
-        alarms: of the flow.
-        dollars: a month.
-        idle: dollars a month while nothing is written to the source.
-        seconds: of a record from source to target, at the 99th percentile.
-        window: the same with a batching window of `OTHER_WINDOW` seconds; None where no topic is mapped, or it is set.
-        writes: write units a second of the tables.
-    """
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """What a flow makes and costs at a rate that is assumed, as programs have it."""
 
     mb_per_second: float
     topics: int
-    counts: FlowCounts
+    """That carry it."""
+    mappings: int
     alarms: int
-    dollars: float
-    idle: float
-    seconds: float
-    window: tuple[float, float] | None
-    writes: float
-
-    @property
-    def lines(self) -> list[str]:
-        """The two lines, and one more where a table would be throttled."""
-        made = f"{numbered(self.counts.mappings, 'mapping')} and {numbered(self.alarms, 'alarm')} in templates"
-        price = f"${self.dollars:,.0f} a month at {self.mb_per_second:g} MB/s in {numbered(self.topics, 'topic')}"
-        first = f"  forecast: {made}; about {price}, ${self.idle:,.0f} idle"
-        second = f"  latency: {_seconds(self.seconds)} (p99); {self.writes:,.0f} DynamoDB write units/s"
-        if self.window:
-            dollars, seconds = self.window
-            second += (
-                f"; ${dollars:,.0f} and {_seconds(seconds)} with `maximum.batching.window.seconds: {OTHER_WINDOW}`"
-            )
-        return [first, second, *throttled(self.writes)]
-
-    def json(self) -> dict[str, Any]:
-        """For programs."""
-        return {
-            "mb_per_second": self.mb_per_second,
-            "topics": self.topics,
-            "mappings": self.counts.mappings,
-            "alarms": self.alarms,
-            "dollars_a_month": round(self.dollars, 2),
-            "dollars_a_month_idle": round(self.idle, 2),
-            "p99_seconds": round(self.seconds, 2) if isfinite(self.seconds) else None,
-            "write_units_per_second": ceil(self.writes),
-            "schedule_input_bytes": self.counts.input_bytes,
-            "policies_of_a_role": self.counts.policies,
-            "policy_characters_of_a_role": self.counts.policy_characters,
-        }
+    dollars_a_month: float
+    dollars_a_month_idle: float
+    """While nothing is written to the source."""
+    p99_seconds: float | None
+    """Of a record from source to target; None where the flow falls behind."""
+    write_units_per_second: int
+    """Of the tables."""
+    schedule_input_bytes: int
+    policies_of_a_role: int
+    policy_characters_of_a_role: int
 
 
-def forecast(deployment: Deployment, flow: FlowDeployment, *, mb_per_second: float) -> Forecast:
-    """Forecast one flow. Args: mb_per_second: of all its topics together."""
+def forecast(deployment: Deployment, flow: FlowDeployment, *, mb_per_second: float) -> tuple[Forecast, list[str]]:
+    """Forecast one flow: for programs, and in lines. Args: mb_per_second: of all its topics together."""
     settings = flow.flow.settings
     scheduled = sum(flow.flow.triggers.of(topic) == SCHEDULE for topic in flow.flow.literal_topics)
     by_mapping = len(flow.flow.literal_topics) - scheduled
@@ -107,21 +71,33 @@ def forecast(deployment: Deployment, flow: FlowDeployment, *, mb_per_second: flo
     mapping = mappings_of(settings)
     beside = standby(goal.settings) if flow.has(STANDBY) else 0.0
     expected, idle = at(mb_per_second, mapping), at(0, mapping)
-    other = None
-    if by_mapping and mapping.window is None:
-        other = at(mb_per_second, MappingSettings(mode=mapping.mode, window=OTHER_WINDOW))
     writes = expected.parts["offset map: writes"] / DYNAMODB_WRITE_UNIT / SECONDS
-    return Forecast(
+    counts = flow_counts(deployment, flow)
+    found = Forecast(
         mb_per_second=mb_per_second,
         topics=topics,
-        counts=flow_counts(deployment, flow),
+        mappings=counts.mappings,
         alarms=_alarms(deployment, flow),
-        dollars=expected.dollars + beside,
-        idle=idle.dollars + beside,
-        seconds=expected.p99,
-        window=(other.dollars + beside, other.p99) if other else None,
-        writes=writes,
+        dollars_a_month=round(expected.dollars + beside, 2),
+        dollars_a_month_idle=round(idle.dollars + beside, 2),
+        p99_seconds=round(expected.p99, 2) if isfinite(expected.p99) else None,
+        write_units_per_second=ceil(writes),
+        schedule_input_bytes=counts.input_bytes,
+        policies_of_a_role=counts.policies,
+        policy_characters_of_a_role=counts.policy_characters,
     )
+    made = f"{numbered(found.mappings, 'mapping')} and {numbered(found.alarms, 'alarm')} in templates"
+    price = f"${found.dollars_a_month:,.0f} a month at {mb_per_second:g} MB/s in {numbered(topics, 'topic')}"
+    latency = f"{_seconds(expected.p99)} (p99); {writes:,.0f} DynamoDB write units/s"
+    if by_mapping and mapping.window is None:
+        other = at(mb_per_second, MappingSettings(mode=mapping.mode, window=OTHER_WINDOW))
+        by_window = f"${other.dollars + beside:,.0f} and {_seconds(other.p99)}"
+        latency += f"; {by_window} with `maximum.batching.window.seconds: {OTHER_WINDOW}`"
+    return found, [
+        f"  forecast: {made}; about {price}, ${found.dollars_a_month_idle:,.0f} idle",
+        f"  latency: {latency}",
+        *throttled(writes),
+    ]
 
 
 def throttled(writes: float) -> list[str]:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrorless.reports.format import cell, number, short
-from mirrorless.reports.page import draw_lanes, draw_lines, render
+from mirrorless.reports.page import LETTER, NARROW, WIDTH, draw_lanes, draw_lines, render, scale
 from mirrorless.reports.report import (
     Figure,
     LanePlot,
@@ -24,7 +24,6 @@ from mirrorless.reports.report import (
     Segment,
     Table,
 )
-from mirrorless.reports.svg import LETTER, NARROW, WIDTH, scale
 
 NASTY = "<script>alert('x')</script> & \"quoted\" \x00\x1b[31m \x85 \ud800 \uffff ]]> --> ünï"
 
