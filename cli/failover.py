@@ -451,7 +451,7 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
         shadows=KafkaShadowGroups(settings.target, flow=name),
         chains=stores.chains,
         states=stores.states,
-        fences=stores.states,
+        flow_stops=stores.states,
         documents=stores.documents,
         checkpoints=stores.checkpoints,
         rounds=rounds,

@@ -174,7 +174,7 @@ class FlowStatus:
     """The operator's order to move no record."""
     regions: RegionRuns | None = None
     """The last runs of `control` at home and beside the tables; None for a flow without a standby."""
-    fence: Stop | None = None
+    stop: Stop | None = None
     """Of the whole flow."""
 
 
@@ -199,7 +199,7 @@ def read_flow(deployment: DeployedFlows, flow: FlowName) -> FlowStatus:
             shards=shards_of(stores.documents, deployment.flow(flow)),
             pause=read_pause(stores.documents, flow),
             regions=read_region_runs(stores.documents, flow) if settings.standby_region else None,
-            fence=stores.states.fenced(flow),
+            stop=stores.states.flow_stop(flow),
         )
 
 

@@ -120,25 +120,25 @@ def run_stopped(arguments: argparse.Namespace) -> int:
     """List stopped lanes. Exit code 1 where there is one."""
     deployment = DeployedFlows.of(arguments)
     found: dict[Lane, Stop] = {}
-    fences: dict[FlowName, Stop] = {}
+    of_flows: dict[FlowName, Stop] = {}
     for flow in deployment.flow_names(arguments.flow):
         stores = deployment.stores(flow)
         found |= stops_of(stores, flow)
-        if (fence := stores.states.fenced(flow)) is not None:
-            fences[flow] = fence
+        if (of_flow := stores.states.flow_stop(flow)) is not None:
+            of_flows[flow] = of_flow
     if arguments.json:
-        fenced = [{"flow": str(flow), **picked(each, "detail at")} for flow, each in fences.items()]
+        fenced = [{"flow": str(flow), **picked(each, "detail at")} for flow, each in of_flows.items()]
         print_json({"stopped": [stop_as_json(lane, stop) for lane, stop in found.items()], "fenced": fenced})
-    elif not found and not fences:
+    elif not found and not of_flows:
         print("No lane is stopped.")
     else:
-        for flow, fence in fences.items():
-            print(f"{flow}: fenced as a whole since {moment(fence.at)}: {fence.detail}")
+        for flow, stop in of_flows.items():
+            print(f"{flow}: stopped as a whole since {moment(stop.at)}: {stop.detail}")
         for lane, stop in found.items():
             print(f"{lane.at(stop.upstream_offset)}: {stop.reason} since {moment(stop.at)}")
             print(f"  why         {stop.detail}")
             print(f"  what to do  {advice(lane, stop)}")
-    return 1 if found or fences else 0
+    return 1 if found or of_flows else 0
 
 
 def stops_of(stores: Stores, flow: FlowName) -> Mapping[Lane, Stop]:

@@ -395,8 +395,8 @@ def _order_notes(flow: FlowStatus) -> Iterator[str]:
             f"PAUSED since {moment(order.at)} ({order.reason}): {effect}. "
             f"`mirrorless flow resume '{flow.flow}' --execute` lets it go on."
         )
-    if flow.fence is not None:
-        yield f"! The flow is fenced since {moment(flow.fence.at)}, and replicates nothing: {flow.fence.detail}"
+    if flow.stop is not None:
+        yield f"! The flow is stopped since {moment(flow.stop.at)}, and replicates nothing: {flow.stop.detail}"
 
 
 URGENT: Final[tuple[Count, ...]] = ("stuck-partitions", "lanes-foreign", "topics-rewriting")
@@ -439,7 +439,7 @@ def _is_reset(trouble: str, flow: FlowStatus) -> bool:
 def _goes_on(trouble: str, flow: FlowStatus) -> bool:
     """Whether a trouble is that of a lane which has been let go on since: nothing stops it, and no job has it."""
     place = trouble.partition(" @ ")[0]
-    return flow.fence is None and any(
+    return flow.stop is None and any(
         lane.stop is None and lane.lease is None and lane.waiting is None
         for topic in flow.topics
         for lane in topic.lanes
@@ -619,7 +619,7 @@ def as_json(status: FlowStatus) -> dict[str, Any]:
         "at": status.at,
         "needs_operator": needs_operator(status),
         "flow": str(status.flow),
-        "fenced": status.fence and picked(status.fence, "detail at"),
+        "fenced": status.stop and picked(status.stop, "detail at"),
         "source_reachable": not status.trouble,
         "source_trouble": status.trouble,
         "unlisted_patterns": status.unlisted,

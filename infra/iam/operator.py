@@ -49,7 +49,7 @@ REPAIR: Final[Mapping[str, tuple[str, ...]]] = {
     "control": ("PartiQLInsert", "PartiQLUpdate", "BatchWriteItem", "UpdateItem"),
 }
 """What a repair needs beside: a lane resumed or reset, a record left out, a group moved back, ACLs applied; and a
-failover, which fences the flow, settles runs in doubt and does rounds of checkpoints. A failback runs a job as well."""
+failover, which stops the flow, settles runs in doubt and does rounds of checkpoints. A failback runs a job as well."""
 
 _APPLICATIONS: Final = "an application's id is the service's own choice; the flow's role is the only one that is passed"
 

@@ -163,23 +163,23 @@ class FailoverDrill(Drill):
         return report
 
     def _seen_at(self) -> float:
-        """By when every function sees that the flow is fenced."""
+        """By when every function sees that the flow is stopped."""
         if not self.quick:
             return time.monotonic() + ORDERED_MS / 1000
-        # As if the fence were so old already; the job has the same minute in mind, and the clocks of two machines.
+        # As if the stop were so old already; the job has the same minute in mind, and the clocks of two machines.
         states = DynamoDbLaneOrders(self.lab.dynamodb.client(), self.lab.tables.lanes)
-        fence = states.fenced(self.flow.name)
-        assert fence is not None  # noqa: S101 -- the command has put it there
-        states.fence(self.flow.name, replace(fence, at=fence.at - ORDERED_MS - SKEW_MS))
+        stop = states.flow_stop(self.flow.name)
+        assert stop is not None  # noqa: S101 -- the command has put it there
+        states.stop_flow(self.flow.name, replace(stop, at=stop.at - ORDERED_MS - SKEW_MS))
         self.lab.functions[function_name(self.flow)].recycle()  # those that start now see it
         return time.monotonic()
 
     def _bring_back(self, seen_at: float) -> None:
         """The source is back, with all that it had acknowledged."""
         if time.monotonic() < seen_at:
-            self.lab.say("waiting until the minute is over in which a warm function may not have read the fence")
+            self.lab.say("waiting until the minute is over in which a warm function may not have read the stop")
             self.over.wait(seen_at - time.monotonic())
-        # What the poller had read before the outage is delivered now, and finds its flow fenced.
+        # What the poller had read before the outage is delivered now, and finds its flow stopped.
         for mapping in self.lab.flow_mappings:
             self.lab.mappings.release(mapping.uuid)
         cluster = self.lab.clusters[self.flow.name.source]

@@ -146,7 +146,7 @@ class LaneHolds(LaneStates, Protocol):
         ...
 
     def store_now(self) -> int | None:
-        """See `mirrorless.ports.stores.FlowFences.store_now`."""
+        """See `mirrorless.ports.stores.FlowStops.store_now`."""
         ...
 
 
@@ -171,13 +171,13 @@ class HeldLanes:
         stops = self._stops(lanes)
         loose = [lane for lane in lanes if lane not in stops]
 
-        # A fenced lane gets a stop of its own: it must stay held after the fence where the run does not finish it.
+        # A lane of a stopped flow gets a stop of its own, and stays held after that where the run does not finish it.
         def stop(lane: Lane) -> None:
             known = stops.get(lane) or Stop(reason=HELD, upstream_offset=0, detail="", at=self.clock())
             detail = f"held by job run {self.run_id}"
             self.states.stop(lane, replace(known, reason=HELD, upstream_offset=0, detail=detail))
 
-        in_parallel(stop, [*loose, *self._fenced(lanes)])
+        in_parallel(stop, [*loose, *self._stopped_with_flow(lanes)])
         # An environment cannot be queried, but none keeps a lane's state for longer than this.
         left = [self.settle_ms if loose else 0, *(self._left(stop) for stop in stops.values() if stop.reason == HELD)]
         if max(left) > 0:
@@ -202,10 +202,10 @@ class HeldLanes:
         stops = self._stops(list(lanes))
         in_parallel(self.states.resume, [lane for lane, stop in stops.items() if stop.reason == HELD])
 
-    def _fenced(self, lanes: Sequence[Lane]) -> list[Lane]:
-        """Lanes that are held by their flow's fence alone."""
+    def _stopped_with_flow(self, lanes: Sequence[Lane]) -> list[Lane]:
+        """Lanes that are held by their flow's stop alone."""
         states = self.states.read(lanes)
-        return [lane for lane in lanes if lane in states and states[lane].fenced]
+        return [lane for lane in lanes if lane in states and states[lane].of_flow]
 
     def _stops(self, lanes: Sequence[Lane]) -> dict[Lane, Stop]:
         states = self.states.read(lanes)

@@ -67,13 +67,13 @@ HEADS: Mapping[Lane, Head] = {
 }
 
 STOP = Stop(reason="refused", upstream_offset=40, detail="too large", at=AT, cause="too_large")
-FENCE = replace(STOP, reason="held", upstream_offset=0, cause="", detail="failover-1")
+OF_FLOW = replace(STOP, reason="held", upstream_offset=0, cause="", detail="failover-1")
 PARTED = replace(STOP, reason="truncated", untrue_from=38, cause="", replicated=((41, 44), (50, 52)))
 LEFT_OUT = (*LeftOut.each(12), LeftOut(first=50, next=52, cause="too_large"))
 STATES: Mapping[Lane, LaneState] = {
     ORDERS: LaneState(stop=STOP, quarantine=LEFT_OUT),
-    SECOND: LaneState(stop=FENCE, fenced=True, lease=Lease(holder="backfill-1", until=AT)),
-    DOUBTED: LaneState(stop=FENCE, fenced=True, waiting=3),
+    SECOND: LaneState(stop=OF_FLOW, of_flow=True, lease=Lease(holder="backfill-1", until=AT)),
+    DOUBTED: LaneState(stop=OF_FLOW, of_flow=True, waiting=3),
     ANEW: LaneState(stop=PARTED, begun=1),
 }
 
@@ -144,7 +144,7 @@ def write_everything(client: Any, tables: Tables) -> None:
     states.wait(DOUBTED, 3)
     states.begin(ANEW, 1)
     states.stop(ANEW, PARTED)
-    states.fence(FLOW, FENCE)
+    states.stop_flow(FLOW, OF_FLOW)
     ledger = DynamoDbLossLedger(client, tables.loss_ledger)
     for loss in LOSSES:
         ledger.note(loss)
@@ -207,7 +207,7 @@ def test_this_version_reads_what_the_earlier_one_wrote(dynamodb: DynamoDbLocal, 
     assert chains.at_or_before(ORDERS, 0, 11) == run(0, 12, (0, 50, 10))
     assert chains.after(ANEW, 0, -1, limit=5) == [run(0, 9, (0, 100, 9), lane=ANEW), reset(9, 0, lane=ANEW)]
     assert states.read(STATES) == STATES
-    assert states.fenced(FLOW) == FENCE
+    assert states.flow_stop(FLOW) == OF_FLOW
     assert [loss for lane in lanes_in(client, tables.loss_ledger, FLOW) for loss in ledger.read(lane)] == LOSSES
     assert ledger.summary(ORDERS, 0) == SUMMARY
     for documents, expected in ((control, CONTROL), (checkpoints, CHECKPOINTS)):

@@ -63,10 +63,10 @@ def test_the_stop_of_a_lane_and_of_a_flow_is_read_back_with_all_that_it_says(
     stop = Stop(reason="broken", upstream_offset=5, detail="made anew", at=7, **kept)
 
     store.stop(LANE, stop)
-    operator.fence(FLOW, stop)
+    operator.stop_flow(FLOW, stop)
 
     assert store.read([LANE])[LANE] == LaneState(stop=stop)
-    assert operator.fenced(FLOW) == stop
+    assert operator.flow_stop(FLOW) == stop
 
 
 def test_a_stop_takes_the_place_of_another_and_of_every_order(states: tuple[LaneStates, Any]) -> None:
@@ -96,41 +96,41 @@ def test_dynamodb_tells_its_time_with_each_answer(dynamodb: DynamoDbLocal, table
     states = DynamoDbLaneOrders(dynamodb.client(), tables.lanes)
     assert states.store_now() is None
 
-    states.fenced(FLOW)
+    states.flow_stop(FLOW)
 
     now = states.store_now()
     assert now is not None
     assert abs(now - time.time() * 1000) < 5_000, "the server is on this machine"
 
 
-def test_a_fence_stops_every_lane_of_its_flow_and_no_other(states: tuple[LaneStates, Any]) -> None:
+def test_the_stop_of_a_flow_is_that_of_all_its_lanes_and_of_no_other(states: tuple[LaneStates, Any]) -> None:
     """One item, whatever the number of lanes; it is read in the request that reads them."""
     store, operator = states
-    fence = Stop(reason="held", upstream_offset=0, detail="failover", at=9)
+    of_flow = Stop(reason="held", upstream_offset=0, detail="failover", at=9)
     own = Stop(reason="refused", upstream_offset=5, detail="too large", at=7)
     stranger = Lane(FlowName("us-east", "eu-westmost"), "orders", 0)
     store.stop(OTHER, own)
 
-    operator.fence(FLOW, fence)
+    operator.stop_flow(FLOW, of_flow)
 
     many = [Lane(FLOW, "orders", partition) for partition in range(150)]
-    assert store.read(many) == dict.fromkeys(many, LaneState(stop=fence, fenced=True))
+    assert store.read(many) == dict.fromkeys(many, LaneState(stop=of_flow, of_flow=True))
     assert store.read([OTHER, stranger]) == {OTHER: LaneState(stop=own)}
     assert not store.read([Lane(FLOW, "orders#replay", 0)]), "the job that brings records back goes on"
-    assert operator.fenced(FLOW) == fence
+    assert operator.flow_stop(FLOW) == of_flow
 
     operator.resume(OTHER)
-    assert store.read([OTHER])[OTHER] == LaneState(stop=fence, fenced=True)
-    operator.lift(FLOW)
+    assert store.read([OTHER])[OTHER] == LaneState(stop=of_flow, of_flow=True)
+    operator.resume_flow(FLOW)
     assert store.read([LANE, OTHER]).get(LANE, RUNNING) == RUNNING
-    assert operator.fenced(FLOW) is None
+    assert operator.flow_stop(FLOW) is None
 
 
-def test_a_fence_is_no_lane_to_the_listing(states: tuple[LaneStates, Any]) -> None:
+def test_the_stop_of_a_flow_is_no_lane_to_the_listing(states: tuple[LaneStates, Any]) -> None:
     store, operator = states
     if not hasattr(operator, "noted"):
         return
-    operator.fence(FLOW, Stop(reason="held", upstream_offset=0, detail="failover", at=9))
+    operator.stop_flow(FLOW, Stop(reason="held", upstream_offset=0, detail="failover", at=9))
     store.wait(LANE, 3)
 
     assert operator.noted(FLOW) == {LANE: LaneState(waiting=3)}

@@ -127,32 +127,32 @@ class MemoryLaneStates:
     """Implements `mirrorless.ports.stores.LaneStates`, and the operator's orders."""
 
     states: dict[Lane, LaneState] = field(default_factory=dict)
-    fences: dict[FlowName, Stop] = field(default_factory=dict)
+    flow_stops: dict[FlowName, Stop] = field(default_factory=dict)
     store_now: Callable[[], int | None] = lambda: None
-    """See `FlowFences.store_now`."""
+    """See `FlowStops.store_now`."""
 
     def read(self, lanes: Iterable[Lane], deadline: Deadline | None = None) -> dict[Lane, LaneState]:
         """See `LaneStates.read`."""
         found = {}
         for lane in lanes:
-            own, fence = self.states.get(lane), None if lane.is_of_a_job else self.fences.get(lane.flow)
-            if fence is not None and (own is None or own.stop is None):
-                found[lane] = replace(own or LaneState(), stop=fence, fenced=True)
+            own, of_flow = self.states.get(lane), None if lane.is_of_a_job else self.flow_stops.get(lane.flow)
+            if of_flow is not None and (own is None or own.stop is None):
+                found[lane] = replace(own or LaneState(), stop=of_flow, of_flow=True)
             elif own is not None:
                 found[lane] = own
         return found
 
-    def fenced(self, flow: FlowName) -> Stop | None:
-        """See `FlowFences.fenced`."""
-        return self.fences.get(flow)
+    def flow_stop(self, flow: FlowName) -> Stop | None:
+        """See `FlowStops.flow_stop`."""
+        return self.flow_stops.get(flow)
 
-    def fence(self, flow: FlowName, stop: Stop) -> None:
-        """See `FlowFences.fence`."""
-        self.fences[flow] = stop
+    def stop_flow(self, flow: FlowName, stop: Stop) -> None:
+        """See `FlowStops.stop_flow`."""
+        self.flow_stops[flow] = stop
 
-    def lift(self, flow: FlowName) -> None:
-        """See `FlowFences.lift`."""
-        self.fences.pop(flow, None)
+    def resume_flow(self, flow: FlowName) -> None:
+        """See `FlowStops.resume_flow`."""
+        self.flow_stops.pop(flow, None)
 
     def stop(self, lane: Lane, stop: Stop) -> None:
         """See `LaneStates.stop`."""

@@ -116,7 +116,7 @@ class MemoryReconcile:
 
     def start(self, run_id: str, *, topics: Sequence[str], groups_exclude: Sequence[str]) -> None:
         """See `ReconcileJobs.start`."""
-        assert self.world.states.fences, "the flow is fenced until its lanes are reconciled"
+        assert self.world.states.flow_stops, "the flow is stopped until its lanes are reconciled"
         assert not self.world.is_closed(), "the job writes to the source's topics"
         until = self.world.clusters.now + 300_000
         for lane in self.world.lanes:
@@ -318,8 +318,8 @@ class FailoverWorld:
                     log += [*self.clusters.new_identities(size), MARKER]
 
     def replicate(self, records: int | None = None) -> None:
-        """One event for each lane; nothing where the flow is fenced. A lane with a codec is copied by whole batches."""
-        if self.states.fenced(FLOW) is not None or self.source_lost:
+        """One event for each lane; nothing of a stopped flow. A lane with a codec is copied by whole batches."""
+        if self.states.flow_stop(FLOW) is not None or self.source_lost:
             return
         for lane in self.lanes:
             if self.clusters.caught_up(lane):
@@ -431,7 +431,7 @@ class FailoverWorld:
             shadows=self.shadows,
             chains=clusters.chains,
             states=self.states,
-            fences=self.states,
+            flow_stops=self.states,
             documents=self.documents,
             checkpoints=clusters.documents,
             rounds=self._rounds,
@@ -501,7 +501,7 @@ def mortal(effects: FailoverEffects, kill: Kill) -> FailoverEffects:
         )
         for side in (effects.source, effects.target)
     )
-    objects = ("shadows", "fences", "documents", "checkpoints", "jobs")
+    objects = ("shadows", "flow_stops", "documents", "checkpoints", "jobs")
     changed = {name: kill.object(getattr(effects, name)) for name in objects}
     stores = {"source": source.acls, "target": target.acls, "documents": changed["documents"]}
     return replace(

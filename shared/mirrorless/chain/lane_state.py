@@ -141,9 +141,9 @@ class LaneState:
     """The state of a lane beside its chain."""
 
     stop: Stop | None = None
-    """Its own or, where it has none and the flow is fenced, the flow's."""
-    fenced: bool = False
-    """Whether `stop` is the flow's: only the fence's end resumes the lane."""
+    """Its own or, where it has none, the flow's."""
+    of_flow: bool = False
+    """Whether `stop` is the flow's: only the flow's going on resumes the lane."""
     quarantine: tuple[LeftOut, ...] = ()
     """What an operator ordered to leave out, in order."""
     lease: Lease | None = None
@@ -157,10 +157,10 @@ class LaneState:
         """The stop to store of a lane for which there is a reason to stop; None where that changes nothing.
 
         A stop that stands already stays, and says that the map is not true. One that only says that the source
-        contradicts the map gives way to one that says where. A fence is the flow's: its end would let the lane go on.
+        contradicts the map gives way to one that says where. A flow's stop gives way: its end would let the lane go on.
         """
         standing = self.stop
-        if standing is None or self.fenced:
+        if standing is None or self.of_flow:
             return stop
         place = (standing.reason, standing.upstream_offset)
         if stop.reason == "truncated" and standing.reason in {"contradiction", "truncated"}:

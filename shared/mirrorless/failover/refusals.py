@@ -106,7 +106,7 @@ def observe(effects: FailoverEffects, order: FailoverOrder, *, back: bool) -> Ob
     own = {*returning.runs, returning.reconcile_run} if returning is not None else set[str]()
     seen = replace(
         seen,
-        stopped=[str(lane) for lane, each in sorted(states.items()) if each.stop is not None and not each.fenced],
+        stopped=[str(lane) for lane, each in sorted(states.items()) if each.stop is not None and not each.of_flow],
         leased=[
             str(lane)
             for lane, each in sorted(states.items())

@@ -31,11 +31,11 @@ from mirrorless.failover.standstill import (
     bring_back_groups,
     catch_up,
     drain,
-    fence_flow,
     fence_producers,
-    lift_flow,
     lift_producers,
+    resume_flow,
     stand_still,
+    stop_flow,
 )
 from mirrorless.failover.state import (
     DOCUMENT,
@@ -59,7 +59,7 @@ ACTS: Final[Mapping[StepName, Callable[[FailoverWork], Done]]] = {
     "fence-producers": fence_producers,
     "standstill": stand_still,
     "drain": drain,
-    "fence-flow": fence_flow,
+    "fence-flow": stop_flow,
     "settle": settle,
     "holdings": hold_up,
     "groups": bring_groups,
@@ -73,7 +73,7 @@ ACTS: Final[Mapping[StepName, Callable[[FailoverWork], Done]]] = {
     "groups-back": bring_back_groups,
     "revoke-acls": revoke,
     "last-look": look_again,
-    "lift-flow": lift_flow,
+    "lift-flow": resume_flow,
 }
 """All steps but `check`, whose result is what was seen before."""
 
@@ -152,8 +152,8 @@ class FailoverCommand:
             # The source was lost in the middle of a planned failover: what was done stays done.
             known = msgspec.structs.replace(known, order=order).to_repeat({"check"})
         if known is not None and not known.ended_at:
-            fenced = known.result("fence-flow") is not None
-            known = known.to_repeat(outdated(order, back=False, both_ways=self.effects.both_ways, fenced=fenced))
+            stopped = known.result("fence-flow") is not None
+            known = known.to_repeat(outdated(order, back=False, both_ways=self.effects.both_ways, stopped=stopped))
         if known is None or known.result("check") is None:
             self.force = self.force or (known is not None and bool(known.facts("check").get("forced")))
             self._observation = observe(self.effects, order, back=False)
@@ -167,14 +167,14 @@ class FailoverCommand:
         if known.back is not None and not known.over:
             if not known.back.reconcile_ends:  # as an earlier version has left it: nothing is known of the target
                 known = known.to_repeat({"reconcile"})
-            lifted = known.result("reconcile") is not None and not self._is_fenced()
-            known = known.to_repeat(outdated(order, back=True, both_ways=self.effects.both_ways, fenced=not lifted))
+            resumed = known.result("reconcile") is not None and not self._is_stopped()
+            known = known.to_repeat(outdated(order, back=True, both_ways=self.effects.both_ways, stopped=not resumed))
         if known.back is None or known.result("check") is None:
             self._observation = observation
         return known
 
-    def _is_fenced(self) -> bool:
-        return self.effects.fences.fenced(self.effects.flow) is not None
+    def _is_stopped(self) -> bool:
+        return self.effects.flow_stops.flow_stop(self.effects.flow) is not None
 
     def _stored_topics(self) -> Mapping[str, int]:
         return dict(self.document.facts("check").get("topics", {})) if self.document is not None else {}
@@ -247,7 +247,7 @@ class FailoverCommand:
     def _can_go_round(self, result: StepResult, work: FailoverWork) -> bool:
         """Whether anything of what came late can still be replicated before applications begin on the other side."""
         return any(not each.left for each in late_of(result.facts)) and (
-            work.document.back is None or self._is_fenced()
+            work.document.back is None or self._is_stopped()
         )
 
     def _look_after_the_end(self, work: FailoverWork) -> None:

@@ -1,7 +1,7 @@
-"""A cluster that stands still, drained: the two fences, the wait for its ends, and for every record to be on the other.
+"""A cluster that stands still, drained: producers are fenced, its ends and every record waited for, the flow stopped.
 
-Producers are kept from the source by ACLs, and the flow by one item. Ends stand still where nobody writes and no
-transaction is open; the same for the source and for the target.
+Producers are kept from the source by ACLs, and the flow is stopped by one item. Ends stand still where nobody writes
+and no transaction is open; the same for the source and for the target.
 
 Between two clusters that replicate to each other under the same names, neither stands still while applications write to
 the other one, and no job copies anything back: the flow in the other direction does. So the source stands still once no
@@ -272,46 +272,47 @@ def _change(work: FailoverWork, change: AclChange, acls: frozenset[Acl]) -> None
     work.check_acls(work.flow.source, change(acls, work.within()) if acls else {})
 
 
-def fence_flow(work: FailoverWork) -> Done:
+def stop_flow(work: FailoverWork) -> Done:
     """Stop every lane of the flow, present and future. Warm functions read it within a minute.
 
     Raises:
         Retriable: the store does not answer.
     """
     effects, detail = work.effects, _detail(work)
-    known = effects.fences.fenced(work.flow)
+    known = effects.flow_stops.flow_stop(work.flow)
     if known is None or known.detail != detail:
         known = Stop(reason="held", upstream_offset=0, detail=detail, at=effects.clock())
-        effects.fences.fence(work.flow, known)
-    if not known.by_store and effects.fences.fenced(work.flow) == known and (now := effects.fences.store_now()):
+        effects.flow_stops.stop_flow(work.flow, known)
+    stands = effects.flow_stops.flow_stop(work.flow) == known
+    if not known.by_store and stands and (now := effects.flow_stops.store_now()):
         # Once it stands: a job that must know that every function has read it does not wait for longer than it must.
-        effects.fences.fence(work.flow, replace(known, at=now, by_store=True))
-    return Done(said="nothing more is replicated", commands=(f"fenced {work.flow}, by one item",))
+        effects.flow_stops.stop_flow(work.flow, replace(known, at=now, by_store=True))
+    return Done(said="nothing more is replicated", commands=(f"stopped {work.flow}, by one item",))
 
 
 def lift_for_drain(work: FailoverWork) -> None:
-    """End a fence of this failover, whose result counts no more: what came late is replicated before the next one.
+    """End the stop by this failover, whose result counts no more: what came late is replicated before the next one.
 
     Raises:
         Retriable: the store does not answer.
     """
-    known = work.effects.fences.fenced(work.flow)
+    known = work.effects.flow_stops.flow_stop(work.flow)
     if known is not None and known.detail == _detail(work):
-        work.effects.fences.lift(work.flow)
+        work.effects.flow_stops.resume_flow(work.flow)
 
 
 def _detail(work: FailoverWork) -> str:
     return f"{work.document.run}: `mirrorless failback '{work.flow}' --execute` lifts this"
 
 
-def lift_flow(work: FailoverWork) -> Done:
-    """End the fence. Lanes that the reconcile could not finish have a stop of their own.
+def resume_flow(work: FailoverWork) -> Done:
+    """Let the flow go on. Lanes that the reconcile could not finish have a stop of their own.
 
     Raises:
         Retriable: the store does not answer.
     """
-    work.effects.fences.lift(work.flow)
-    return Done(said="the flow replicates again", commands=(f"lifted the fence of {work.flow}",))
+    work.effects.flow_stops.resume_flow(work.flow)
+    return Done(said="the flow replicates again", commands=(f"resumed {work.flow}",))
 
 
 LIMIT_SECONDS: Final = 600.0

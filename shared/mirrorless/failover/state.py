@@ -95,7 +95,7 @@ class FailoverDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a failover, or of a drill."""
 
     run: str
-    """`failover-20261123T181500`: in the names of its files, and in the fence."""
+    """`failover-20261123T181500`: in the names of its files, and in the flow's stop."""
     order: FailoverOrder
     began_at: int
     """ms since the epoch."""
@@ -230,24 +230,24 @@ def steps_of(order: FailoverOrder, *, back: bool, both_ways: bool = False, one_w
     return {"planned": PLANNED, "source-lost": SOURCE_LOST, "drill": REHEARSED}[order.mode]
 
 
-def outdated(order: FailoverOrder, *, back: bool, both_ways: bool, fenced: bool) -> frozenset[StepName]:
+def outdated(order: FailoverOrder, *, back: bool, both_ways: bool, stopped: bool) -> frozenset[StepName]:
     """The steps of an earlier command that the next one carries out again: the world has gone on meanwhile.
 
     Args:
         order: of the failover.
         back: whether it is a failback.
         both_ways: see `steps_of`.
-        fenced: whether the flow is fenced: only then what was seen before is as it was. For a failback, whether it
+        stopped: whether the flow is stopped: only then what was seen before is as it was. For a failback, whether it
             still is.
     """
     if order.mode == "source-lost" and not back:
         return frozenset()  # the source says nothing more
     steps = steps_of(order, back=back, both_ways=both_ways)
     if both_ways or order.mode == "drill":
-        return frozenset(steps)  # nothing is fenced at any time
+        return frozenset(steps)  # nothing is stopped at any time
     if back:
-        return TO_LOOK_BACK if fenced else frozenset({"last-look"})
-    return frozenset() if fenced else frozenset(steps[: steps.index("fence-flow") + 1])
+        return TO_LOOK_BACK if stopped else frozenset({"last-look"})
+    return frozenset() if stopped else frozenset(steps[: steps.index("fence-flow") + 1])
 
 
 def to_go_round(*, back: bool) -> frozenset[StepName]:
@@ -322,7 +322,7 @@ def _there(flow: FlowName, order: FailoverOrder, topics: int, *, both_ways: bool
         if both_ways
         else f"Wait until no end on {source} has moved, and no transaction was open, for {still} s.",
         "drain": f"Wait until {target} has every record.",
-        "fence-flow": "Fence the flow: nothing more is replicated, by one item for all of its lanes.",
+        "fence-flow": "Stop the flow: nothing more is replicated, by one item for all of its lanes.",
         "settle": "Settle runs in doubt.",
         "holdings": f"State for each partition what {target} holds, and what is known to be missing.",
         "groups": f"Bring the consumer groups to {target}, each to the record at which it goes on.",
@@ -349,5 +349,5 @@ def _back(flow: FlowName, order: FailoverOrder) -> Mapping[StepName, str]:
         "groups-back": f"Bring the consumer groups back to {source}, each to the record at which it goes on.",
         "revoke-acls": f"Delete the rights on {target} that the failover created.",
         "last-look": f"Look at {target} once more: what was written late is copied as well, or named.",
-        "lift-flow": "Lift the fence: the flow replicates again.",
+        "lift-flow": "Resume the flow: it replicates again.",
     }

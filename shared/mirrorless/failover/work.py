@@ -22,7 +22,7 @@ from mirrorless.flow.settings import FlowSettings
 from mirrorless.groups.round import CheckpointRound
 from mirrorless.lanes.gaps import LogLooks
 from mirrorless.ports.kafka import Groups, LogEnds, Target, TopicPartition
-from mirrorless.ports.stores import Chains, FlowFences, LaneStates, StateStore
+from mirrorless.ports.stores import Chains, FlowStops, LaneStates, StateStore
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import RecordBatch
 from mirrorless.scheduled.runner import HeldLease, LeasedDocuments
@@ -129,7 +129,7 @@ class FailoverEffects:
     shadows: ShadowGroups
     chains: Chains
     states: LaneStates
-    fences: FlowFences
+    flow_stops: FlowStops
     documents: StateStore
     """The control table."""
     checkpoints: StateStore

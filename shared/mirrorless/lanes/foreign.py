@@ -77,7 +77,7 @@ class ForeignCheck:
     ) -> dict[Lane, LaneNotes]:
         """Look at these lanes.
 
-        A lane that is stopped is left out: a fenced flow's remote topics are written to after a failover, and those of
+        A lane that is stopped is left out: a stopped flow's remote topics are written to after a failover, and those of
         a held lane may be joined. So is one of which it was said a moment ago.
 
         Returns:

@@ -154,12 +154,12 @@ def resumption(lane: Lane, head: Head, state: LaneState, *, now: int) -> str | N
     """One sentence on what resuming a lane does; None where there is nothing to resume.
 
     Raises:
-        NotAllowed: the lane waits for a job, and no action ends that; or its flow is fenced.
+        NotAllowed: the lane waits for a job, and no action ends that; or its flow is stopped.
     """
     stop, lease = state.stop, state.lease
-    if state.fenced and stop is not None:
+    if state.of_flow and stop is not None:
         raise NotAllowed(
-            f"the whole flow is fenced: {stop.detail}",
+            f"the whole flow is stopped: {stop.detail}",
             where=str(lane),
             hint=f"`mirrorless failback '{lane.flow}' --execute` ends that",
         )

@@ -189,7 +189,7 @@ class LaneStates(Protocol):
     """Which lanes wait for the operator or for a job, and what the operator ordered."""
 
     def read(self, lanes: Iterable[Lane], deadline: Deadline | None = None) -> Mapping[Lane, LaneState]:
-        """The state of each of the lanes; a lane never written is running, unless its flow is fenced.
+        """The state of each of the lanes; a lane never written is running, unless its flow is stopped.
 
         Args:
             lanes: any number.
@@ -217,19 +217,19 @@ class LaneStates(Protocol):
         ...
 
 
-class FlowFences(Protocol):
-    """The fences of flows: one item stops all lanes of a flow. Every method raises Retriable without an answer."""
+class FlowStops(Protocol):
+    """Stops of whole flows: one item stops all lanes of a flow. Every method raises Retriable without an answer."""
 
-    def fenced(self, flow: FlowName) -> Stop | None:
-        """The fence of a flow; None where there is none."""
+    def flow_stop(self, flow: FlowName) -> Stop | None:
+        """The stop of a flow; None where there is none."""
         ...
 
-    def fence(self, flow: FlowName, stop: Stop) -> None:
-        """Stop all lanes of a flow, present and future; a fence that is there is replaced."""
+    def stop_flow(self, flow: FlowName, stop: Stop) -> None:
+        """Stop all lanes of a flow, present and future; a stop that is there is replaced."""
         ...
 
-    def lift(self, flow: FlowName) -> None:
-        """End the fence. Lanes with a stop of their own stay stopped."""
+    def resume_flow(self, flow: FlowName) -> None:
+        """End that stop. Lanes with a stop of their own stay stopped."""
         ...
 
     def store_now(self) -> int | None:

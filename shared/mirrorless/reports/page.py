@@ -1,8 +1,8 @@
 """The HTML page of a report, by the template `report.html.j2`: one file with its styles and plots, without scripts.
 
 Lane plots are a strip for each lane, as long as its offsets are many; a single missing record is still visible. Line
-plots are lines over one x axis, each with its name at its end instead of a legend. Shapes of inline SVG are plain values,
-in CSS pixels: the template writes them, and colours are classes.
+plots are lines over one x axis, each with its name at its end instead of a legend. Shapes of inline SVG are plain
+values, in CSS pixels: the template writes them, and colours are classes.
 """
 
 from __future__ import annotations

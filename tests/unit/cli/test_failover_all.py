@@ -122,7 +122,7 @@ def test_all_flows_fail_back_with_one_command(worlds: dict[str, FailoverWorld], 
 
     assert code == 0
     assert [each["totals"]["finished"] for each in flows] == [True, True]
-    assert [world.states.fences for world in worlds.values()] == [{}, {}]
+    assert [world.states.flow_stops for world in worlds.values()] == [{}, {}]
 
 
 @pytest.fixture

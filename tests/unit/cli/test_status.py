@@ -564,7 +564,7 @@ def test_what_kept_a_lane_from_its_schedule_is_said_until_the_lane_may_go_on() -
     assert not said(free)
     assert "pull-0: the source is slow" in list(notes(replace(free, shards=[shard])))
     assert said(flow(lane(0, stop=stop)))
-    assert said(replace(free, fence=stop))
+    assert said(replace(free, stop=stop))
     assert said(flow(replace(lane(0), lease=Lease(holder="backfill-1", until=NOW + 1))))
     assert said(flow(replace(lane(0), waiting=7)))
     assert said(flow(lane(1))), "of a lane that is not known"

@@ -65,7 +65,7 @@ def on_target(world: FailoverWorld) -> Any:
     return (
         {group: committed(world.clusters.target, group) for group in ("shop", "audit")},
         world.target_acls.there,
-        FLOW in world.states.fences,
+        FLOW in world.states.flow_stops,
         world.is_closed(),
     )
 
@@ -179,7 +179,7 @@ def test_a_failback_leaves_everything_as_it_was_wherever_it_is_killed(order: Fai
         assert world.stored.over
         assert world.source_acls.there == before.source_acls.there
         assert world.target_acls.there == before.target_acls.there
-        assert not world.states.fences
+        assert not world.states.flow_stops
         assert all(list(each) == ["audit"] for each in world.jobs.excluded)
 
 

@@ -112,7 +112,7 @@ def test_behind_the_fence_a_command_goes_on_where_it_was_and_still_finds_what_ca
 
     assert lacking(world) == 0
     assert is_clean(document)
-    assert FLOW in world.states.fences
+    assert FLOW in world.states.flow_stops
 
 
 def test_a_drill_that_is_run_again_states_what_would_be_lost_then() -> None:
@@ -163,7 +163,7 @@ def test_an_open_transaction_is_named_though_nobody_sees_its_records_yet_and_wai
         open_one()
     with pytest.raises(Unfinished, match=r"has an open transaction: orders-1.*run the same command again"):
         world.carry_out(WAITED, behind={"prove": open_one} if late else {})
-    assert bool(world.states.fences) == late
+    assert bool(world.states.flow_stops) == late
 
     world.open_transactions = set()
     world.meanwhile = world.replicate
@@ -199,7 +199,7 @@ def test_a_lane_that_does_not_move_is_named_and_not_passed_over(*, late: bool) -
         stand()
     with pytest.raises(Unfinished, match="nothing moves: us-east->eu-west orders-0"):
         world.carry_out(WAITED, behind={"prove": stand} if late else {})
-    assert late or not world.states.fences
+    assert late or not world.states.flow_stops
 
 
 @pytest.mark.parametrize(
@@ -288,13 +288,13 @@ def test_a_reconcile_counts_where_nothing_came_behind_it() -> None:
     assert len(world.jobs.started) == 1
 
 
-def test_copies_of_the_flow_that_was_lifted_already_are_not_late() -> None:
+def test_copies_of_the_flow_that_goes_on_already_are_not_late() -> None:
     """Killed between the end of the fence and the note of it: the flow writes on the target meanwhile."""
     world = replicated()
     world.carry_out(WAITED)
     world.produce_on_target(4)
     world.killed_behind(None, "last-look")
-    world.states.lift(FLOW)
+    world.states.resume_flow(FLOW)
     world.produce(3)
     world.replicate()
     world.target_acls.there = None
@@ -373,6 +373,6 @@ def test_a_fence_tells_its_age_by_the_store_s_clock_where_that_is_told_and_from_
 
     world.carry_out(WAITED, clock=wrong)
 
-    stop = world.states.fences[FLOW]
+    stop = world.states.flow_stops[FLOW]
     assert stop.by_store == tells
     assert (stop.at > 1_400_000) == tells, "not by the operator's clock"

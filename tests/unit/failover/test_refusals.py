@@ -42,7 +42,7 @@ def everything(world: FailoverWorld) -> Any:
             world.documents.documents,
             clusters.documents.documents,
             world.states.states,
-            world.states.fences,
+            world.states.flow_stops,
             world.source_acls.there,
             world.target_acls.there,
             clusters.target.offsets,
@@ -161,14 +161,14 @@ def test_a_failover_that_has_not_ended_is_undone_though_nothing_may_come_back() 
     masking(world)
     world.killed_behind(PLANNED, "acls")
     assert world.is_closed()
-    assert world.states.fences
+    assert world.states.flow_stops
 
     document = world.carry_out(None)
 
     assert document.over
     assert world.jobs.started == []
     assert not world.is_closed()
-    assert not world.states.fences
+    assert not world.states.flow_stops
     assert report_of(FLOW, document).sections
     assert world.carry_out(PLANNED).run != document.run
 

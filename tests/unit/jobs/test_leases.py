@@ -255,7 +255,7 @@ def test_a_fence_whose_age_the_store_tells_is_waited_for_no_longer_than_it_must(
     states: MemoryLaneStates, age: int, waits: float | None, skew: int
 ) -> None:
     states.store_now = lambda: NOW + age
-    states.fence(LANES[0].flow, held_at(NOW, by_store=True))
+    states.stop_flow(LANES[0].flow, held_at(NOW, by_store=True))
     slept = list[float]()
 
     for _ in range(2):
@@ -266,15 +266,15 @@ def test_a_fence_whose_age_the_store_tells_is_waited_for_no_longer_than_it_must(
     assert [(each.at, each.by_store) for each in stops if each is not None] == [(NOW, True)] * 2, "as old as the fence"
 
 
-def test_a_lane_that_a_job_does_not_finish_stays_held_when_the_fence_of_its_flow_is_lifted(
+def test_a_lane_that_a_job_does_not_finish_stays_held_when_its_flow_goes_on(
     states: MemoryLaneStates,
 ) -> None:
-    states.fence(LANES[0].flow, held_at(NOW))
+    states.stop_flow(LANES[0].flow, held_at(NOW))
     held = reconciling(states, [], settle_ms=0)
 
     assert not held.hold(LANES), "they were held before the job"
     held.release(LANES[1:])
-    states.lift(LANES[0].flow)
+    states.resume_flow(LANES[0].flow)
 
     found = states.read(LANES)
     assert [lane for lane in LANES if found[lane].stop is not None] == [LANES[0]]

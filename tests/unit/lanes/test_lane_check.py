@@ -886,7 +886,7 @@ def test_where_others_are_to_write_nothing_is_looked_for(why: str) -> None:
     ran(stage, 0, 8)
     order = Stop(reason="held", upstream_offset=0, detail="", at=T)
     if why == "fenced":
-        stage.states.fence(FLOW, order)
+        stage.states.stop_flow(FLOW, order)
     if why == "held":
         stage.states.stop(LANE, order)
     first = foreign(stage)
@@ -895,7 +895,7 @@ def test_where_others_are_to_write_nothing_is_looked_for(why: str) -> None:
     assert stage.target_looks == []
 
     if why != "shared":  # what was joined meanwhile is claimed, and what was not is found
-        stage.states.lift(FLOW)
+        stage.states.resume_flow(FLOW)
         stage.states.resume(LANE)
         stage.chains.prepare([run(8, 11, (8, first, 3))])
         assert said(stage.round()) == []

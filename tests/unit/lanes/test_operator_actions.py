@@ -138,8 +138,8 @@ def test_a_hold_stops_a_lane_where_it_stands_and_changes_no_other_stop() -> None
 
 
 def test_a_lane_of_a_fenced_flow_is_not_resumed_alone() -> None:
-    with pytest.raises(NotAllowed, match=r"the whole flow is fenced.*mirrorless failback"):
-        resumption(LANE, AT_100, replace(stopped("held", 0), fenced=True), now=NOW)
+    with pytest.raises(NotAllowed, match=r"the whole flow is stopped.*mirrorless failback"):
+        resumption(LANE, AT_100, replace(stopped("held", 0), of_flow=True), now=NOW)
 
 
 @pytest.mark.parametrize(

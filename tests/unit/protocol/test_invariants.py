@@ -270,12 +270,12 @@ class Replication(RuleBasedStateMachine):
                 if not self.flying and not there.batches:
                     there.remove(partition, number, 2 * number)
             case "the flow is held":
-                there.states.fence(FLOW, hold)
+                there.states.stop_flow(FLOW, hold)
             case "a lane is held":
                 if state.stop is None:
                     there.states.stop(there.lane(partition), hold)
             case "the operator lets all go on":
-                there.states.lift(FLOW)
+                there.states.resume_flow(FLOW)
                 self.leave_out(partition)
             case "reset":
                 self.reset(partition, 5 - number)
@@ -319,7 +319,7 @@ class Replication(RuleBasedStateMachine):
             self.flying[actor].attempt.finish()
             self.land(actor)
         self.there.cluster.time_transactions_out()
-        self.there.states.lift(FLOW)
+        self.there.states.resume_flow(FLOW)
         self.there.now += STATES_MS
         self.there.history_first = False
         for partition in self.there.source:

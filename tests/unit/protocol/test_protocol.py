@@ -770,7 +770,7 @@ def test_an_order_is_kept_by_an_event_that_began_before_it_and_takes_longer_than
     if order == "hold":
         there.states.stop(lane(), stop)
     if order == "fence":
-        there.states.fence(lane().flow, stop)
+        there.states.stop_flow(lane().flow, stop)
 
     there.now += 10 * STATES_MS
     slow.finish()
@@ -779,7 +779,7 @@ def test_an_order_is_kept_by_an_event_that_began_before_it_and_takes_longer_than
     assert [there.visible(p) for p in (0, 1)] == [[] if p in kept else at for p, at in enumerate(([1, 2, 5], [0, 3]))]
     assert order != "none" or len(there.cluster.requests) == 2, "one batch for each lane"
     assert order != "fence" or not there.states.states, "nothing is written for a lane"
-    there.states.lift(lane().flow)
+    there.states.resume_flow(lane().flow)
     there.states.resume(lane())
     assert not replicate(there.environment(), there.whole()).stopped
     there.assert_invariants()

@@ -159,7 +159,9 @@ def test_a_run_that_lasts_reports_each_minute() -> None:
 def test_a_run_that_lasts_reports_what_keeps_a_lane_until_that_is_over(reason: StopReason | Literal["fence"]) -> None:
     there = world([0])
     if reason == "fence":
-        there.states.fence(FLOW, Stop(reason="held", upstream_offset=0, detail="a failback ends that", at=there.now))
+        there.states.stop_flow(
+            FLOW, Stop(reason="held", upstream_offset=0, detail="a failback ends that", at=there.now)
+        )
     else:
         stop = Stop(reason=reason, upstream_offset=0, detail="a failback ends that", at=there.now)
         there.states.states[lane()] = LaneState(stop=stop)
@@ -169,7 +171,7 @@ def test_a_run_that_lasts_reports_what_keeps_a_lane_until_that_is_over(reason: S
     def minute(report: PullReport) -> None:
         minutes.append(list(report.troubles))
         if len(minutes) == 2:
-            there.states.lift(FLOW)
+            there.states.resume_flow(FLOW)
             there.states.states.clear()
 
     pulling.on_minute = minute

@@ -210,14 +210,14 @@ def test_a_lane_that_is_stopped_already_keeps_its_stop_which_says_that_the_map_i
     assert [report.counts["lanes-stopped"] for report in reports] == [0, 0]
 
 
-def test_a_lane_of_a_fenced_flow_gets_a_stop_of_its_own_for_the_fence_will_be_lifted() -> None:
+def test_a_lane_of_a_stopped_flow_gets_a_stop_of_its_own_for_the_flow_will_go_on() -> None:
     rounds = RemoteRounds()
     rounds.next()
-    rounds.states.fence(FLOW, Stop(reason="held", upstream_offset=0, detail="failover", at=1))
+    rounds.states.stop_flow(FLOW, Stop(reason="held", upstream_offset=0, detail="failover", at=1))
     rounds.target.ids["us-east.orders"] = "new"
     rounds.next()
 
-    rounds.states.lift(FLOW)
+    rounds.states.resume_flow(FLOW)
 
     stop = rounds.states.read([LANE])[LANE].stop
     assert stop is not None

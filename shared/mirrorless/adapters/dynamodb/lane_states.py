@@ -1,7 +1,7 @@
-"""Stops, leases, fences and the operator's orders in DynamoDB.
+"""Stops, leases and the operator's orders in DynamoDB.
 
 a lane    <flow> <topic>-<partition>   stopped, left_out (quarantine: of an earlier version), lease, waiting, begun
-a flow    <flow>                       stopped: the fence of all its lanes, read in the request that reads lanes
+a flow    <flow>                       stopped: all its lanes, read in the request that reads lanes
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DynamoDbLaneStates:
         """The store's time in its last answer, and when that came."""
 
     def store_now(self) -> int | None:
-        """See `FlowFences.store_now`."""
+        """See `FlowStops.store_now`."""
         if self._answered is None:
             return None
         at, came = self._answered
@@ -49,15 +49,15 @@ class DynamoDbLaneStates:
         room = KEYS - len(flows)
         found: dict[Lane, LaneState] = {}
         for start in range(0, len(wanted), room):
-            # The fence is read with the lanes: it costs a read unit, and no request.
+            # The flow's stop is read with the lanes: it costs a read unit, and no request.
             items = self._items([*map(str, flows), *map(str, some := wanted[start : start + room])], deadline)
-            fences = {flow: _stop(item) for flow in flows if (item := items.pop(str(flow), None)) is not None}
+            of_flows = {flow: _stop(item) for flow in flows if (item := items.pop(str(flow), None)) is not None}
             found |= dict(map(_state, items.values()))
             for lane in some:
-                # A fence stops what is replicated, and not the job that brings it back.
-                fence = None if lane.is_of_a_job else fences.get(lane.flow)
-                if fence is not None and found.get(lane, RUNNING).stop is None:
-                    found[lane] = replace(found.get(lane, RUNNING), stop=fence, fenced=True)
+                # The flow's stops what is replicated, and not the job that brings it back.
+                of_flow = None if lane.is_of_a_job else of_flows.get(lane.flow)
+                if of_flow is not None and found.get(lane, RUNNING).stop is None:
+                    found[lane] = replace(found.get(lane, RUNNING), stop=of_flow, of_flow=True)
         return found
 
     def _items(self, names: Sequence[str], deadline: Deadline | None) -> dict[str, dict[str, Any]]:
@@ -165,7 +165,7 @@ class DynamoDbLaneStates:
     def noted(self, flow: FlowName) -> dict[Lane, LaneState]:
         """Every lane of a flow of which anything was ever noted: a stop of its own, an order, a lease.
 
-        Reads the whole table. A fence is none of them.
+        Reads the whole table. That of a flow is none of them.
         """
         return self._noted(flow, consistent=True)
 
@@ -306,15 +306,15 @@ class DynamoDbLaneOrders(DynamoDbLaneStates):
             lane, "SET lease = :lease", "lease.holder = :me", {":lease": _stored(ended), ":me": {"S": holder}}
         )
 
-    def fenced(self, flow: FlowName) -> Stop | None:
-        """See `FlowFences.fenced`."""
+    def flow_stop(self, flow: FlowName) -> Stop | None:
+        """See `FlowStops.flow_stop`."""
         item = self._items([str(flow)], None).get(str(flow))
         return None if item is None else _stop(item)
 
-    def fence(self, flow: FlowName, stop: Stop) -> None:
-        """See `FlowFences.fence`."""
+    def stop_flow(self, flow: FlowName, stop: Stop) -> None:
+        """See `FlowStops.stop_flow`."""
         self._stop(str(flow), stop)
 
-    def lift(self, flow: FlowName) -> None:
-        """See `FlowFences.lift`."""
+    def resume_flow(self, flow: FlowName) -> None:
+        """See `FlowStops.resume_flow`."""
         self._update(str(flow), "REMOVE stopped", {})
