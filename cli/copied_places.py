@@ -15,7 +15,7 @@ from mirrorless.chain.lane import Lane
 from mirrorless.clock import deadline_in
 from mirrorless.errors import Retriable
 from mirrorless.lanes.gaps import cleanup_of
-from mirrorless.mm2.source_offsets import SourcePartition, worker_group
+from mirrorless.mm2.source_offsets import SourcePartition
 from mirrorless.records.origin import ORIGIN_HEADER
 from mirrorless.verify.audit import PROVENANCE
 from mirrorless.verify.comparison import content
@@ -71,6 +71,8 @@ class PlaceSearch:
     offsets: KafkaSourceOffsets
     connector: str | None
     """The name of MirrorMaker's source connector, where there are several; None where there is one."""
+    workers: str
+    """The group of MirrorMaker's own workers; empty in a Connect cluster, whose workers have other connectors too."""
     topic: str | None
     """None: every one that the flow takes."""
     unseen: frozenset[str] = frozenset()
@@ -80,8 +82,8 @@ class PlaceSearch:
     _rewritten: set[str] = field(default_factory=set)
     """Topics whose remote topics have times of their own."""
     _compacted: set[str] = field(default_factory=set)
-    _hidden: dict[Lane, str] = field(default_factory=dict)
-    """Why the end of a lane's remote partition is not seen."""
+    _unborn: set[TopicPartition] = field(default_factory=set)
+    """Remote partitions that are not there yet."""
 
     @property
     def alias(self) -> str:
@@ -116,7 +118,7 @@ class PlaceSearch:
         return stored
 
     def lanes(self) -> list[Lane]:
-        """The lanes of the flow's topics that have a remote partition."""
+        """The lanes of the flow's topics that have a remote topic: also those of partitions that it lacks."""
         from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- commands without Kafka start sooner
 
         settings, soon = self.settings, deadline_in(ANSWER_SECONDS)
@@ -125,11 +127,12 @@ class PlaceSearch:
         )
         there = target.partitions(soon)
         topics = {
-            topic: min(count, there.get(settings.remote_topic(topic), 0))
+            topic: count
             for topic, count in source.partitions(soon).items()
-            if settings.replicates(topic) and self.topic in {None, topic}
+            if settings.replicates(topic) and self.topic in {None, topic} and settings.remote_topic(topic) in there
         }
-        remote = {settings.remote_topic(topic): topic for topic, count in topics.items() if count}
+        remote = {settings.remote_topic(topic): topic for topic in topics}
+        self._unborn = {(name, each) for name, topic in remote.items() for each in range(there[name], topics[topic])}
         configs, failures = target.configs(remote, soon)
         ours, failed = source.configs(remote.values(), soon)
         if failures or failed:
@@ -142,31 +145,30 @@ class PlaceSearch:
                 self._compacted.add(topic)
         return [Lane(settings.name, topic, each) for topic, count in sorted(topics.items()) for each in range(count)]
 
-    def moving(self, lanes: Iterable[Lane]) -> str:
-        """Why MirrorMaker does not stand still; empty where it does. It takes some seconds.
+    def moving(self, connector: str | None, lanes: Iterable[Lane]) -> str:
+        """Why the target does not stand still; empty where it does. It takes some seconds.
 
         Args:
+            connector: MirrorMaker's; None of another replicator.
             lanes: whose remote partitions nobody else writes to.
         """
         from mirrorless.adapters.kafka.wire.cluster import WireCluster  # noqa: PLC0415 -- see above
-        from mirrorless.adapters.kafka.wire.group_members import has_members  # noqa: PLC0415 -- see above
+        from mirrorless.adapters.kafka.wire.group_members import running_group  # noqa: PLC0415 -- see above
 
-        group, target, flow = worker_group(self.alias), self.settings.target, self.settings.flow
-        if not self.by_tail:
-            self.offsets.ends(deadline_in(ANSWER_SECONDS))  # where there are none, it says so, and the way without
+        target, flow = self.settings.target, self.settings.flow
+        if connector is not None:
             with closing(WireCluster(target, flow=flow, client_role="take-over", needed=())) as wire:
-                if has_members(wire, group, deadline_in(ANSWER_SECONDS)):
+                if group := running_group(wire, connector, self.workers, deadline_in(ANSWER_SECONDS)):
                     return f"its workers' group {group} has members on the target"
+        places = [(self.settings.remote_topic(lane.topic), lane.partition) for lane in lanes]
         before: dict[TopicPartition, LogEnds] = {}
-        lanes = list(lanes)
-        for pause in (STILL_SECONDS, 0):
-            places = [(self.settings.remote_topic(lane.topic), lane.partition) for lane in lanes]
-            ends = self._target.ends(places, deadline_in(ANSWER_SECONDS))
-            if not self.by_tail:
-                ends |= self.offsets.ends(deadline_in(ANSWER_SECONDS))
+        for pause in (STILL_SECONDS, 0) if places else ():
+            ends = self._ends(places, of_target=True)
             if grown := sorted(place for place in before if before[place] != ends.get(place)):
                 more = f" and {len(grown) - 1} more" if grown[1:] else ""
                 return f"{grown[0][0]}-{grown[0][1]}{more} of the target grew within {STILL_SECONDS:.0f} s"
+            if hidden := sorted(place for place, (_, stable, high) in ends.items() if stable < high):
+                return f"an open transaction hides the end of {hidden[0][0]}-{hidden[0][1]} of the target"
             before = ends
             time.sleep(pause)  # an observation over time
         return ""
@@ -193,8 +195,6 @@ class PlaceSearch:
                 for lane in some:
                     compacts = lane.topic in self._compacted
                     end = copied_end(ours[lane], theirs[lane], least[lane], source_compacts=compacts)
-                    if lane in self._hidden:
-                        end = CopiedEnd(why=self._hidden[lane])
                     if (wider := reach[lane].wider(end.needs)) is not None:
                         left[lane] = wider
                     found[lane], starts[lane] = end, ours[lane].start
@@ -224,7 +224,7 @@ class PlaceSearch:
             for lane in lanes
             if lane.topic not in self._rewritten
         }
-        ends = self._target.ends(places.values(), deadline_in(ANSWER_SECONDS))
+        ends = self._ends(places.values(), of_target=True)
         ranges = {place: (max(start, high - LAST), high) for place, (start, _, high) in ends.items()}
         timed = KafkaTails(
             settings.target,
@@ -249,14 +249,12 @@ class PlaceSearch:
         places = {
             lane: (settings.remote_topic(lane.topic) if of_target else lane.topic, lane.partition) for lane in reach
         }
-        ends = (self._target if of_target else self._source).ends(places.values(), deadline_in(ANSWER_SECONDS))
+        ends = self._ends(places.values(), of_target=of_target)
         ranges: dict[Lane, tuple[int, int]] = {}
         for lane, place in places.items():
             if place not in ends:
                 raise Retriable(f"{place[0]}-{place[1]} has no leader", where=str(lane))
-            start, stable, high = ends[place]
-            if of_target and stable < high:
-                self._hidden[lane] = f"an open transaction hides the end of {place[0]}-{place[1]} from {stable} on"
+            start, _, high = ends[place]
             ranges[lane] = (
                 reach[lane].of_target(start, high) if of_target else reach[lane].of_source(said[lane], start, high)
             )
@@ -286,6 +284,13 @@ class PlaceSearch:
 
         cluster = self.settings.target if committed else self.settings.source
         return KafkaTails(cluster, flow=self.settings.flow, committed=committed, seen=seen)
+
+    def _ends(self, places: Iterable[TopicPartition], *, of_target: bool) -> dict[TopicPartition, LogEnds]:
+        """The ends of logs; those of a partition that is not there yet are 0."""
+        unborn = self._unborn if of_target else set()
+        found: dict[TopicPartition, LogEnds] = dict.fromkeys(unborn.intersection(places), (0, 0, 0))
+        there = [each for each in places if each not in unborn]
+        return found | (self._target if of_target else self._source).ends(there, deadline_in(ANSWER_SECONDS))
 
     @cached_property
     def _source(self) -> KafkaRecords:

@@ -20,7 +20,7 @@ from mirrorless.clock import deadline_in, now_ms
 from mirrorless.errors import Refused
 from mirrorless.flow.naming import reset_lane
 from mirrorless.lanes.taken_over import link_behind, may_begin, read_given_back, was_taken_over
-from mirrorless.mm2.source_offsets import offsets_topic
+from mirrorless.mm2.source_offsets import offsets_topic, worker_group
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.reports.format import numbered
 from mirrorless.topics.pause import read_pause
@@ -175,12 +175,13 @@ def search_of(
     """The search that the arguments name. Args: by_tail: see `PlaceSearch`. unseen: headers that are not compared."""
     from mirrorless.adapters.kafka.source_offsets import KafkaSourceOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
 
-    settings = deployment.settings(deployment.flow_name(arguments.flow))
-    topic = arguments.offsets_topic or offsets_topic(settings.policy.prefix(settings.source.alias))
+    settings, topic = deployment.settings(deployment.flow_name(arguments.flow)), arguments.offsets_topic
+    alias = settings.policy.prefix(settings.source.alias)
     return PlaceSearch(
         settings=settings,
-        offsets=KafkaSourceOffsets(settings.target, topic, flow=settings.flow),
+        offsets=KafkaSourceOffsets(settings.target, topic or offsets_topic(alias), flow=settings.flow),
         connector=arguments.connector,
+        workers="" if topic else worker_group(alias),
         topic=arguments.topic,
         by_tail=by_tail,
         unseen=frozenset(unseen),
@@ -190,10 +191,11 @@ def search_of(
 def _planned(deployment: DeployedFlows, arguments: argparse.Namespace) -> TakeOverPlan:
     by_tail, unseen = arguments.places_from == _TAIL, arguments.without_header
     search = search_of(deployment, arguments, by_tail=by_tail, unseen=unseen)
-    flow, lanes = search.settings.name, search.lanes()
+    flow, lanes, said = search.settings.name, search.lanes(), search.said()
     stores = deployment.stores(flow)
     heads, given_back = stores.chains.heads(lanes), read_given_back(stores.documents, flow)
-    if moving := search.moving(lane for lane in lanes if may_begin(heads[lane], given_back.get(lane))):
+    theirs = [lane for lane in lanes if may_begin(heads[lane], given_back.get(lane))]
+    if moving := search.moving(None if by_tail else next(iter(said)).connector, theirs):
         return TakeOverPlan(flow=flow, lanes=[], moving=moving)
     begun = {lane: stores.chains.at_or_before(lane, 0, 0) for lane in lanes if heads[lane] != NEW_LANE}
     found = [
@@ -203,7 +205,7 @@ def _planned(deployment: DeployedFlows, arguments: argparse.Namespace) -> TakeOv
             taken=was_taken_over(begun.get(each.lane)),
             given_back_at=given_back.get(each.lane),
         )
-        for each in search.places(search.said(), lanes)
+        for each in search.places(said, lanes)
     ]
     return TakeOverPlan(flow=flow, lanes=found, moving="")
 

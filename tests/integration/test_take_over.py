@@ -29,7 +29,7 @@ from mirrorless.verify.lane import TAKEN_OVER, LaneVerification
 from mirrorless.verify.task import VerifyTask
 from tests.support.commands import Answer, Command, lab_state
 from tests.support.lane_stage import Crash, LaneStage
-from tests.support.mirror_maker import EXACTLY_ONCE, RealMirrorMaker
+from tests.support.mirror_maker import RealMirrorMaker
 from tests.support.readback import await_settled, committed, read_topic
 from tests.support.topics import create_topic, transaction, transactional
 from tests.support.verified_lane import NO_RULES
@@ -104,10 +104,7 @@ class Migration:
         running = self.migrate("plan")
         assert (running.code, "us-east-mm2" in running.json["moving"]) == (1, True)
         self.mirror_maker.stop()
-        self.mirror_maker.options = {
-            "us-east.consumer.max.poll.records": "20",
-            "eu-west.offset.flush.interval.ms": "600000",  # it stores no offset any more
-        }
+        self.mirror_maker.poll_records, self.mirror_maker.flush_ms = 20, 600_000  # it stores no offset any more
         self.mirror_maker.start()
         self.produce(300)
         eventually(lambda: self.copied() >= PARTITIONS * 310, "MirrorMaker goes on")
@@ -214,7 +211,9 @@ def migration(
     flow = f"{stage.settings.name}: {{topics: [{stage.topic}]}}"
     state = lab_state(tmp_path, flow, bootstrap, dynamodb.endpoint, stage.settings.tables)
     source, target = clusters
-    mirror_maker = RealMirrorMaker(source=source, target=target, folder=tmp_path / "mm2", topics=stage.topic)
+    mirror_maker = RealMirrorMaker(
+        source=source.bootstrap, target=target.bootstrap, folder=tmp_path / "mm2", topics=stage.topic
+    )
     create_topic(source.bootstrap, stage.topic, PARTITIONS)
     documents = DynamoDbDocuments(dynamodb.client(), stage.settings.tables.control)
     yield Migration(stage=stage, mirror_maker=mirror_maker, state=state, command=Command(capsys), documents=documents)
@@ -267,7 +266,7 @@ def test_a_flow_goes_on_behind_what_a_killed_mirrormaker_has_written_and_gives_i
     given = migration.migrate("give-back", "--execute")
     assert given.code == 0, given
     migration.produce(100, aborts=False)  # it would copy these too, beyond what readers of the source see
-    migration.mirror_maker.options = {}
+    migration.mirror_maker.poll_records, migration.mirror_maker.flush_ms = 500, 60_000
     migration.mirror_maker.start()
     count = sum(map(len, there.values())) + migration.missing(there)
     eventually(lambda: migration.copied() >= count, "MirrorMaker has copied the rest")
@@ -282,8 +281,7 @@ def test_a_flow_goes_on_behind_what_a_killed_mirrormaker_has_written_and_gives_i
 )
 def test_what_mirrormaker_says_with_transactions_is_the_place(migration: Migration) -> None:
     """Killed in the middle of a transaction, whose records and whose offset no reader sees."""
-    slow = {"us-east.consumer.max.poll.records": "20"}
-    migration.mirror_maker.options = EXACTLY_ONCE | slow
+    migration.mirror_maker.exactly_once, migration.mirror_maker.poll_records = True, 20
     migration.produce(300)
     migration.mirror_maker.start()
     eventually(lambda: migration.copied() >= PARTITIONS * 100, "MirrorMaker has copied")

@@ -166,11 +166,12 @@ def test_what_a_killed_mirrormaker_wrote_twice_is_named_by_place_and_nothing_els
     source, target = clusters
     create_topic(source.bootstrap, topic, PARTITIONS)
     mirror_maker = RealMirrorMaker(
-        source=source,
-        target=target,
+        source=source.bootstrap,
+        target=target.bootstrap,
         folder=tmp_path / "mm2",
         topics=topic,
-        options={"us-east.consumer.max.poll.records": "50", "eu-west.offset.flush.interval.ms": "3000"},
+        poll_records=50,
+        flush_ms=3_000,
     )
     copy, written = f"us-east.{topic}", 0
 

@@ -124,7 +124,7 @@ def test_the_place_is_behind_the_last_record_that_any_life_has_copied(seed: int)
         assert found.duplicates == twice
 
 
-@pytest.mark.parametrize(("contents", "places"), [(1, 1), (2, 10), (5, 30), (50, 200)])
+@pytest.mark.parametrize(("contents", "places"), [(1, 8), (2, 20), (5, 51), (50, 225)])
 def test_where_records_are_alike_the_place_is_right_or_there_is_none(contents: int, places: int) -> None:
     """A place too far on would lose records; among few contents the logs often leave a choice."""
     found = 0
@@ -175,6 +175,24 @@ def test_what_shows_no_place_is_said(
 
     assert (found.place, found.needs) == (place, "")
     assert why in found.why
+
+
+def test_a_reach_grows_on_the_side_that_needs_it_and_ends() -> None:
+    reach, sizes = Reach(), list[tuple[int, int, int]]()
+    while (wider := reach.wider("source" if len(sizes) % 2 else "target")) is not None:
+        reach = wider
+        sizes.append((reach.back, reach.ahead, reach.tail))
+    assert (sizes[:2], len(sizes)) == ([(500, 500, 9_600), (4_000, 4_000, 9_600)], 7)
+    assert Reach().wider("") is None
+
+
+def test_no_more_is_read_than_shows_the_end() -> None:
+    source, target, said = of(*range(3_000)), of(*range(2_000)), 1_900
+
+    ours = window(source, Reach().of_source(said, 0, 3_000), 0, 3_000)
+    theirs = window(target, Reach().of_target(0, 2_000), 0, 2_000)
+
+    assert copied_end(ours, theirs, said).place == 2_000
 
 
 def test_records_that_were_not_read_are_no_end_of_the_source() -> None:

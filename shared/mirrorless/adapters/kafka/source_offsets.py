@@ -16,7 +16,7 @@ from mirrorless.clock import Deadline
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.mm2.source_offsets import SourcePartition, decode_offset, encode_offset
-from mirrorless.ports.kafka import LogEnds, TopicPartition
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.records.record import Record
 from mirrorless.verify.copied_end import KeyedRecord
 
@@ -43,12 +43,12 @@ class KafkaSourceOffsets:
         self._where = f"{flow} {cluster.alias} {topic}"
         self._records = KafkaRecords(cluster, flow=flow, client_role=_ROLE)
 
-    def ends(self, deadline: Deadline) -> dict[TopicPartition, LogEnds]:
-        """The ends of its partitions.
+    def _stable_ends(self, deadline: Deadline) -> dict[TopicPartition, tuple[int, int]]:
+        """Where its partitions begin, and end for readers who wait for commits.
 
         Raises:
             ConfigurationError: there is no such topic.
-            Retriable: the cluster does not answer, or a transaction is open in it.
+            Retriable: the cluster does not answer, or a partition has no leader.
         """
         count = self._records.partitions(deadline).get(self._topic, 0)
         if not count:
@@ -59,20 +59,18 @@ class KafkaSourceOffsets:
                 "--offsets-topic NAME; of another replicator than MirrorMaker 2, plan and take over --from target-tail",
             )
         found = self._records.ends([(self._topic, partition) for partition in range(count)], deadline)
-        if len(found) < count or any(stable < end for _, stable, end in found.values()):
-            hint = "wait for a minute: brokers end what a worker that is gone has begun"
-            raise Retriable("a transaction is open in it, or a partition has no leader", where=self._where, hint=hint)
-        return found
+        if len(found) < count:
+            raise Retriable("a partition has no leader", where=self._where)
+        return {place: (start, stable) for place, (start, stable, _) in found.items()}
 
     def read(self, deadline: Deadline) -> dict[SourcePartition, StoredOffset]:
         """The newest offset of each key, of all connectors of MirrorMaker.
 
         Raises:
-            ConfigurationError, Retriable: as `ends`; or it was not read to its end in time.
+            ConfigurationError: there is no such topic.
+            Retriable: the cluster does not answer, a partition has no leader, or it was not read to its end in time.
         """
-        wanted = {
-            place: [(start, stable)] for place, (start, stable, _) in self.ends(deadline).items() if start < stable
-        }
+        wanted = {place: [each] for place, each in self._stable_ends(deadline).items() if each[0] < each[1]}
         found: dict[SourcePartition, StoredOffset] = {}
         left = set(wanted)
         with closing(KafkaLog(self._cluster, flow=self._flow, tuning=RANGES)) as log:
@@ -99,7 +97,7 @@ class KafkaSourceOffsets:
         Raises:
             Retriable: some may not have been written; all may be written again.
         """
-        stored, partitions = self.read(deadline), len(self.ends(deadline))
+        stored, partitions = self.read(deadline), len(self._stable_ends(deadline))
         by_place: dict[int, list[Record]] = {}
         for about, last in offsets.items():
             before = stored.get(about)
