@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mirrorless.chain.chains import IN_DOUBT, JournalChains
+from mirrorless.chain.chains import IN_DOUBT, SPANS_TOGETHER, JournalChains
 from mirrorless.chain.entry import (
     NO_ENTRY,
     Entry,
@@ -24,6 +24,7 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, Head
 from mirrorless.chain.run import Link, Reset, Run, Span
 from mirrorless.chain.search import KEPT, JournalSearch
+from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.protocol.positions import Positions
 from mirrorless.records.origin import rows_of
@@ -234,7 +235,9 @@ def test_a_journal_that_is_not_believed_keeps_no_other_from_being_renewed() -> N
     late = chains_at(NOW + 30 * DAY, chains.memory)
     late.prepare([replace(run(0, 10, (0, 0, 10), lane=other), settled_at=(NOW + 30 * DAY) * 1000)])
 
-    assert late.renew([LANE, other], settled_before=2**60, expires_at=NOW + 90 * DAY) == 1
+    for lanes in ([LANE, other], [other, LANE]):
+        others = chains_at(NOW + 30 * DAY, chains.memory)
+        assert others.renew(lanes, settled_before=2**60, expires_at=NOW + 90 * DAY) == 1
 
 
 def test_doubts_that_are_remembered_are_bounded() -> None:
@@ -260,6 +263,100 @@ def test_places_far_back_in_a_long_journal_are_found_in_few_reads() -> None:
         assert cold.after(NEIGHBOUR, 0, place, limit=2) == following
         assert cold.at_or_before(LANE, 0, place) == busy[place // 100 * 100]
         assert chains.memory.reads - before <= 60
+
+
+STRETCHES = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(1, 40), st.sampled_from(("committed", "withdrawn", "reset"))), max_size=12
+)
+"""A lane, how many of its links follow each other, and what becomes of the first of them."""
+
+
+@example(stretches=[(1, 4, "committed"), (0, 1, "reset")], places=[(0, 0)])
+@given(stretches=STRETCHES, places=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 200)), min_size=1, max_size=4))
+def test_links_are_found_wherever_they_are_as_a_walk_of_every_entry_finds_them(
+    stretches: list[tuple[int, int, str]], places: list[tuple[int, int]]
+) -> None:
+    chains, lanes = MemoryChains(), [Lane(FLOW, "orders", partition) for partition in range(3)]
+    ends = dict.fromkeys(lanes, (0, 0))
+    for partition, count, fate in stretches:
+        for number in range(count):
+            lane, (generation, position) = lanes[partition], ends[lanes[partition]]
+            if number == 0 and fate == "reset":
+                chains.reset(reset(position, position, lane=lane, generation=generation))
+                ends[lane] = generation + 1, position
+                continue
+            doubtful = number == 0 and fate == "withdrawn"
+            one = run(
+                position,
+                position + 1,
+                (position, position, 1),
+                lane=lane,
+                generation=generation,
+                state="prepared" if doubtful else "committed",
+                attempt=f"{partition} {len(chains.memory.entries)}",
+            )
+            chains.prepare([one])
+            if doubtful:
+                chains.withdraw([one])
+            else:
+                ends[lane] = generation, position + 1
+    for reader in (chains, cold := chains.beside()):  # one that wrote, and one that remembers nothing
+        for lane in lanes:
+            links = chains.of(lane)
+            for place in places:
+                behind = [each for each in links if each.generation == place[0] and each.position > place[1]]
+                for limit in (1, 3, 1_000):
+                    assert reader.after(lane, *place, limit=limit) == behind[:limit]
+                before = [each for each in links if (each.generation, each.position) <= place]
+                last = before[-1] if before and before[-1].generation == place[0] else None
+                assert reader.at_or_before(lane, *place) == last
+    cold.heads(lanes)
+    newest = {lane: [each for each in chains.of(lane) if each.generation == ends[lane][0]] for lane in lanes}
+    found = cold.newest_runs(lanes, limit=5)
+    assert {lane: found.get(lane, []) for lane in lanes} == {lane: newest[lane][-5:][::-1] for lane in lanes}
+
+
+def test_the_next_link_of_a_lane_that_rested_is_found_in_few_reads() -> None:
+    chains, resting = MemoryChains(), (0, 2_000, 2_010, 3_990)
+    chains.prepare([run(n, n + 1, (n, n, 1), lane=LANE if n in resting else NEIGHBOUR) for n in range(4_000)])
+    for place, reads in ((-1, 29), (2_010, 3)):
+        reader = chains.beside()
+        reader.heads([LANE])
+        before = chains.memory.reads
+        found = reader.after(LANE, 0, place, limit=9)
+        assert [link.position for link in found] == [each for each in resting if each > place]
+        assert chains.memory.reads - before <= reads
+
+
+@pytest.mark.parametrize(
+    ("spans", "portions"),
+    [
+        ([1] * 250, [100, 100, 50]),
+        ([SPANS_TOGETHER - 1, 1, 1], [2, 1]),
+        ([1, SPANS_TOGETHER, 1], [1, 1, 1]),
+        ([SPANS_TOGETHER // 2] * 5, [2, 2, 1]),
+        ([SPANS_TOGETHER + 1, 1], [1, 1]),
+    ],
+)
+def test_runs_are_added_together_up_to_what_a_transaction_takes(spans: list[int], portions: list[int]) -> None:
+    inserted, position, runs = list[int](), 0, list[Run]()
+    for count in spans:
+        one = run(position, position + count, (position, position, count))
+        runs.append(replace(one, spans=one.spans * count))
+        position += count
+
+    class Counted(MemoryJournals):
+        def insert(self, entry: Entry, deadline: Deadline | None = None) -> Entry | None:
+            inserted.append(1)
+            return super().insert(entry, deadline)
+
+        def insert_all(self, entries: Sequence[Entry]) -> Entry | None:
+            inserted.append(len(entries))
+            return super().insert_all(entries)
+
+    MemoryChains(by=Counted()).extend(runs)
+
+    assert inserted == portions
 
 
 def test_the_newest_runs_of_neighbours_come_together_and_none_from_before_a_reset() -> None:
