@@ -31,6 +31,7 @@ from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.adapters.replicator import flow_rules
 from mirrorless.chain.lane import Lane
 from mirrorless.clock import Deadline, now_ms
+from mirrorless.flow.counts import Watched
 from mirrorless.flow.naming import LOOK_GROUP
 from mirrorless.flow.settings import FlowSettings, control_settings
 from mirrorless.flow.triggers import MAPPING
@@ -48,7 +49,6 @@ from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.ports.stores import StateStore
 from mirrorless.protocol.map_reads import MapReads, StopMemory
 from mirrorless.protocol.replay_check import Changed, not_at_hand
-from mirrorless.scheduled.counts import Watched
 from mirrorless.scheduled.functions import CONTROL, overdue_tasks, tasks_of_run
 from mirrorless.scheduled.runner import HeldLease, LeasedDocuments, Task, TaskRunner
 from mirrorless.scheduled.scope import FlowScope

@@ -29,6 +29,7 @@ from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
 from mirrorless.adapters.replicator import LARGEST_RECORD, flow_replicator
 from mirrorless.clock import now_ms
+from mirrorless.flow.counts import Count
 from mirrorless.flow.naming import METRICS_PER_TOPIC_VARIABLE
 from mirrorless.flow.rate_limit import ByteRateLimit
 from mirrorless.flow.settings import FlowSettings, PullSettings, pull_settings
@@ -40,7 +41,6 @@ from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.run import PullReport, PullRun
 from mirrorless.pull.shards import ShardLease
-from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.functions import shard_task
 from mirrorless.scheduled.runner import TROUBLES, TaskReport
 from mirrorless.topics.pause import read_pause

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from infra.monitoring import metrics
 from infra.monitoring.metrics import MINUTE
+from mirrorless.flow.counts import WATCHES
 from mirrorless.flow.naming import FORWARD, PULL, STANDBY
 
 if TYPE_CHECKING:
@@ -21,9 +22,13 @@ if TYPE_CHECKING:
 
     from infra.deployment import FlowDeployment
     from infra.monitoring.metrics import Metric
+    from mirrorless.flow.counts import WatchGraph
 
 RUNBOOK: Final = "docs/how-to/on-call.md"
 """Where the sections stand that alarms name; `runbook.url` may have a copy."""
+
+LANE_STOPPED: Final = "lane-stopped"
+"""The alarm that is made where `pull` runs, too: its deliveries meet stops of lanes of their own."""
 
 _FIVE_MINUTES: Final = 300
 _DAY: Final = 86_400
@@ -74,9 +79,9 @@ class Alarm:
 def alarms(flow: FlowDeployment, *, record_age_seconds: int) -> Sequence[Alarm]:
     """Every alarm of a flow at its home. Their number does not depend on its topics."""
     return [
-        *_of_lanes(flow),
+        *watched(flow, "Lanes", "Runs in doubt", "Loss ledger"),
         *_of_silence(flow),
-        *_of_tasks(flow),
+        *watched(flow, "Tasks", "Groups"),
         *_of_deliveries(flow, record_age_seconds),
     ]
 
@@ -86,63 +91,28 @@ def flow_alarm(flow: FlowDeployment) -> str:
     return f"{flow.flow.deployment}-{flow.id}"
 
 
-def lane_stopped(flow: FlowDeployment, *, part: str = FORWARD) -> Alarm:
-    """The alarm of stopped lanes. Args: part: what meets them."""
-    return Alarm(
-        id="lane-stopped",
-        means=f"A lane of {flow.name} is stopped, and waits for you while the source's retention runs.",
-        first=f"mirrorless lanes stopped '{flow.name}'.",
-        metric=metrics.of_flow(flow, "stopped-lanes", "Maximum", part=part),
-        # Redeliveries come at Lambda's pace: the alarm ends a quarter of an hour after the last that met the stop.
-        evaluation_periods=15,
-        datapoints_to_alarm=1,
-    )
-
-
-def _of_lanes(flow: FlowDeployment) -> list[Alarm]:
-    return [
-        lane_stopped(flow),
-        Alarm(
-            id="source-contradicts",
-            means=f"A source topic of {flow.name} was re-created, truncated or cut below the position; lanes stopped.",
-            first=f"mirrorless lanes stopped '{flow.name}'.",
-            metric=metrics.of_flow(flow, "lanes-stopped", "Sum"),
-            resolves=False,
-        ),
-        Alarm(
-            id="partition-stuck",
-            means=f"read_committed readers of a remote partition of {flow.name} stand before a transaction that hangs.",
-            first=f"mirrorless status '{flow.name}' names the partition.",
-            metric=metrics.of_flow(flow, "stuck-partitions", "Maximum"),
-            # The lane check has waited for the transaction's timeout already, once a minute.
-            evaluation_periods=5,
-            datapoints_to_alarm=3,
-        ),
-        Alarm(
-            id="foreign-records",
-            means=f"Another producer writes to a remote topic of {flow.name}, or did before: readers get both.",
-            first=f"mirrorless status '{flow.name}' names the topic, the partitions and where it begins.",
-            metric=metrics.of_flow(flow, "lanes-foreign", "Maximum"),
-            # The lane check has read the records. It ends an hour after the last that was seen.
-            evaluation_periods=5,
-            datapoints_to_alarm=3,
-        ),
-        Alarm(
-            id="doubt-open",
-            means=f"A run of {flow.name} has been in doubt for a quarter of an hour; its lane waits for the answer.",
-            first=f"mirrorless status '{flow.name}' names the lane and what hides the answer.",
-            metric=metrics.of_flow(flow, "doubts-open", "Maximum"),
-            # A delivery or the lane check settles a doubt within a minute or two of its writer's end.
-            evaluation_periods=15,
-        ),
-        Alarm(
-            id="offsets-lost",
-            means=f"Records of {flow.name} are not on the target, and never will be by themselves.",
-            first=f"mirrorless losses '{flow.name}' names them and the cause.",
-            metric=metrics.of_flow(flow, "offsets-lost", "Sum"),
-            resolves=False,
-        ),
-    ]
+def watched(flow: FlowDeployment, *graphs: WatchGraph, part: str = FORWARD) -> list[Alarm]:
+    """The alarms of metrics that are above zero. Args: graphs: in which these are lines. part: what emits them."""
+    settings, found = flow.flow.settings, []
+    for name, watch in WATCHES.items():
+        if not watch.alarm or watch.graph not in graphs:
+            continue
+        if watch.task and not getattr(settings, f"{watch.task}_enabled"):
+            continue
+        rounds = getattr(settings, f"{watch.task}_interval_seconds") if watch.by_rounds else 0
+        found.append(
+            Alarm(
+                id=watch.alarm,
+                means=watch.means.format(flow=flow.name),
+                first=watch.first.format(flow=flow.name),
+                metric=metrics.of_flow(flow, name, watch.stat, part=part),
+                period=minutes(max(watch.period_seconds, rounds)),
+                evaluation_periods=watch.periods,
+                datapoints_to_alarm=watch.breaching,
+                resolves=watch.resolves,
+            )
+        )
+    return found
 
 
 def _of_silence(flow: FlowDeployment) -> list[Alarm]:
@@ -199,53 +169,6 @@ def nothing_arrives(flow: FlowDeployment, window_seconds: int) -> list[Alarm]:
             silence=True,
         )
     ]
-
-
-def _of_tasks(flow: FlowDeployment) -> list[Alarm]:
-    settings = flow.flow.settings
-    found = [
-        Alarm(
-            id="task-overdue",
-            means=f"A scheduled task of {flow.name} has not been done for three of its intervals.",
-            first=f"mirrorless status '{flow.name}' names the task and its error.",
-            metric=metrics.of_flow(flow, "tasks-overdue", "Maximum"),
-            evaluation_periods=5,
-            datapoints_to_alarm=3,
-        )
-    ]
-    if settings.emit_checkpoints_enabled:
-        # Each round counts the groups anew, and rounds of a flow whose groups rest come once a minute.
-        found.append(
-            Alarm(
-                id="groups-not-ready",
-                means=f"A consumer group of {flow.name} has had no exact place on the target for an hour.",
-                first=f"mirrorless groups '{flow.name}' names it and the reason.",
-                metric=metrics.of_flow(flow, "groups-need-operator", "Maximum"),
-                period=_FIVE_MINUTES,
-                evaluation_periods=12,
-            )
-        )
-    if settings.refresh_topics_enabled:
-        found += [
-            Alarm(
-                id="mapping-fails",
-                means=f"A mapping of {flow.name} has not polled for a quarter of an hour: its topic waits.",
-                first=f"mirrorless status '{flow.name}' names the topic and the mapping's state or result.",
-                metric=metrics.of_flow(flow, "mappings-not-polling", "Maximum"),
-                # Rounds may be further apart than a minute, and a mapping takes minutes to be created or updated.
-                period=(period := minutes(max(_FIVE_MINUTES, settings.refresh_topics_interval_seconds))),
-                evaluation_periods=3,
-            ),
-            Alarm(
-                id="mapping-refused",
-                means=f"Lambda refuses a mapping of {flow.name}: its topic is not replicated, or not as configured.",
-                first=f"mirrorless status '{flow.name}' has Lambda's answer under the task topics.",
-                metric=metrics.of_flow(flow, "mappings-refused", "Maximum"),
-                period=period,
-                evaluation_periods=3,
-            ),
-        ]
-    return found
 
 
 def _of_deliveries(flow: FlowDeployment, record_age_seconds: int) -> list[Alarm]:
@@ -334,7 +257,7 @@ def pull_alarms(flow: FlowDeployment, *, record_age_seconds: int) -> list[Alarm]
     if metrics.heartbeats_scheduled(flow):
         found += nothing_arrives(flow, 0 if schedule.continuous else interval)
     if flow.pull != flow.home:
-        found.append(lane_stopped(flow, part=PULL))
+        found += [each for each in watched(flow, "Lanes", part=PULL) if each.id == LANE_STOPPED]
     return found
 
 

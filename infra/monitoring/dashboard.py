@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 from infra.monitoring import metrics
 from infra.monitoring.alarms import RUNBOOK
 from mirrorless.cost import prices
+from mirrorless.flow.counts import WATCHES
 from mirrorless.flow.naming import PULL
 from mirrorless.scheduled.functions import SCHEDULED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from infra.deployment import FlowDeployment, Location
     from infra.monitoring.metrics import Metric
-    from mirrorless.scheduled.counts import OfBatches, OfFlow
+    from mirrorless.flow.counts import OfBatches, OfFlow, WatchGraph
 
 WIDTH: Final = 24
 """Columns of the grid."""
@@ -186,13 +187,7 @@ def _does_it_fail(grid: Grid, flow: FlowDeployment) -> None:
 
 def _scheduled_topics(grid: Grid, flow: FlowDeployment, place: Location) -> None:
     """The reader of scheduled topics, where its metrics are in the dashboard's account."""
-    changes = grid.graph(
-        "Scheduled topics",
-        [
-            *_or_zero(flow, "topics-scheduled", "Maximum", "read by schedule"),
-            *_or_zero(flow, "topics-returning", "Maximum", "changing back to mappings"),
-        ],
-    )
+    changes = _watched(grid, flow, "Scheduled topics")
     if place.account != flow.home.account:
         grid.row(
             6, changes, _text(f"Scheduled topics are read in {place}: the metrics of their reader are seen there.")
@@ -234,46 +229,14 @@ def _scheduled_topics(grid: Grid, flow: FlowDeployment, place: Location) -> None
         )
 
 
-_WATCHED: Final[Sequence[tuple[str, str, Sequence[tuple[OfFlow, str, str]]]]] = (
-    (
-        "Tasks",
-        "a minute",
-        (
-            ("task-errors", "Sum", "failed rounds"),
-            ("task-troubles", "Maximum", "troubles of a round"),
-            ("tasks-overdue", "Maximum", "overdue tasks"),
-            ("mappings-not-polling", "Maximum", "mappings that do not poll"),
-            ("mappings-refused", "Maximum", "mappings that Lambda refused"),
-        ),
-    ),
-    (
-        "Groups",
-        "",
-        (
-            ("groups-not-ready", "Maximum", "could not move"),
-            ("groups-need-operator", "Maximum", "will not be able to"),
-            ("reread-records-max", "Maximum", "records that one would read again"),
-        ),
-    ),
-    (
-        "Loss ledger",
-        "",
-        (("offsets-lost", "Sum", "offsets lost"), ("gaps-waiting", "Maximum", "gaps to be explained")),
-    ),
-    (
-        "Lanes",
-        "",
-        (
-            ("stopped-lanes", "Maximum", "stopped, of one delivery"),
-            ("waiting-lanes", "Maximum", "waiting for a job, of one delivery"),
-            ("lanes-stopped", "Sum", "stopped now by the watch of topics"),
-            ("stuck-partitions", "Maximum", "stuck partitions of the target"),
-            ("lanes-foreign", "Maximum", "with records of another producer"),
-        ),
-    ),
-    ("Runs in doubt", "", (("doubts-open", "Maximum", "open"),)),
-)
-"""Graphs of what is emitted where it is not zero: title, unit, and metrics with their labels."""
+_GRAPHS: Final[Mapping[WatchGraph, str]] = {
+    "Tasks": "a minute",
+    "Groups": "",
+    "Loss ledger": "",
+    "Lanes": "",
+    "Runs in doubt": "",
+}
+"""Graphs of what is emitted where it is not zero, with their units."""
 
 
 def _who_watches(grid: Grid, flow: FlowDeployment) -> None:
@@ -281,8 +244,7 @@ def _who_watches(grid: Grid, flow: FlowDeployment) -> None:
     heartbeats = [metrics.of_flow(flow, "heartbeats-emitted", "Sum").row(label="written, both sides")]
     heartbeats += [arrived.row(label="came through")] if arrived else []
     graphs = [grid.graph("Heartbeats", heartbeats, left="a minute")]
-    for title, left, watched in _WATCHED:
-        graphs.append(grid.graph(title, [row for each in watched for row in _or_zero(flow, *each)], left=left))
+    graphs += [_watched(grid, flow, title, left) for title, left in _GRAPHS.items()]
     grid.row(6, *graphs[:3])
     grid.row(6, *graphs[3:])
 
@@ -336,6 +298,13 @@ def _expression(expression: str, label: str = "", **options: Any) -> WidgetRow:
 
 def _of_function(flow: FlowDeployment, part: str, name: str, stat: str, label: str) -> WidgetRow:
     return metrics.of_function(flow, part, name, stat).row(label=label)
+
+
+def _watched(grid: Grid, flow: FlowDeployment, title: WatchGraph, left: str = "") -> dict[str, Any]:
+    """The graph of metrics that are emitted where they are not zero."""
+    watched = [(name, each) for name, each in WATCHES.items() if each.graph == title]
+    rows = [row for name, each in watched for row in _or_zero(flow, name, each.stat, each.label)]
+    return grid.graph(title, rows, left=left)
 
 
 def _or_zero(flow: FlowDeployment, name: OfFlow, stat: str, label: str) -> list[WidgetRow]:

@@ -1,7 +1,7 @@
 """CloudWatch metrics that dashboards and alarms read: names, dimensions and regions as plain values.
 
 Our own metrics are written by `mirrorless.adapters.aws.metrics`: a flow's, and on request those of each remote topic.
-Both take the names from `mirrorless.scheduled.counts`.
+Both take the names from `mirrorless.flow.counts`.
 
 One metric by all its dimensions works everywhere, and is all that alarms read. SEARCH finds metrics whose last
 dimension is not fixed yet, on dashboards only.
@@ -18,7 +18,7 @@ from mirrorless.flow.triggers import SCHEDULE
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
-    from mirrorless.scheduled.counts import OfFlow, OfTopics
+    from mirrorless.flow.counts import OfFlow, OfTopics
 
 MINUTE: Final = 60
 

@@ -22,9 +22,9 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.run import Run
 from mirrorless.clock import now_ms
 from mirrorless.cost.bill import VCPU_GB
+from mirrorless.flow.counts import Count
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.kafka import OffsetAndMetadata
-from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.functions import CONTROL
 from mirrorless.scheduled.runner import LEASE_MS, RENEW_AFTER_MS, RoundReport
 from tests.benchmarks.ground import REPOSITORY, Ground, Written, grounded, produce

@@ -21,10 +21,10 @@ from mirrorless.adapters.aws.metrics import BatchMetrics, emit_standby
 from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.cost.bill import ALARMS
+from mirrorless.flow.counts import WATCHED, WATCHES, Logged
 from mirrorless.flow.naming import NAMESPACE
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
-from mirrorless.scheduled.counts import WATCHED, Logged
 from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
 from tests.support.planned_flows import planned
 from tests.support.yaml_text import dump_yaml, load_yaml
@@ -63,7 +63,7 @@ COUNTED = {"task-errors", "task-troubles"}
 
 def test_every_figure_of_the_table_is_one_that_a_task_finds() -> None:
     """The adapter prints each figure that it is given; a task has to give it."""
-    table = REPOSITORY / "shared" / "mirrorless" / "scheduled" / "counts.py"
+    table = REPOSITORY / "shared" / "mirrorless" / "flow" / "counts.py"
     folders = (REPOSITORY / "shared" / "mirrorless", REPOSITORY / "functions")
     tasks = "".join(path.read_text() for folder in folders for path in folder.rglob("*.py") if path != table)
 
@@ -83,9 +83,8 @@ def test_no_function_has_a_service_name_which_would_be_a_dimension_more(assemble
 
 
 EXPECTED = {
-    *("lane-stopped", "source-contradicts", "partition-stuck", "foreign-records", "offsets-lost", "no-heartbeats"),
-    *("nothing-arrives", "records-late", "deliveries-fail", "doubt-open", "task-overdue", "groups-not-ready"),
-    *("mapping-fails", "mapping-refused"),
+    *("no-heartbeats", "nothing-arrives", "records-late", "deliveries-fail"),
+    *(each.alarm for each in WATCHES.values() if each.alarm),
 }
 OF_PULL = {"pull-silent", "pull-fails", "scheduled-late"}
 OF_STANDBY = {"home-silent", "standby-fails", "standby-silent"}

@@ -23,9 +23,9 @@ from mirrorless.adapters.kafka.acls import KafkaAcls
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.chain.lane import FlowName
 from mirrorless.errors import Retriable
+from mirrorless.flow.counts import Count
 from mirrorless.flow.naming import flow_prefix, transactional_id
 from mirrorless.flow.settings import ClusterSettings, FlowSettings, Tables
-from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.acls import Acl

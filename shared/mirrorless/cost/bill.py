@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 from mirrorless.chain.lane import JOURNAL_LANES
 from mirrorless.cost import prices
+from mirrorless.flow.counts import WATCHES
 from mirrorless.flow.poller_groups import MAPPINGS_OF_A_GROUP
 
 HOURS: Final = 730.0
@@ -81,8 +82,9 @@ ITEM_BYTES: Final = 100
 
 METRICS_OF_FLOW, METRICS_OF_RECORDS, METRICS_OF_TOPIC = 4, 2, 6
 """Heartbeats emitted and arrived, their age and latency; records and bytes; and on request for each topic with any."""
-ALARMS: Final = 14
-"""Metrics that a flow's alarms read, one each. One alarm more is of all of them."""
+ALARMS: Final = 4 + sum(bool(each.alarm) for each in WATCHES.values())
+"""Metrics that a flow's alarms read, one each: of silence, lateness and failed calls, and those that are watched. One
+alarm more is of all of them."""
 LOG_LINE_BYTES, LOG_LINE_SECONDS = 480, 10
 """Of gathered metrics, and for how long an environment gathers them. There is one for each busy poller, about."""
 _IDLE_SECONDS, _MOVING_SECONDS, _REFRESH_SECONDS = 2, 58, 5

@@ -32,6 +32,7 @@ from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head
 from mirrorless.chain.run import NO_EPOCH, Run
 from mirrorless.clock import Deadline
 from mirrorless.errors import ChainBroken, InDoubt, Retriable
+from mirrorless.flow.counts import Count
 from mirrorless.lanes.chain_scan import ChainScan, scan_chain
 from mirrorless.lanes.check_state import UNCLEAN, LaneNotes, TopicNotes, read_notes, write_notes
 from mirrorless.lanes.foreign import FOREIGN, ForeignCheck, ScannedLane, sentences
@@ -42,7 +43,6 @@ from mirrorless.ports.kafka import LogEnds, Target
 from mirrorless.ports.stores import Chains, LaneStates, StateStore
 from mirrorless.protocol.log_parting import parted_stop
 from mirrorless.protocol.recovery import settle_doubt, unsettled_stop
-from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.runner import RoundReport
 
 COORDINATOR_MS: Final = 10_000

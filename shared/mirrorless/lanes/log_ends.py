@@ -21,11 +21,11 @@ from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head, LaneState, Stop, believed
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
+from mirrorless.flow.counts import Count
 from mirrorless.lanes.gaps import MOST_BYTES, GapRange
 from mirrorless.ports.kafka import CommittedLog, Groups, LogEnds, RangesRead, TopicPartition
 from mirrorless.ports.stores import Chains, LaneStates
 from mirrorless.protocol.undelivered import LARGE_BYTES, READ_BYTES, undelivered_stop
-from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.runner import RoundReport
 
 STANDING_MS: Final = 30_000

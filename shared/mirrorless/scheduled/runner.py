@@ -19,9 +19,9 @@ import msgspec
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
 from mirrorless.errors import LeaseLost, MirrorlessError
+from mirrorless.flow.counts import Count
 from mirrorless.flow.settings import IDLE_AFTER_SECONDS
 from mirrorless.ports.stores import StateStore
-from mirrorless.scheduled.counts import Count
 
 LONGEST_MS: Final = 20 * 60_000
 """More than Lambda lets a run last. A lease that ends later has a holder whose clock is ahead: were that run killed, it

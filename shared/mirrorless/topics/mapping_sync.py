@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, Retriable
+from mirrorless.flow.counts import Count
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.stores import StateStore
-from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.discovery import Discovery, some
 from mirrorless.topics.group_start import GroupStart

@@ -18,9 +18,9 @@ from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
 
 from mirrorless.chain.lane import FlowName
+from mirrorless.flow.counts import OfFlow, OfJob, OfTopics, Watched, is_watched
 from mirrorless.flow.naming import NAMESPACE, NAMESPACE_VARIABLE
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
-from mirrorless.scheduled.counts import OfFlow, OfJob, OfTopics, Watched, is_watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
