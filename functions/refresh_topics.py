@@ -30,7 +30,7 @@ from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.functions import REFRESH_TOPICS, tasks_of_run
 from mirrorless.scheduled.runner import HeldLease, LeasedDocuments, Task, TaskRunner
 from mirrorless.topics.acl_sync import AclSync
-from mirrorless.topics.change_detection import ChangeDetector, RemoteChangeDetector
+from mirrorless.topics.change_detection import ChangeDetector
 from mirrorless.topics.group_start import GroupStart
 from mirrorless.topics.mapping_sync import MappingRefusals, MappingSync
 from mirrorless.topics.pause import MappingPause
@@ -71,13 +71,11 @@ def wire(settings: FlowSettings, lease: HeldLease | None = None) -> list[Task]:
         settings=settings,
         source=source,
         epochs=KafkaLogEpochs(settings.source, flow=settings.flow),
+        target=target,
         documents=control,
         chains=chains,
         states=states,
         clock=now_ms,
-    )
-    remote_changes = RemoteChangeDetector(
-        settings=settings, target=target, documents=control, chains=chains, states=states, clock=now_ms
     )
     start = GroupStart(
         settings=settings,
@@ -92,7 +90,6 @@ def wire(settings: FlowSettings, lease: HeldLease | None = None) -> list[Task]:
         source=source,
         changes=changes,
         remote_topics=remote_topics,
-        remote_changes=remote_changes,
         refused=refused,
         scheduled=ScheduledTopicSync(flow=settings.name, documents=control, start=start),
         mappings=mappings,

@@ -18,6 +18,7 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.flow.naming import DEPLOYMENT, TABLES, namespace, resource_name
 from mirrorless.flow.poller_groups import flow_groups, literal_group
 from mirrorless.flow.settings import FlowSettings, PullSettings, Tables
+from mirrorless.topics.discovery import LONGEST_GROUP
 from mirrorless.topics.mapping_plan import mapping_of
 from mirrorless.transforms.rules import Rule
 
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from mirrorless.flow.filters import NameFilter
     from mirrorless.flow.policy import ReplicationPolicy
     from mirrorless.flow.triggers import TriggerRules
-
-LONGEST_GROUP = 200
-"""Characters of a ConsumerGroupId at most, by the Lambda API."""
 
 _KEYS: Final = FlowSection.model_fields.keys() & set(FlowSettings.__struct_fields__) - {"transforms"}
 _DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(FlowSettings)}

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from mirrorless.chain.lane import ALIAS
 from mirrorless.config.authentication_rules import problems_with_access, problems_with_authentication
 from mirrorless.config.broker_ports import is_connection, problems_with_ports
-from mirrorless.config.flow import LONGEST_GROUP
 from mirrorless.config.problems import FlowPaths, Path, Problem, section
 from mirrorless.config.types import START_WORDS
 from mirrorless.flow.filters import NameFilter, is_literal
 from mirrorless.flow.policy import LONGEST_TOPIC
 from mirrorless.flow.poller_groups import MAPPINGS_OF_A_GROUP, POLLERS_OF_A_GROUP
+from mirrorless.topics.discovery import LONGEST_GROUP, SHORTEST_MAPPED
 
 if TYPE_CHECKING:
     from mirrorless.config.cluster import Cluster, ClusterSection
@@ -130,7 +130,7 @@ def _literal(topic: str, wanted: NameFilter, flow: Flow, path: Path) -> Iterator
         return Problem(path=path, what=what, hint=hint)
 
     mapped = flow.triggers.of(topic) == "mapping"
-    if len(topic) == 1 and mapped:
+    if len(topic) < SHORTEST_MAPPED and mapped:
         what = f"{topic!r} is one character long, and an event source mapping takes two or more"
         yield problem(what, f"schedule it by `trigger.overrides: {{{topic}: schedule}}`, or rename the topic")
     if flow.policy.is_internal_topic(topic):

@@ -20,7 +20,8 @@ from mirrorless.clock import Deadline
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.stores import StateStore
-from mirrorless.scheduled.runner import HeldLease, LeasedDocuments, RoundReport
+from mirrorless.scheduled.functions import REFRESH_TOPICS
+from mirrorless.scheduled.runner import HeldLease, LeasedDocuments, RoundReport, lease
 from mirrorless.topics.acls import (
     Acl,
     Acls,
@@ -330,7 +331,7 @@ def _unless_all_failed(outcome: AclOutcome, flow: FlowName) -> AclOutcome:
     return outcome
 
 
-LEASE: Final = "lease/refresh_topics"
+LEASE: Final = lease(REFRESH_TOPICS.name)
 LEASE_MS: Final = 60_000
 """The scheduled function's lease: while an operator's command writes what is due, or revokes, its rounds wait."""
 

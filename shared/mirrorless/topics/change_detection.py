@@ -56,12 +56,13 @@ class SourceChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeDetector:
-    """Compares the source's topics of one flow with their stored state."""
+    """Compares the topics of one flow, at both ends, with their stored state."""
 
     settings: FlowSettings
     source: SourceTopics
     epochs: LogEpochs
     """Of the source."""
+    target: TargetTopics
     documents: StateStore
     chains: Chains
     states: LaneStates
@@ -184,12 +185,7 @@ class ChangeDetector:
     def _recreated(self, before: TopicState, snapshot: SourceSnapshot, report: RoundReport) -> TopicState:
         flow, topic, topic_id = self.settings.name, before.topic, snapshot.ids[before.topic]
         heads = self._heads(topic, range(max(snapshot.taken[topic], before.partitions)))
-        now = topic_state.mark_recreated(
-            before,
-            topic_id=topic_id,
-            partitions=snapshot.taken[topic],
-            heads={lane.partition: head for lane, head in heads.items()},
-        )
+        now = topic_state.mark_recreated(before, topic_id=topic_id, partitions=snapshot.taken[topic], heads=heads)
         if now.recreated is not None:
             waiting = sorted(now.recreated.waiting)
             stop_running(
@@ -223,8 +219,8 @@ class ChangeDetector:
         # With `backfill` the mapping begins at the end, and a backfill copies what lies before.
         starts = () if self.settings.start == "backfill" else state.start
         positions = [
-            max(head.position, starts[lane.partition] if lane.partition < len(starts) else 0)
-            for lane, head in sorted(heads.items())
+            max(head.position, starts[partition] if partition < len(starts) else 0)
+            for partition, head in sorted(heads.items())
         ]
         unfinished = topic_state.unfinished(positions, ends)
         for partition, (position, end) in unfinished.items():
@@ -293,35 +289,14 @@ class ChangeDetector:
         compare(partings, lambda asked: self.epochs.ends(asked, deadline))
         return {place: each.at for place, each in partings.items() if each.at is not None}
 
-    def _heads(self, topic: str, partitions: Iterable[int]) -> dict[Lane, Head]:
-        return self.chains.heads([Lane(self.settings.name, topic, partition) for partition in partitions])
+    def _heads(self, topic: str, partitions: Iterable[int]) -> dict[int, Head]:
+        heads = self.chains.heads([Lane(self.settings.name, topic, partition) for partition in partitions])
+        return {lane.partition: head for lane, head in heads.items()}
 
+    # Remote topics
 
-def stop_running(states: LaneStates, stops: Mapping[Lane, Stop], report: RoundReport) -> None:
-    """Stop lanes, see `LaneState.stopped_by`."""
-    known = states.read(stops)
-    stored = {lane: known.get(lane, RUNNING).stopped_by(stop) for lane, stop in stops.items()}
-    for lane, stop in stored.items():
-        if stop is not None:
-            states.stop(lane, stop)
-    running = [lane for lane, stop in stored.items() if stop == stops[lane]]
-    report.counts["lanes-stopped"] = report.counts.get("lanes-stopped", 0) + len(running)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteChangeDetector:
-    """Compares the ids of one flow's remote topics with their stored state."""
-
-    settings: FlowSettings
-    target: TargetTopics
-    documents: StateStore
-    chains: Chains
-    states: LaneStates
-    clock: Callable[[], int]
-    """ms since the epoch."""
-
-    def detect(self, topics: Mapping[str, TopicState], report: RoundReport, deadline: Deadline) -> None:
-        """Compare, stop lanes, and store what changed.
+    def detect_remote(self, topics: Mapping[str, TopicState], report: RoundReport, deadline: Deadline) -> None:
+        """Compare the ids of remote topics with their stored state, stop lanes, and store what changed.
 
         Args:
             topics: the state of source topics, as it is stored.
@@ -331,8 +306,7 @@ class RemoteChangeDetector:
         Raises:
             Retriable: the target or a store does not answer.
         """
-        policy, source = self.settings.policy, self.settings.name.source
-        remote = {topic: policy.remote_topic(source, topic) for topic in topics}
+        remote = {topic: self.settings.remote_topic(topic) for topic in topics}
         ids = self.target.topic_ids(remote.values(), deadline)
         after = {
             topic: self._compared(before, remote[topic], ids[remote[topic]], report)
@@ -349,8 +323,7 @@ class RemoteChangeDetector:
         if before.remote_topic_id in ("", topic_id):
             return topic_state.mark_remote_present(before, topic_id=topic_id)
         flow, topic = self.settings.name, before.topic
-        heads = self.chains.heads([Lane(flow, topic, partition) for partition in range(before.partitions)])
-        by_partition = {lane.partition: head for lane, head in heads.items()}
+        by_partition = self._heads(topic, range(before.partitions))
         now = topic_state.mark_remote_recreated(before, topic_id=topic_id, heads=by_partition)
         if now.remote_recreated is not None:
             waiting = sorted(now.remote_recreated.waiting)
@@ -370,3 +343,14 @@ class RemoteChangeDetector:
                 f"{topic_state.UNTIL_RESET}: `{command}`"
             )
         return now
+
+
+def stop_running(states: LaneStates, stops: Mapping[Lane, Stop], report: RoundReport) -> None:
+    """Stop lanes, see `LaneState.stopped_by`."""
+    known = states.read(stops)
+    stored = {lane: known.get(lane, RUNNING).stopped_by(stop) for lane, stop in stops.items()}
+    for lane, stop in stored.items():
+        if stop is not None:
+            states.stop(lane, stop)
+    running = [lane for lane, stop in stored.items() if stop == stops[lane]]
+    report.counts["lanes-stopped"] = report.counts.get("lanes-stopped", 0) + len(running)

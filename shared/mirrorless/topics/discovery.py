@@ -144,10 +144,7 @@ class RemoteTopics:
 
 def plan_remote_topics(taken: Mapping[str, int], on_target: Mapping[str, int], settings: FlowSettings) -> RemoteTopics:
     """Compare the topics taken, with their partition counts, with the target's topics."""
-    counts = {
-        topic: (count, on_target.get(settings.policy.remote_topic(settings.name.source, topic), 0))
-        for topic, count in taken.items()
-    }
+    counts = {topic: (count, on_target.get(settings.remote_topic(topic), 0)) for topic, count in taken.items()}
     return RemoteTopics(
         create={topic: count for topic, (count, there) in counts.items() if not there},
         grow={topic: count for topic, (count, there) in counts.items() if 0 < there < count},

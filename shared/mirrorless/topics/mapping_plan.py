@@ -17,6 +17,9 @@ from mirrorless.flow.naming import flow_prefix, flow_tags
 from mirrorless.flow.poller_groups import are_groups_of, groups_of_found
 from mirrorless.flow.settings import FlowSettings
 
+NEAR_SECONDS: Final = 5.0
+"""Reserved of the deadline: no further change is started."""
+
 Request = dict[str, Any]
 """Fields of a mapping by the API's names."""
 

@@ -21,7 +21,7 @@ from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.functions import REFRESH_TOPICS
 from mirrorless.scheduled.runner import CLAIM_EVERY_SECONDS, lease
-from mirrorless.topics.mapping_plan import MappingRefused, Mappings, Request, is_ours, topic_of
+from mirrorless.topics.mapping_plan import NEAR_SECONDS, MappingRefused, Mappings, Request, is_ours, topic_of
 
 HOLDER: Final = "remove_mappings"
 """The same for every run, so that a repeated run gets the lease at once."""
@@ -35,9 +35,6 @@ minutes later; it waits for a minute, and ends. A flow that is deployed again in
 
 LOOK_EVERY_SECONDS: Final = 5.0
 """Between two listings of mappings that are being deleted."""
-
-NEAR_SECONDS: Final = 5.0
-"""Reserved of the deadline, for the result."""
 
 FAILURES: Final = 6
 """Failed rounds in a row before giving up: throttling passes, a missing permission does not."""

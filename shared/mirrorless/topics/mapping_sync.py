@@ -25,6 +25,7 @@ from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.discovery import Discovery, some
 from mirrorless.topics.group_start import GroupStart
 from mirrorless.topics.mapping_plan import (
+    NEAR_SECONDS,
     MappingOutcome,
     MappingPlan,
     MappingRefused,
@@ -117,9 +118,6 @@ class MappingRefusals:
 def _digest(request: dict[str, Any]) -> str:
     return sha256(json.dumps(request, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
-
-NEAR_SECONDS: Final = 5.0
-"""Reserved of the deadline: no further change is started."""
 
 DONE: Final[Mapping[str, Count]] = {
     "created": "mappings-created",

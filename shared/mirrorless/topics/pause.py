@@ -22,14 +22,11 @@ from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.topics.mapping_plan import Mappings, Request, topic_of
+from mirrorless.topics.mapping_plan import NEAR_SECONDS, Mappings, Request, topic_of
 
 ORDER: Final = "pause"
 MAPPINGS: Final = "pause/mappings"
 """Keys of the documents."""
-
-NEAR_SECONDS: Final = 5.0
-"""Reserved of the deadline: no further change is started."""
 
 
 class PauseOrder(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from mirrorless.flow.filters import TIMESTAMP_TYPE
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.topics import ConfigChange, NewRemoteTopic, SourceTopics, TargetTopics
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.topics.change_detection import ChangeDetector, RemoteChangeDetector, SourceSnapshot
+from mirrorless.topics.change_detection import ChangeDetector, SourceSnapshot
 from mirrorless.topics.configs import Creation, configs_to_copy, create_topics, drift, rewriting_configs
 from mirrorless.topics.discovery import Discovery, awaits_heartbeats, discover, plan_remote_topics, some
 from mirrorless.topics.mapping_plan import enabled_topics
@@ -57,12 +57,12 @@ class RemoteTopicSync:
         Raises:
             Retriable: a cluster does not answer.
         """
-        on_target = self.target.partitions(deadline)
+        on_target, remote_of = self.target.partitions(deadline), self.settings.remote_topic
         plan = plan_remote_topics(taken, on_target, self.settings)
         created = self._create(plan.create, deadline) if plan.create else {}
         not_created = {topic: outcome.error for topic, outcome in created.items() if outcome.error}
-        grown = self.target.grow({self._remote(topic): count for topic, count in plan.grow.items()}, deadline)
-        not_grown = {topic: error for topic in plan.grow if (error := grown.get(self._remote(topic)))}
+        grown = self.target.grow({remote_of(topic): count for topic, count in plan.grow.items()}, deadline)
+        not_grown = {topic: error for topic in plan.grow if (error := grown.get(remote_of(topic)))}
         flow = self.settings.name
         report.troubles += [f"{flow} {topic}: not created: {error}" for topic, error in not_created.items()]
         report.troubles += [
@@ -76,7 +76,7 @@ class RemoteTopicSync:
             "topics-grown": len(plan.grow) - len(not_grown),
         }
         return {
-            topic: min(count, on_target[self._remote(topic)]) if topic in not_grown else count
+            topic: min(count, on_target[remote_of(topic)]) if topic in not_grown else count
             for topic, count in taken.items()
             if topic not in not_created
         }
@@ -92,7 +92,9 @@ class RemoteTopicSync:
         settings, flow = self.settings, self.settings.name
         on_source, on_target = self.source.partitions(deadline), self.target.partitions(deadline)
         remote = {
-            topic: name for topic in discover(on_source, settings).taken if (name := self._remote(topic)) in on_target
+            topic: name
+            for topic in discover(on_source, settings).taken
+            if (name := self.settings.remote_topic(topic)) in on_target
         }
         source_configs, source_errors = self.source.configs(remote, deadline)
         target_configs, target_errors = self.target.configs(remote.values(), deadline)
@@ -159,7 +161,7 @@ class RemoteTopicSync:
         configs, failures = self.source.configs(counts, deadline)
         new = [
             NewRemoteTopic(
-                name=self._remote(topic),
+                name=flow.remote_topic(topic),
                 partitions=counts[topic],
                 replication_factor=flow.replication_factor,
                 configs=configs_to_copy(
@@ -171,11 +173,9 @@ class RemoteTopicSync:
         ]
         created = create_topics(self.target, new, deadline)
         return {
-            topic: Creation(failures[topic]) if topic in failures else created[self._remote(topic)] for topic in counts
+            topic: Creation(failures[topic]) if topic in failures else created[flow.remote_topic(topic)]
+            for topic in counts
         }
-
-    def _remote(self, topic: str) -> str:
-        return self.settings.policy.remote_topic(self.settings.name.source, topic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,6 @@ class TopicRefresh:
     source: SourceTopics
     changes: ChangeDetector
     remote_topics: RemoteTopicSync
-    remote_changes: RemoteChangeDetector
     refused: RefusedLanes
     scheduled: ScheduledTopicSync
     mappings: MappingSync | None
@@ -215,7 +214,7 @@ class TopicRefresh:
 
         # 3. Create.
         ready = self.remote_topics.create_and_grow(snapshot.taken, report, deadline)
-        self.remote_changes.detect(changes.topics, report, deadline)
+        self.changes.detect_remote(changes.topics, report, deadline)
         self.refused.look(ready, report, deadline)
 
         # 4. Start. A topic that has just disappeared, or could not be read, keeps its mapping.

@@ -68,7 +68,7 @@ class RefusedLanes:
             Retriable: the target or a store does not answer.
         """
         taken, stops = frozenset(topics), self._stops()
-        remote = {self._remote(lane.topic) for lane in stops if lane.topic in taken}
+        remote = {self.settings.remote_topic(lane.topic) for lane in stops if lane.topic in taken}
         if remote:
             configs, _ = self.target.configs(remote, deadline)
             self._compare(configs, stops, report)
@@ -97,7 +97,7 @@ class RefusedLanes:
         tried = [
             lane
             for lane, stop in stops.items()
-            if (name := self._remote(lane.topic)) in configs
+            if (name := self.settings.remote_topic(lane.topic)) in configs
             and stop.at < seen[name].changed_at + SKEW_MS
             and seen[name].changed_at
             and self.states.retry(lane, stop)
@@ -117,6 +117,3 @@ class RefusedLanes:
         values = sorted((entry.name, entry.value) for entry in entries)
         text = msgspec.json.encode([values, sorted(self.settings.producer.items())])
         return sha256(text).hexdigest()[:16]
-
-    def _remote(self, topic: str) -> str:
-        return self.settings.policy.remote_topic(self.settings.name.source, topic)

@@ -28,6 +28,7 @@ from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.discovery import Discovery
 from mirrorless.topics.group_start import GroupStart
+from mirrorless.topics.mapping_plan import NEAR_SECONDS
 from mirrorless.topics.topic_state import TopicState
 
 PREFIX: Final = "pull/topics"
@@ -35,9 +36,6 @@ PREFIX: Final = "pull/topics"
 
 IDS: Final = "pull/ids"
 """The key of their ids: of the topics that the chains describe, until the lanes of one made anew are reset."""
-
-NEAR_SECONDS: Final = 5.0
-"""Reserved of the deadline: no further offsets are committed."""
 
 
 def read_scheduled_topics(documents: StateStore, flow: FlowName) -> dict[str, int]:

@@ -15,7 +15,7 @@ refresh reads a lower end than an earlier one; where the topic has grown past th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import count
 from typing import Final
@@ -176,16 +176,7 @@ def mark_recreated(state: TopicState, *, topic_id: str, partitions: int, heads: 
         the state with the lanes that need a reset, or with the new id if none does. A lane without a chain needs none:
         it begins with the new topic.
     """
-    pending = state.recreated
-    waiting = (
-        pending.waiting
-        if pending is not None and pending.topic_id == topic_id
-        else {partition: head.generation for partition, head in heads.items() if head != NEW_LANE}
-    )
-    waiting = {
-        partition: generation for partition, generation in waiting.items() if heads[partition].generation <= generation
-    }
-    if not waiting:
+    if not (waiting := _waiting(state.recreated, topic_id, heads, lambda head: head != NEW_LANE)):
         # The start offsets of the old topic do not apply to the new one.
         return replace(
             state,
@@ -222,20 +213,23 @@ def mark_remote_recreated(state: TopicState, *, topic_id: str, heads: Mapping[in
         the state with the lanes that need a reset, or with the new id if none does. A lane without a run of its
         generation needs none: nothing in the map is of the old topic.
     """
-    pending = state.remote_recreated
-    waiting = (
-        pending.waiting
-        if pending is not None and pending.topic_id == topic_id
-        else {partition: head.generation for partition, head in heads.items() if head.run is not None}
-    )
-    waiting = {
-        partition: generation
-        for partition, generation in waiting.items()
-        if (head := heads.get(partition, NEW_LANE)).run is not None and head.generation <= generation
-    }
-    if not waiting:
+    if not (waiting := _waiting(state.remote_recreated, topic_id, heads, lambda head: head.run is not None)):
         return mark_remote_present(state, topic_id=topic_id)
     return replace(state, remote_recreated=Recreated(topic_id=topic_id, waiting=waiting))
+
+
+def _waiting(
+    pending: Recreated | None, topic_id: str, heads: Mapping[int, Head], describes: Callable[[Head], bool]
+) -> dict[int, int]:
+    """The lanes that need a reset, each with its generation when that was seen. Args: describes: the old topic."""
+    seen = {partition: head.generation for partition, head in heads.items() if describes(head)}
+    if pending is None or pending.topic_id != topic_id:
+        return seen
+    return {
+        partition: generation
+        for partition, generation in pending.waiting.items()
+        if partition in seen and seen[partition] <= generation
+    }
 
 
 def mark_gone(state: TopicState, *, now: int) -> TopicState:

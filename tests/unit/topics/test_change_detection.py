@@ -17,7 +17,7 @@ from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.ports.topics import SourceTopics, TargetTopics
 from mirrorless.records.record import Record
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.topics.change_detection import ChangeDetector, RemoteChangeDetector, SourceSnapshot
+from mirrorless.topics.change_detection import ChangeDetector, SourceSnapshot
 from mirrorless.topics.topic_state import Recreated, StoredTopics, TopicState
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
 from tests.support.documents import MemoryDocuments
@@ -45,6 +45,7 @@ class Rounds:
             settings=SETTINGS,
             source=cast("SourceTopics", self),
             epochs=MemoryEpochs(there),
+            target=cast("TargetTopics", None),
             documents=self.documents,
             chains=there.chains,
             states=there.states,
@@ -145,15 +146,17 @@ class RemoteRounds:
     def next(self) -> RoundReport:
         """One round; what it stored is what the next one begins with."""
         report = RoundReport()
-        detector = RemoteChangeDetector(
+        detector = ChangeDetector(
             settings=SETTINGS,
+            source=cast("SourceTopics", None),
+            epochs=cast("MemoryEpochs", None),
             target=cast("TargetTopics", self.target),
             documents=self.documents,
             chains=self.chains,
             states=self.states,
             clock=lambda: T,
         )
-        detector.detect({"orders": self.before}, report, lambda: 30.0)
+        detector.detect_remote({"orders": self.before}, report, lambda: 30.0)
         self.before = StoredTopics.of(self.documents.read(FLOW, "topic")).topics.get("orders", self.before)
         return report
 
