@@ -8,24 +8,19 @@ from __future__ import annotations
 import json
 import sys
 from inspect import cleandoc
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pathlib import Path as File
+from typing import TYPE_CHECKING, Any, Final
 
 from mirrorless.chain.lane import ALIAS
-from mirrorless.config.cluster import ClusterSection, Plaintext, RegistrySection, Vpc
-from mirrorless.config.flow_section import (
-    FlowSection,
-    FunctionSection,
-    MappingSection,
-    ScheduleSection,
-    TransformSection,
-)
-from mirrorless.config.messages import AUTHENTICATIONS, expectation, schema_of
-from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, KeySection, SparkSection
+from mirrorless.config.cluster import ClusterSection, Plaintext
+from mirrorless.config.flow_section import FlowSection
+from mirrorless.config.messages import AUTHENTICATIONS, SECTIONS, expectation, schema_of
+from mirrorless.config.schema import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from mirrorless.config.problems import Path
     from mirrorless.config.types import Section
 
 _INTRODUCTION = """\
@@ -56,32 +51,36 @@ _SCHEMA_HOME = "https://json-schema.org/draft/2020-12/schema"
 
 def reference_page() -> str:
     """Return docs/reference/configuration.md."""
-    parts = [
-        _INTRODUCTION,
-        _section("The document", "", Document),
-        _section(
-            "clusters.*alias*",
-            "A Kafka cluster. `producer.…` applies to what is written to it, by any flow.",
-            ClusterSection,
-        ),
-        _authentications(),
-        _section("clusters.*alias*.vpc", _first_line(Vpc), Vpc),
-        _section("clusters.*alias*.schema.registry", _first_line(RegistrySection), RegistrySection),
-        _section(
-            "flows.*source->target*, and defaults",
-            "A key that a flow leaves out is taken from `defaults`.",
-            FlowSection,
-        ),
-        _section("….mapping", _first_line(MappingSection), MappingSection),
-        _section("….function", _first_line(FunctionSection), FunctionSection),
-        _section("….schedule", _first_line(ScheduleSection), ScheduleSection),
-        _section("….transforms[]", cleandoc(TransformSection.__doc__ or ""), TransformSection),
-        _section("keys.*name*", _first_line(KeySection), KeySection),
-        _section("deployment", _first_line(DeploymentSection), DeploymentSection),
-        _section("deployment.alarms", _first_line(AlarmSection), AlarmSection),
-        _section("deployment.spark", _first_line(SparkSection), SparkSection),
-    ]
+    parts = [_INTRODUCTION]
+    for path, (section, _) in SECTIONS.items():
+        introduction = _BEGINNINGS.get(section, cleandoc(section.__doc__ or ""))
+        parts.append(_section(_title(path), introduction, section))
+        parts += [_authentications()] if section is ClusterSection else []
     return "\n".join(parts)
+
+
+_BEGINNINGS: Final[Mapping[type[Section], str]] = {
+    Document: "",
+    ClusterSection: "A Kafka cluster. `producer.…` applies to what is written to it, by any flow.",
+    FlowSection: "A key that a flow leaves out is taken from `defaults`.",
+}
+
+
+_NAMES: Final = {
+    "clusters.*": "clusters.*alias*",
+    "flows.*": "flows.*source->target*, and defaults",
+    "keys.*": "keys.*name*",
+}
+
+
+def _title(path: Path) -> str:
+    """A section's heading; what is in a flow may be in `defaults`, too."""
+    text = ".".join(map(str, path)) or "The document"
+    if text.startswith("flows.*."):
+        return f"….{text.removeprefix('flows.*.').replace('.*', '[]')}"
+    for stars, name in _NAMES.items():
+        text = text.replace(stars, name)
+    return text
 
 
 def editor_schema() -> str:
@@ -171,7 +170,7 @@ PAGES = {"reference/configuration.md": reference_page, "replication.schema.json"
 """What is generated, by its name in the folder `docs`."""
 
 
-def main(folder: Path) -> None:
+def main(folder: File) -> None:
     """Write every generated page into a folder."""
     for name, text_of in PAGES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -180,4 +179,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("docs"))
+    main(File(sys.argv[1]) if len(sys.argv) > 1 else File("docs"))

@@ -52,6 +52,8 @@ from mirrorless.flow.settings import Tables
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pydantic_core import ErrorDetails
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
@@ -202,52 +204,40 @@ def examine(source: File | str, *, now: datetime | None = None, trial: bool = Fa
 def _examined(text: yaml_source.YamlSource, origin: str, now: datetime) -> Examination:
     problems = [*problems_with_names(text.data), *problems_with_schedule_keys(text.data)]
     misnamed = [each.path for each in problems if len(each.path) == len(("flows", "a->b"))]
-    data, left_out = deepcopy(text.data), list(misnamed)
+    of_values = problems_of(_validated(text.data)[1], text)
+    problems += of_values
+    data, left_out = deepcopy(text.data), [*misnamed, *(each.path for each in of_values)]
     _leave_out(data, misnamed)
-    for attempt in range(_ATTEMPTS):
-        try:
-            Document.model_validate(data)
+    for _ in range(_ATTEMPTS):
+        if not (errors := _validated(data)[1]):
             break
-        except ValidationError as exc:
-            errors = exc.errors(include_url=False)
-            refused = problems_of(errors, yaml_source.YamlSource(data=data, lines=text.lines))
-            if attempt == 0:
-                whole = _problems_of_all(text) if misnamed else refused
-                problems += whole
-                left_out += [each.path for each in whole]
-            _leave_out(data, [each.path for each in refused])
-    found = Examination(
-        origin=origin, text=text, problems=tuple(problems), left_out=tuple(left_out), configuration=None
-    )
+        _leave_out(
+            data, [each.path for each in problems_of(errors, yaml_source.YamlSource(data=data, lines=text.lines))]
+        )
     # A flow between clusters of which one is left out is no flow any more.
     lost = [each.path for each in problems_with_names(data) if each.path[0] == "flows"]
     _leave_out(data, lost)
-    if (written := _written(data)) is None:
+    written, _ = _validated(data)
+    found = Examination(
+        origin=origin, text=text, problems=tuple(problems), left_out=(*left_out, *lost), configuration=None
+    )
+    if written is None:
         return found
-    found = replace(found, left_out=(*found.left_out, *lost))
     configuration = _resolved(written, data, origin)
     more = _problems_of_values(configuration, written, data, now)
     return replace(found.with_problems(more), configuration=configuration)
 
 
-def _written(data: Any) -> Document | None:
+def _validated(data: Any) -> tuple[Document | None, list[ErrorDetails]]:
+    """A document by its model, or what is wrong with its values."""
     try:
-        return Document.model_validate(data)
-    except ValidationError:
-        return None
+        return Document.model_validate(data), []
+    except ValidationError as exc:
+        return None, exc.errors(include_url=False)
 
 
 _ATTEMPTS: Final = 4
 """What is left out may leave a section without a key that it must have, which is left out with it."""
-
-
-def _problems_of_all(text: yaml_source.YamlSource) -> list[Problem]:
-    """The problems of single values, those of misnamed sections among them."""
-    try:
-        Document.model_validate(text.data)
-    except ValidationError as exc:
-        return problems_of(exc.errors(include_url=False), text)
-    return []
 
 
 def _leave_out(data: Any, paths: Iterable[Path]) -> None:

@@ -69,35 +69,34 @@ PATTERNS = {
 """Formats of values, in words: an operator should not have to read a regular expression."""
 
 
-SECTIONS: dict[Path, type[Section]] = {
-    (): Document,
-    ("clusters", "*"): ClusterSection,
-    ("clusters", "*", "vpc"): Vpc,
-    ("clusters", "*", "schema.registry"): RegistrySection,
-    ("flows", "*"): FlowSection,
-    ("flows", "*", "mapping"): MappingSection,
-    ("flows", "*", "function"): FunctionSection,
-    ("flows", "*", "schedule"): ScheduleSection,
-    ("flows", "*", "transforms", "*"): TransformSection,
-    ("defaults",): FlowSection,
-    ("defaults", "mapping"): MappingSection,
-    ("defaults", "function"): FunctionSection,
-    ("defaults", "schedule"): ScheduleSection,
-    ("defaults", "transforms", "*"): TransformSection,
-    ("keys", "*"): KeySection,
-    ("deployment",): DeploymentSection,
-    ("deployment", "alarms"): AlarmSection,
-    ("deployment", "spark"): SparkSection,
+SECTIONS: dict[Path, tuple[type[Section], str]] = {
+    (): (Document, "the top of the document"),
+    ("clusters", "*"): (ClusterSection, "a cluster"),
+    ("clusters", "*", "vpc"): (Vpc, "`vpc:` of a cluster"),
+    ("clusters", "*", "schema.registry"): (RegistrySection, ""),
+    ("flows", "*"): (FlowSection, "a flow, or `defaults`"),
+    ("flows", "*", "mapping"): (MappingSection, "`mapping:` of a flow"),
+    ("flows", "*", "function"): (FunctionSection, "`function:` of a flow"),
+    ("flows", "*", "schedule"): (ScheduleSection, "`schedule:` of a flow"),
+    ("flows", "*", "transforms", "*"): (TransformSection, "an entry of `transforms`"),
+    ("keys", "*"): (KeySection, ""),
+    ("deployment",): (DeploymentSection, "`deployment`"),
+    ("deployment", "alarms"): (AlarmSection, "`alarms:` of `deployment`"),
+    ("deployment", "spark"): (SparkSection, "`spark:` of `deployment`"),
 }
+"""The sections of a document, and what people call those whose keys are looked for elsewhere; `defaults` is a flow."""
 
 
 def section_at(path: Path, data: Any) -> type[Section] | None:
     """Return the model of the section at `path` of a document; None where the document has no section."""
     if path[:1] == ("clusters",) and path[2:] == ("authentication",):
         return AUTHENTICATIONS.get(str(_get(data, (*path, "type"))))
+    if path[:1] == ("defaults",):
+        path = ("flows", "*", *path[1:])
     named = path[:1] in {("clusters",), ("flows",), ("keys",)} and len(path) > 1
     inside = tuple("*" if isinstance(step, int) else step for step in path)
-    return SECTIONS.get((inside[0], "*", *inside[2:]) if named else inside)
+    found = SECTIONS.get((inside[0], "*", *inside[2:]) if named else inside)
+    return found[0] if found else None
 
 
 def keys_of(section: type[Section]) -> list[str]:
@@ -329,8 +328,8 @@ def _advice_on_key(key: str, path: Path, section: type[Section] | None) -> str:
     known = keys_of(section) if section else []
     if whole := [name for name in known if name.startswith(f"{key}.")]:
         return f"write the key in one piece: `{whole[0]}: …`"
-    for name, other in _SECTIONS.items():
-        if other is not section and key in keys_of(other):
+    for other, name in sorted(SECTIONS.values(), key=lambda each: each[0] is not FlowSection):
+        if name and other is not section and key in keys_of(other):
             return f"`{key}` belongs to {name}"
     if near := _nearest(key, known):
         return f"did you mean {either(near)}?"
@@ -367,21 +366,6 @@ def _nearest(key: str, known: list[str]) -> list[str]:
 def _stems(name: str) -> list[str]:
     """The words of a key without their plural; not those of two letters, which are in any word."""
     return [stem for word in re.split(r"[.-]", name) if len(stem := word.rstrip("s")) > 2]  # noqa: PLR2004 -- as said
-
-
-_SECTIONS: dict[str, type[Section]] = {
-    "a flow, or `defaults`": FlowSection,
-    "`mapping:` of a flow": MappingSection,
-    "`function:` of a flow": FunctionSection,
-    "`schedule:` of a flow": ScheduleSection,
-    "an entry of `transforms`": TransformSection,
-    "a cluster": ClusterSection,
-    "`vpc:` of a cluster": Vpc,
-    "`deployment`": DeploymentSection,
-    "`alarms:` of `deployment`": AlarmSection,
-    "`spark:` of `deployment`": SparkSection,
-    "the top of the document": Document,
-}
 
 
 def _closest(word: str, choices: list[str]) -> str:

@@ -701,7 +701,7 @@ def test_no_text_ends_in_a_traceback(text: str) -> None:
 
 
 def test_no_advice_is_to_remove_a_key_that_some_section_has() -> None:
-    sections = {*SECTIONS.values(), *AUTHENTICATIONS.values()}
+    sections = {*(section for section, _ in SECTIONS.values()), *AUTHENTICATIONS.values()}
 
     accepted = {key for section in sections for key in keys_of(section)}
 
@@ -726,6 +726,8 @@ def test_every_problem_is_reported_at_once_in_the_documents_order() -> None:
         "flows.b->d.bogus",
         "defaults.delivery",
     ]
+    beside_a_sound_one = problems(document(FLOW, "b->d: {topics: [orders], bogus: 1}"))
+    assert [problem.where for problem in beside_a_sound_one] == ["flows.b->d", "flows.b->d.bogus"]
 
 
 def test_each_wrong_address_of_a_text_is_named() -> None:
