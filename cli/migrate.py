@@ -54,9 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Convert. Exit code 0: it can be deployed. Exit code 1: the summary says what the operator must write."""
     from infra.validation import validated  # noqa: PLC0415 -- pydantic would slow every other command down
     from mirrorless.config import InvalidConfiguration  # noqa: PLC0415 -- same
-    from mirrorless.migration.conversion import conversion_of  # noqa: PLC0415 -- same
+    from mirrorless.migration.conversion import configuration_text, conversion_of  # noqa: PLC0415 -- same
     from mirrorless.migration.reading import read_mirrors  # noqa: PLC0415 -- same
-    from mirrorless.migration.writing import configuration_text  # noqa: PLC0415 -- same
 
     short = Counter(Path(name).name for name in arguments.files)
     files = {Path(name).name if short[Path(name).name] == 1 else name: _read(name) for name in arguments.files}

@@ -34,8 +34,7 @@ from mirrorless.topics.change_detection import ChangeDetector
 from mirrorless.topics.group_start import GroupStart
 from mirrorless.topics.mapping_sync import MappingRefusals, MappingSync
 from mirrorless.topics.pause import MappingPause
-from mirrorless.topics.refresh import RemoteTopicSync, TopicRefresh
-from mirrorless.topics.refused_lanes import RefusedLanes
+from mirrorless.topics.refresh import RefusedLanes, RemoteTopicSync, TopicRefresh
 from mirrorless.topics.scheduled_topics import ScheduledTopicSync
 
 LEASE_MS = 60_000

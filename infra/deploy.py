@@ -22,7 +22,7 @@ from infra import cdk
 from infra.deployed import DeployedStack, Lookups, left_stacks
 from infra.guard.change_rules import findings
 from infra.guard.diff_guard import report
-from infra.guard.verdict import ChangeFinding, accepted, running_applications, updated_applications
+from infra.guard.verdict import ChangeFinding, accepted
 from infra.networks import Networks, network_findings
 from infra.synth import REPOSITORY, SynthesizedStack, stacks_in, synth
 from mirrorless.errors import MirrorlessError
@@ -55,12 +55,7 @@ def may_deploy(
         print("nothing is deployed yet")
         return True
     new = {each.id: json.loads(each.template.read_text()) for each in stacks}
-    states = {
-        each.name: state
-        for each in updated_applications(old, new)
-        if (state := deployed.application(each.name, places[each.stack])) is not None
-    }
-    found = accepted([*running_applications(old, new, states), *findings(old, new)], accept)
+    found = accepted(findings(old, new, lambda each: deployed.application(each.name, places[each.stack])), accept)
     print(report(found, old, new), flush=True)
     return not any(each.refused for each in found)
 

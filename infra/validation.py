@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
 from infra.deployment import Deployment, plan
-from infra.iam import Part
+from infra.iam import Part, are_too_many, characters, divided
 from infra.iam.kafka_names import fewest_prefixes
-from infra.iam.policies import are_too_many, characters, divided
 from infra.iam.statements import rights_of
 from mirrorless.config.loading import examine
 from mirrorless.config.problems import InvalidConfiguration, Problem

@@ -17,8 +17,7 @@ from constructs import Construct
 
 from infra.constructs.annotations import acknowledge, excuse
 from infra.deployment import ALIAS
-from infra.iam import file_of
-from infra.iam.policies import divided
+from infra.iam import divided, file_of
 from infra.iam.statements import network_of, rights_of
 from infra.packaging.assets import function_code
 from infra.packaging.bundle import RUNTIME, own_modules

@@ -6,7 +6,7 @@ Refused is what loses data, makes a resource anew, or fails half-way. Noted is w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,13 +25,16 @@ from infra.guard.templates import (
     value_at,
     watched,
 )
-from infra.guard.verdict import ChangeFinding, noted, refused
+from infra.guard.verdict import CHANGEABLE, ApplicationState, ChangeFinding, noted, refused
+
+StateOf = Callable[[Resource], ApplicationState | None]
+"""The state of an application as EMR Serverless has it; None where that is not known, or there is none."""
 
 
-def findings(old: Templates, new: Templates) -> list[ChangeFinding]:
+def findings(old: Templates, new: Templates, state_of: StateOf = lambda _: None) -> list[ChangeFinding]:
     """Everything that changes, what is refused first."""
     before, after = watched(old), watched(new)
-    change = _Change(before, after, {each.identity: each for each in after.values() if each.identity})
+    change = _Change(before, after, {each.identity: each for each in after.values() if each.identity}, state_of)
     left = [_left(stack, before) for stack in old if stack not in new]
     found = [*left, *change.findings(new), *mapping_findings(old, new, before, after)]
     return sorted(found, key=lambda finding: (not finding.refused, finding.stack, finding.id))
@@ -42,6 +45,7 @@ class _Change:
     before: Mapping[tuple[str, str], Resource]
     after: Mapping[tuple[str, str], Resource]
     named: Mapping[str, Resource]
+    state_of: StateOf
 
     def findings(self, new: Templates) -> Iterator[ChangeFinding]:
         for key, was in self.before.items():
@@ -49,14 +53,14 @@ class _Change:
             if was.stack not in new:
                 continue  # it goes as a whole, before anything else is made
             if now is not None and now.type == was.type:
-                yield from _kept(was, now)
+                yield from _kept(was, now, self.state_of)
             elif (moved := self.named.get(was.identity)) is not None:
                 yield _moved(was, moved)
             else:
                 yield from _gone(was)
 
 
-def _kept(was: Resource, now: Resource) -> Iterator[ChangeFinding]:
+def _kept(was: Resource, now: Resource, state_of: StateOf) -> Iterator[ChangeFinding]:
     """The same logical id: what of it changes."""
     fixed = [path for path in unchangeable(was.type) if _differs(was, now, path)]
     at_times = [path for path in changeable_at_times(was.type) if _differs(was, now, path)]
@@ -66,8 +70,7 @@ def _kept(was: Resource, now: Resource) -> Iterator[ChangeFinding]:
     elif at_times and was.type in DATA:
         yield refused(was, ", ".join(at_times), _REPLACED[was.type], _INSTEAD[was.type])
     elif at_times:
-        why = "this can be changed only while it is stopped"
-        yield noted(was, ", ".join(at_times), why, "let its jobs end, and stop it")
+        yield _stopped_before(was, ", ".join(at_times), state_of(was))
     yield from _weakened(was, now)
     rest = sorted(
         name
@@ -77,6 +80,15 @@ def _kept(was: Resource, now: Resource) -> Iterator[ChangeFinding]:
     )
     if rest:
         yield noted(was, f"changed in place: {', '.join(rest)}")
+
+
+def _stopped_before(was: Resource, what: str, now: ApplicationState | None) -> ChangeFinding:
+    """EMR Serverless changes an application only while it stands still."""
+    if now is None or now.state in CHANGEABLE:
+        return noted(was, what, "this can be changed only while it is stopped", "let its jobs end, and stop it")
+    why = f"it is {now.state}, and is changed only while it is stopped: the deployment would be rolled back"
+    stop = f"aws emr-serverless stop-application --region {now.region} --application-id {now.id}"
+    return refused(was, what, why, f"let its jobs end, or cancel them; then `{stop}`, and deploy when it is STOPPED")
 
 
 _REPLACED: Final[Mapping[str, str]] = {

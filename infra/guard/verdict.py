@@ -1,16 +1,13 @@
-"""The guard's findings: refused or noted, what changes, why it hurts, and what to do instead.
-
-The shortest rule is here as well: EMR Serverless applications are changed only while they stand still.
-"""
+"""The guard's findings: refused or noted, what changes, why it hurts, and what to do instead."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from textwrap import fill
 from typing import Any, Final
 
-from infra.guard.templates import APPLICATION, Resource, Templates, changeable_at_times, value_at, watched
+from infra.guard.templates import Resource
 
 WIDTH: Final = 120
 LABEL: Final = 11
@@ -99,31 +96,3 @@ class ApplicationState:
     id: str
     state: str
     region: str
-
-
-def updated_applications(old: Templates, new: Templates) -> list[Resource]:
-    """The applications of which a deployment changes what EMR Serverless changes in place, as they are now."""
-    after = watched(new)
-    applications = {key: was for key, was in watched(old).items() if was.type == APPLICATION and key in after}
-    return [was for key, was in applications.items() if _updated(was, after[key])]
-
-
-def running_applications(
-    old: Templates, new: Templates, states: Mapping[str, ApplicationState]
-) -> Iterator[ChangeFinding]:
-    """The updates that EMR Serverless would refuse now. Args: states: by the names of applications."""
-    after = watched(new)
-    for was in updated_applications(old, new):
-        now = states.get(was.name)
-        if now is None or now.state in CHANGEABLE:
-            continue
-        what = ", ".join(_updated(was, after[was.stack, was.id]))
-        why = f"it is {now.state}, and is changed only while it is stopped: the deployment would be rolled back"
-        stop = f"aws emr-serverless stop-application --region {now.region} --application-id {now.id}"
-        instead = f"let its jobs end, or cancel them; then `{stop}`, and deploy when it is STOPPED"
-        yield refused(was, what, why, instead)
-
-
-def _updated(was: Resource, now: Resource) -> list[str]:
-    paths = changeable_at_times(APPLICATION)
-    return [path for path in paths if value_at(was.properties, path) != value_at(now.properties, path)]

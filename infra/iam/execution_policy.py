@@ -21,7 +21,7 @@ from typing import Any
 from cfnlint.schema import ResourceNotFoundError
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
-from infra.iam.policies import MANAGED
+from infra.iam import MANAGED
 from mirrorless.errors import MirrorlessError
 
 REGION = "us-east-1"

@@ -14,7 +14,8 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from lab.servers.dynamodb import DynamoDbLocal
-from mirrorless.adapters.dynamodb import calls, state_store
+from mirrorless.adapters.dynamodb import client as calls
+from mirrorless.adapters.dynamodb import state_store
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains, DynamoDbJournals
 from mirrorless.adapters.dynamodb.direct import direct_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from mirrorless.migration.conversion import conversion_of
+from mirrorless.migration.conversion import configuration_text, conversion_of
 from mirrorless.migration.reading import read_mirrors
-from mirrorless.migration.writing import configuration_text
 from tests.support.mirror_files import BOTH_WAYS, CONNECTORS, REPLICATOR, V1BETA2
 
 FILES = {

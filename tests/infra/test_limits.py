@@ -12,9 +12,8 @@ import pytest
 
 from cli.forecast import throttled
 from infra import validation as limits
-from infra.iam import Right
+from infra.iam import ATTACHED, INLINE, MANAGED, Right, are_too_many, divided
 from infra.iam.kafka_names import fewest_prefixes
-from infra.iam.policies import ATTACHED, INLINE, MANAGED, are_too_many, divided
 from infra.validation import flow_counts, stack_sizes, validated
 from mirrorless.config import InvalidConfiguration
 from tests.support.assembly import EXAMPLES, Assembly

@@ -18,8 +18,7 @@ from typing import Any, get_args
 import pytest
 
 from infra.deployment import ALIAS, FlowDeployment, Location, plan
-from infra.iam import Part, execution_policy, file_of, operator
-from infra.iam.policies import MANAGED
+from infra.iam import MANAGED, Part, execution_policy, file_of, operator
 from infra.iam.statements import readable, rule_rights, secret_rights, table_rights
 from lab.esm.api_model import violations
 from mirrorless.config import load

@@ -116,7 +116,7 @@ def _watch(cls: type, name: str, note: Callable[[Call], None]) -> None:
 
 
 _ADAPTERS = "shared/mirrorless/adapters/"
-_CARRIER = f"{_ADAPTERS}dynamodb/calls.py"
+_CARRIER = f"{_ADAPTERS}dynamodb/client.py"
 """It makes the calls that stores name: they count as theirs."""
 
 _OF_JOBS = "spark/"

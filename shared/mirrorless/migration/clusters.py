@@ -9,8 +9,7 @@ from typing import Any, Final
 from mirrorless.config.cluster import ClusterSection
 from mirrorless.config.problems import Path
 from mirrorless.flow.filters import split_list
-from mirrorless.migration.answers import CLIENTS, Conversion, Outcome
-from mirrorless.migration.keys import CONSUMER, PRODUCER, without_counterpart
+from mirrorless.migration.answers import CLIENTS, CONSUMER, PRODUCER, Conversion, Outcome, without_counterpart
 from mirrorless.migration.mirrors import GivenKey, Mirror, Properties, client_keys, is_access
 
 _MSK: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")

@@ -26,7 +26,7 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from mirrorless.adapters.dynamodb.calls import MARGIN_SECONDS, tries
+from mirrorless.adapters.dynamodb.client import MARGIN_SECONDS, tries
 from mirrorless.adapters.dynamodb.direct import direct_client, line_of_environment
 from mirrorless.flow.rate_limit import READERS, in_parallel
 

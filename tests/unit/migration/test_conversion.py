@@ -15,9 +15,8 @@ from infra.validation import validated
 from mirrorless.config import Configuration, InvalidConfiguration, load
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.migration.answers import Conversion
-from mirrorless.migration.conversion import conversion_of
+from mirrorless.migration.conversion import configuration_text, conversion_of
 from mirrorless.migration.reading import read_mirrors
-from mirrorless.migration.writing import configuration_text
 from tests.support.mirror_files import (
     BOTH_WAYS,
     CONNECTORS,

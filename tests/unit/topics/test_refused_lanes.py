@@ -15,8 +15,7 @@ from mirrorless.clock import Deadline
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.ports.topics import ConfigChange, ConfigEntry
 from mirrorless.scheduled.runner import RoundReport
-from mirrorless.topics.refresh import RemoteTopicSync
-from mirrorless.topics.refused_lanes import DOCUMENT, RefusedLanes
+from mirrorless.topics.refresh import DOCUMENT, RefusedLanes, RemoteTopicSync
 from tests.support.chains import FLOW, MemoryLaneStates
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_control

@@ -17,8 +17,7 @@ from typing import Any, Final, TypeVar
 
 from botocore.exceptions import ClientError
 
-from mirrorless.adapters.dynamodb.calls import batches, code_of, pages, tries, unless_unmet
-from mirrorless.adapters.dynamodb.client import translated
+from mirrorless.adapters.dynamodb.client import batches, code_of, pages, translated, tries, unless_unmet
 from mirrorless.adapters.dynamodb.direct import COLLISION
 from mirrorless.chain.chains import JournalChains
 from mirrorless.chain.entry import Entry, EntryState, Journal, pack_heads, pack_links, unpack_heads, unpack_links

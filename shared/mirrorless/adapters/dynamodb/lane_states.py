@@ -14,9 +14,8 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any
 
-from mirrorless.adapters.dynamodb.calls import batches, pages, unless_unmet
 from mirrorless.adapters.dynamodb.chains import parse_lane
-from mirrorless.adapters.dynamodb.client import translated
+from mirrorless.adapters.dynamodb.client import batches, pages, translated, unless_unmet
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import RUNNING, LaneState, Lease, LeftOut, Stop
 from mirrorless.clock import Deadline

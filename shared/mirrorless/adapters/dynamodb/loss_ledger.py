@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, cast
 
-from mirrorless.adapters.dynamodb.calls import pages, unless_unmet
-from mirrorless.adapters.dynamodb.client import translated
+from mirrorless.adapters.dynamodb.client import pages, translated, unless_unmet
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.losses import GapSummary, Harmless, Loss, LossCause
 from mirrorless.errors import LostRace

@@ -29,8 +29,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from mirrorless.adapters.dynamodb.calls import pages, tries, unless_unmet
-from mirrorless.adapters.dynamodb.client import translated
+from mirrorless.adapters.dynamodb.client import pages, translated, tries, unless_unmet
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseLost, Retriable
