@@ -19,7 +19,6 @@ from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head, Lease, Stop
 from mirrorless.chain.run import DigestOf, Run
 from mirrorless.clock import now_ms
-from mirrorless.flow.counts import Count
 from mirrorless.flow.filters import should_replicate
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.flow.triggers import MAPPING

@@ -40,9 +40,9 @@ from cli.output import (
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import Stop
 from mirrorless.chain.losses import Loss
+from mirrorless.flow.counts import Count
 from mirrorless.lanes.operator_actions import advice
 from mirrorless.reports.format import numbered
-from mirrorless.scheduled.counts import Count
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.topics.mapping_plan import OF_FUNCTION
 from mirrorless.topics.topic_state import awaits_reset
