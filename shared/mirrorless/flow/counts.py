@@ -108,7 +108,7 @@ def is_watched(name: str) -> TypeGuard[Watched]:
 WatchGraph = Literal["Tasks", "Groups", "Loss ledger", "Lanes", "Runs in doubt", "Scheduled topics"]
 
 
-class Watch(NamedTuple):
+class MetricView(NamedTuple):
     """What an operator sees of a metric that is emitted where it is not zero."""
 
     graph: WatchGraph
@@ -134,8 +134,8 @@ class Watch(NamedTuple):
     """Whether the end of the alarm is the end of the trouble. A metric of single events ends by itself."""
 
 
-WATCHES: Final[Mapping[OfFlow, Watch]] = {
-    "stopped-lanes": Watch(
+WATCHES: Final[Mapping[OfFlow, MetricView]] = {
+    "stopped-lanes": MetricView(
         "Lanes",
         "stopped, of one delivery",
         alarm="lane-stopped",
@@ -145,8 +145,8 @@ WATCHES: Final[Mapping[OfFlow, Watch]] = {
         periods=15,
         breaching=1,
     ),
-    "waiting-lanes": Watch("Lanes", "waiting for a job, of one delivery"),
-    "lanes-stopped": Watch(
+    "waiting-lanes": MetricView("Lanes", "waiting for a job, of one delivery"),
+    "lanes-stopped": MetricView(
         "Lanes",
         "stopped now by the watch of topics",
         alarm="source-contradicts",
@@ -155,7 +155,7 @@ WATCHES: Final[Mapping[OfFlow, Watch]] = {
         resolves=False,
         stat="Sum",
     ),
-    "stuck-partitions": Watch(
+    "stuck-partitions": MetricView(
         "Lanes",
         "stuck partitions of the target",
         alarm="partition-stuck",
@@ -165,7 +165,7 @@ WATCHES: Final[Mapping[OfFlow, Watch]] = {
         periods=5,
         breaching=3,
     ),
-    "lanes-foreign": Watch(
+    "lanes-foreign": MetricView(
         "Lanes",
         "with records of another producer",
         alarm="foreign-records",
@@ -175,7 +175,7 @@ WATCHES: Final[Mapping[OfFlow, Watch]] = {
         periods=5,
         breaching=3,
     ),
-    "doubts-open": Watch(
+    "doubts-open": MetricView(
         "Runs in doubt",
         "open",
         alarm="doubt-open",
@@ -184,7 +184,7 @@ WATCHES: Final[Mapping[OfFlow, Watch]] = {
         # A delivery or the lane check settles a doubt within a minute or two of its writer's end.
         periods=15,
     ),
-    "offsets-lost": Watch(
+    "offsets-lost": MetricView(
         "Loss ledger",
         "offsets lost",
         alarm="offsets-lost",
@@ -193,10 +193,10 @@ WATCHES: Final[Mapping[OfFlow, Watch]] = {
         resolves=False,
         stat="Sum",
     ),
-    "gaps-waiting": Watch("Loss ledger", "gaps to be explained"),
-    "task-errors": Watch("Tasks", "failed rounds", stat="Sum"),
-    "task-troubles": Watch("Tasks", "troubles of a round"),
-    "tasks-overdue": Watch(
+    "gaps-waiting": MetricView("Loss ledger", "gaps to be explained"),
+    "task-errors": MetricView("Tasks", "failed rounds", stat="Sum"),
+    "task-troubles": MetricView("Tasks", "troubles of a round"),
+    "tasks-overdue": MetricView(
         "Tasks",
         "overdue tasks",
         alarm="task-overdue",
@@ -205,8 +205,8 @@ WATCHES: Final[Mapping[OfFlow, Watch]] = {
         periods=5,
         breaching=3,
     ),
-    "groups-not-ready": Watch("Groups", "could not move"),
-    "groups-need-operator": Watch(
+    "groups-not-ready": MetricView("Groups", "could not move"),
+    "groups-need-operator": MetricView(
         "Groups",
         "will not be able to",
         alarm="groups-not-ready",
@@ -217,8 +217,8 @@ WATCHES: Final[Mapping[OfFlow, Watch]] = {
         period_seconds=300,
         task="emit_checkpoints",
     ),
-    "reread-records-max": Watch("Groups", "records that one would read again"),
-    "mappings-not-polling": Watch(
+    "reread-records-max": MetricView("Groups", "records that one would read again"),
+    "mappings-not-polling": MetricView(
         "Tasks",
         "mappings that do not poll",
         alarm="mapping-fails",
@@ -230,7 +230,7 @@ WATCHES: Final[Mapping[OfFlow, Watch]] = {
         task="refresh_topics",
         by_rounds=True,
     ),
-    "mappings-refused": Watch(
+    "mappings-refused": MetricView(
         "Tasks",
         "mappings that Lambda refused",
         alarm="mapping-refused",
@@ -241,7 +241,7 @@ WATCHES: Final[Mapping[OfFlow, Watch]] = {
         task="refresh_topics",
         by_rounds=True,
     ),
-    "topics-scheduled": Watch("Scheduled topics", "read by schedule"),
-    "topics-returning": Watch("Scheduled topics", "changing back to mappings"),
+    "topics-scheduled": MetricView("Scheduled topics", "read by schedule"),
+    "topics-returning": MetricView("Scheduled topics", "changing back to mappings"),
 }
 """In the order in which alarms are listed, and lines within their graph."""
