@@ -1,4 +1,4 @@
-"""Reports of every kind of job, of the lab's commands, the benchmark and the diff guard; the lab's state file.
+"""Reports of every kind of job, of the lab's demo and failover, and of the diff guard; the lab's state file.
 
 Each is written through its own door. What clusters, Spark and servers would answer is in memory.
 """
@@ -25,7 +25,6 @@ from lab.cloud import Lab
 from lab.drills.demo import Demonstration, reported
 from lab.drills.failover import FailoverDrill
 from lab.drills.group_move import GroupFindings
-from lab.drills.soak import RunResult, Soak
 from lab.keys import LabKeys
 from lab.state import describe
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
@@ -56,7 +55,6 @@ from mirrorless.verify.findings import LaneVerdict
 from spark import backfill, verify
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
-from tests.benchmarks.beside_mm2.report import Measurement, Run, open_results
 from tests.frozen.key_tree import tree
 from tests.support.flows import make_flow
 
@@ -100,9 +98,7 @@ def texts() -> dict[str, str]:
         "job-progress": tree(types=[("", JobProgress)]),
         "demo": tree(_demo()),
         "failover": tree(_failover()),
-        "soak-progress": tree(_soak(), types=[("1", RunResult)]),
         "lab-state": tree(_state()),
-        "bench": tree(_bench(), types=[("", Run)]),
         "diff-guard": tree(_diff_guard()),
     }
     return {f"reports/{name}.txt": text for name, text in found.items()}
@@ -195,31 +191,6 @@ def _failover() -> Any:
     return _written(replace, "failover", "--page", "page.html", "--report")
 
 
-def _soak() -> Any:
-    result = RunResult(
-        seed=1,
-        trigger="mapping",
-        records=1,
-        faults={},
-        stuck_seconds={},
-        lanes_reset=0,
-        broker_restarts=0,
-        cold_starts=0,
-        seconds=1.0,
-        lost=0,
-        duplicated=0,
-        reordered=0,
-        different=0,
-        mistranslated=0,
-    )
-
-    def replace(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(Soak, "start", lambda _: None)
-        patch.setattr(Soak, "run_seed", lambda *_: result)
-
-    return _written(replace, "soak", "--count", "1", "--fresh", "--progress")
-
-
 def _written(replace: Callable[[pytest.MonkeyPatch], None], *words: str) -> Any:
     """The report that a command of the lab writes to the file behind its last word."""
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch, _kept_signals():
@@ -254,19 +225,6 @@ def _state() -> Any:
         keys=LabKeys(folder=Path(".lab/keys")),
     )
     return json.loads(json.dumps(describe(cast("Lab", there), ready=True)))
-
-
-def _bench() -> Any:
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "report.json")
-        results = open_results(path, profile="full", say=lambda _: None, resume=False)
-        for side in ("Mirrorless", "MM2"):
-            measured = Measurement(
-                kind="throughput", against="MM2", case="100B-x6", round=1, side=side, figures={"records_per_cpu_s": 1.0}
-            )
-            results.add(measured)
-        results.write()
-        return json.loads(path.read_bytes())
 
 
 def _diff_guard() -> Any:
