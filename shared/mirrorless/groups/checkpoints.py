@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -31,6 +31,8 @@ from mirrorless.flow.naming import bounded
 from mirrorless.mm2.internal_records import Checkpoint
 from mirrorless.ports.kafka import GroupState, OffsetAndMetadata
 from mirrorless.protocol.translate import TranslationState
+
+_T = TypeVar("_T")
 
 Direction = Literal["forward", "reverse"]
 
@@ -152,9 +154,7 @@ class GroupCheckpoints(msgspec.Struct, frozen=True):
 
     def lanes(self, flow: FlowName) -> Iterator[tuple[Lane, GroupOffset]]:
         """Every offset of the group, with its lane."""
-        for topic, partitions in self.offsets.items():
-            for partition, offset in partitions.items():
-                yield Lane(flow, topic, partition), offset
+        yield from by_lane(flow, self.offsets).items()
 
     def carried_offset(self, lane: Lane) -> int | None:
         """The offset here that was carried over last; None for none."""
@@ -171,11 +171,7 @@ class GroupCheckpoints(msgspec.Struct, frozen=True):
         A version before kept none. Its last one is where it carried the group to.
         """
         if self.own is not None:
-            return {
-                Lane(flow, topic, partition): offsets
-                for topic, partitions in self.own.items()
-                for partition, offsets in partitions.items()
-            }
+            return by_lane(flow, self.own)
         found: dict[Lane, tuple[int, ...]] = {}
         for lane, offset in self.lanes(flow):
             here, there = here_and_there(self.direction, offset)
@@ -323,7 +319,7 @@ def carried_over(
     new: Mapping[Lane, GroupOffset],
     last: GroupCheckpoints | None,
     committed_there: Mapping[Lane, OffsetAndMetadata],
-) -> Numbers:
+) -> dict[Lane, int]:
     """The offsets here that the group there has reached or passed, without those whose translation may still change.
 
     Args:
@@ -332,7 +328,7 @@ def carried_over(
         last: its document of the round before, with what was carried over.
         committed_there: its commits on the other side, after this round's.
     """
-    carried: Numbers = {}
+    carried: dict[Lane, int] = {}
     for lane, offset in new.items():
         here, there = here_and_there(direction, offset)
         committed = committed_there.get(lane)
@@ -341,13 +337,22 @@ def carried_over(
         if offset.final and here is not None and reached:
             number = here
         if number is not None:
-            carried.setdefault(lane.topic, {})[lane.partition] = number
+            carried[lane] = number
     return carried
 
 
-def by_topic(offsets: Mapping[Lane, GroupOffset]) -> dict[str, dict[int, GroupOffset]]:
-    """Offsets in the form of a document: by topic and partition."""
-    found: dict[str, dict[int, GroupOffset]] = {}
-    for lane in sorted(offsets):
-        found.setdefault(lane.topic, {})[lane.partition] = offsets[lane]
+def by_topic(values: Mapping[Lane, _T]) -> dict[str, dict[int, _T]]:
+    """Values of lanes in the form of a document: by topic and partition."""
+    found: dict[str, dict[int, _T]] = {}
+    for lane in sorted(values):
+        found.setdefault(lane.topic, {})[lane.partition] = values[lane]
     return found
+
+
+def by_lane(flow: FlowName, values: Mapping[str, Mapping[int, _T]]) -> dict[Lane, _T]:
+    """The same the other way round."""
+    return {
+        Lane(flow, topic, partition): value
+        for topic, partitions in values.items()
+        for partition, value in partitions.items()
+    }

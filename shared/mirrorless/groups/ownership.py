@@ -32,6 +32,8 @@ from mirrorless.groups.checkpoints import (
     Numbers,
     OwnOffsets,
     TranslatedGroup,
+    by_lane,
+    by_topic,
     document_key,
     here_and_there,
 )
@@ -91,20 +93,10 @@ def with_own(known: OwnOffsets, lane: Lane, offset: int, *, before: int | None =
     return tuple(dict.fromkeys((*(each for each in offsets if each != offset), offset)))[-KEPT:]
 
 
-def by_partition(own: OwnOffsets) -> dict[str, dict[int, tuple[int, ...]]]:
-    """Own offsets in the form of a document."""
-    found: dict[str, dict[int, tuple[int, ...]]] = {}
-    for lane in sorted(own):
-        found.setdefault(lane.topic, {})[lane.partition] = own[lane]
-    return found
-
-
 def with_carried(document: GroupCheckpoints, offsets: Mapping[Lane, int]) -> GroupCheckpoints:
     """A document in which these offsets here are not to be carried over."""
-    carried = {topic: dict(partitions) for topic, partitions in document.carried.items()}
-    for lane, offset in offsets.items():
-        carried.setdefault(lane.topic, {})[lane.partition] = offset
-    return msgspec.structs.replace(document, carried=carried)
+    carried = {topic: document.carried.get(topic, {}) | new for topic, new in by_topic(offsets).items()}
+    return msgspec.structs.replace(document, carried=document.carried | carried)
 
 
 def claim(
@@ -119,18 +111,11 @@ def claim(
         back: that of the other one.
     """
     known = there.own_offsets(flow)
-    taken = {
-        Lane(flow, topic, partition): offset
-        for topic, partitions in claimed.offsets.items()
-        for partition, offset in partitions.items()
-    }
-    for topic, partitions in claimed.reached.items():
-        for partition, offset in partitions.items():
-            if known.get(lane := Lane(flow, topic, partition)):
-                taken[lane] = offset
+    reached = {lane: offset for lane, offset in by_lane(flow, claimed.reached).items() if known.get(lane)}
+    taken = by_lane(flow, claimed.offsets) | reached
     own = {**known, **{lane: with_own(known, lane, offset) for lane, offset in taken.items()}}
     gone = LONG_AGO if claimed.left else there.left_at
-    return [msgspec.structs.replace(there, own=by_partition(own), left_at=gone), with_carried(back, taken)]
+    return [msgspec.structs.replace(there, own=by_topic(own), left_at=gone), with_carried(back, taken)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +237,5 @@ def plan_move_back(
 
 def claim_of(document: GroupCheckpoints, moves: list[Move]) -> ClaimedOffsets:
     """The claim that goes before the commit. Args: moves: at least one."""
-    offsets: dict[str, dict[int, int]] = {}
-    for move in moves:
-        offsets.setdefault(move.lane.topic, {})[move.lane.partition] = move.to.offset
+    offsets = by_topic({move.lane: move.to.offset for move in moves})
     return ClaimedOffsets(group=document.group, direction=document.direction, offsets=offsets)

@@ -34,7 +34,7 @@ from mirrorless.groups.checkpoints import (
 )
 from mirrorless.groups.clusters import DIRECTIONS, NAMED, Sides, group_states, read_committed
 from mirrorless.groups.offset_translation import OffsetTranslator, offsets_of, translated_groups
-from mirrorless.groups.ownership import Ownership, by_partition
+from mirrorless.groups.ownership import Ownership
 from mirrorless.groups.readiness import Rereads, assess, found_by
 from mirrorless.groups.state import CheckpointStore
 from mirrorless.groups.sync import GroupSync, SyncedGroup
@@ -277,8 +277,8 @@ class CheckpointRound:
             reread=reread + group.reread,
             skip=skip,
             ahead=group.ahead,
-            carried=synced.carried(),
-            own=by_partition(synced.own),
+            carried=by_topic(synced.carried()),
+            own=by_topic(synced.own),
             left_at=synced.left_at,
             emitted=group.direction in emitted,
         )

@@ -19,16 +19,16 @@ from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import (
     Direction,
-    Numbers,
     OwnOffsets,
     TranslatedGroup,
+    by_topic,
     carried_over,
     here_and_there,
     left_at,
     offsets_to_commit,
 )
 from mirrorless.groups.clusters import DIRECTIONS, GroupSide, Sides
-from mirrorless.groups.ownership import by_partition, other, with_carried, with_own
+from mirrorless.groups.ownership import other, with_carried, with_own
 from mirrorless.groups.state import CheckpointStore
 from mirrorless.mm2.internal_records import within
 from mirrorless.ports.kafka import GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
@@ -100,13 +100,10 @@ class SyncedGroup:
         writes = offsets_to_commit(group.direction, group.offsets, group.previous, self.there)
         return {lane: offset for lane, offset in writes.items() if lane not in self.echoes}
 
-    def carried(self) -> Numbers:
+    def carried(self) -> dict[Lane, int]:
         """See `GroupCheckpoints.carried`."""
         group = self.translated
-        carried = carried_over(group.direction, group.offsets, group.previous, self.there)
-        for lane, offset in self.echoes.items():
-            carried.setdefault(lane.topic, {})[lane.partition] = offset
-        return carried
+        return carried_over(group.direction, group.offsets, group.previous, self.there) | dict(self.echoes)
 
 
 SyncedGroups = Mapping[tuple[Direction, str], SyncedGroup]
@@ -301,11 +298,11 @@ class GroupSync:
                     here, _ = here_and_there(direction, group.translated.offsets[lane])
                     if here is not None:
                         carried[lane] = with_own(known, lane, here)
-                others = msgspec.structs.replace(others, own=by_partition(carried))
+                others = msgspec.structs.replace(others, own=by_topic(carried))
                 there = there and replace(there, own=carried)
             if there is not None:
                 changed[back, name] = there
-            for document in (msgspec.structs.replace(mine, own=by_partition(own)), others):
+            for document in (msgspec.structs.replace(mine, own=by_topic(own)), others):
                 documents[document.key] = document
         self.store.write(documents)
         return changed
