@@ -16,9 +16,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -37,7 +37,7 @@ from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.failover.report import is_clean, needs_a_look, report_of, summary, unknown_since
 from mirrorless.failover.run import FailoverCommand
-from mirrorless.failover.state import FailoverDocument, FailoverMode, FailoverOrder, PlannedStep, StepResult
+from mirrorless.failover.state import FailoverDocument, FailoverMode, FailoverOrder, PlannedStep
 from mirrorless.failover.work import FailoverEffects, FailoverSide, Interrupted, ReconcileRun
 from mirrorless.flow.filters import is_literal
 from mirrorless.flow.settings import ClusterSettings
@@ -53,6 +53,9 @@ MILDEST_FIRST = (CLEAN, UNKNOWN, UNFINISHED, LOOK, INTERRUPTED)
 """Of several flows the last of these counts."""
 
 AWAKE_SECONDS = 0.2
+
+QUIET_SECONDS = 1.5
+"""For which a step may say nothing before it is named."""
 
 _printing = threading.RLock()
 
@@ -173,9 +176,11 @@ def _carry_out(commands: Sequence[FlowCommand], folder: Path) -> int | None:
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with ThreadPoolExecutor(len(commands)) as pool:
-            working = [pool.submit(each.carry_out, folder, say=_say) for each in commands]
-            while wait(working, AWAKE_SECONDS).not_done:
-                pass  # a system may give the signal to another thread: this one runs its handler when it wakes up
+            working = {pool.submit(each.carry_out, folder): each for each in commands}
+            # A system may give the signal to another thread: this one runs its handler when it wakes up.
+            while left := wait(working, AWAKE_SECONDS).not_done:
+                for each in left:
+                    working[each].name_step()
             for each in working:
                 each.result()
     finally:
@@ -194,17 +199,33 @@ class FlowCommand:
     error: MirrorlessError | None = None
     files: Sequence[str] = ()
     """The report: JSON, then the page."""
+    _step: str = ""
+    """The one at work: `3/9 drain`."""
+    _began: float = 0.0
+    _said_at: float = 0.0
 
-    def carry_out(self, folder: Path, *, say: Callable[[str], None]) -> None:
+    def say(self, text: str) -> None:
+        """Print a line of progress."""
+        self._said_at = time.monotonic()
+        _say(f"{self.flow}: {text}")
+
+    def begin(self, step: PlannedStep) -> None:
+        """Note which step runs from now on."""
+        self._step = f"{step.number}/{len(self.command.plan)} {step.step}"
+        self._began = self._said_at = time.monotonic()
+
+    def name_step(self) -> None:
+        """Name the step at work, where nothing was said for a while."""
+        now = time.monotonic()
+        if self._step and now >= self._said_at + QUIET_SECONDS:
+            self.say(f"{self._step}: at work for {duration(int((now - self._began) * 1000))}")
+
+    def carry_out(self, folder: Path) -> None:
         """Carry out the plan, and write the report. An error is kept, for other flows go on."""
-        progress = StepProgress(lambda text: say(f"{self.flow}: {text}"))
-        plan = self.command.plan
-        self.command.say = progress.say
-        self.command.on_begin = lambda step: progress.begin(f"{step.number}/{len(plan)} {step.step}")
-        self.command.on_step = lambda step, result: progress.say(_line(plan, step, result))
+        self.command.say, self.command.on_begin = self.say, self.begin
+        self.command.on_step = lambda _, result: self.say(f"{self._step}: {result.said} ({duration(result.ms)})")
         try:
-            with progress:
-                self.document = self.command.execute()
+            self.document = self.command.execute()
         except MirrorlessError as exc:
             self.error = exc
             return
@@ -294,10 +315,6 @@ def _say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def _line(plan: Sequence[PlannedStep], step: PlannedStep, result: StepResult) -> str:
-    return f"{step.number}/{len(plan)} {step.step}: {result.said} ({duration(result.ms)})"
-
-
 def _show_plan(each: FlowCommand) -> None:
     print(f"{each.flow}:")
     for step in each.command.plan:
@@ -319,51 +336,6 @@ def _show_end(each: FlowCommand) -> None:
     for sentence in (*totals["missing"], *each.command.warnings):
         print(f"  ! {sentence}")
     print(f"  {each.files[1]}")
-
-
-EVERY_SECONDS: Final = 2.0
-
-
-@dataclass(slots=True)
-class StepProgress:
-    """Lines of a command that is at work. As a context it ends with the command."""
-
-    out: Callable[[str], None]
-    """Prints a line."""
-    every_seconds: float = EVERY_SECONDS
-    _step: str = ""
-    _began: float = 0.0
-    _said_at: float = field(default_factory=time.monotonic)
-    _over: threading.Event = field(default_factory=threading.Event)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def say(self, text: str) -> None:
-        """Print a line of the step's own."""
-        with self._lock:
-            self._said_at = time.monotonic()
-            self.out(text)
-
-    def begin(self, step: str) -> None:
-        """Note which step runs from now on: `3/9 drain`."""
-        with self._lock:
-            self._step, self._began = step, time.monotonic()
-
-    def __enter__(self) -> Self:
-        """Begin to watch, in a thread."""
-        threading.Thread(target=self._watch, name="step progress", daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End."""
-        self._over.set()
-
-    def _watch(self) -> None:
-        while not self._over.wait(self.every_seconds / 4):
-            with self._lock:
-                now = time.monotonic()
-                if self._step and now >= self._said_at + 0.75 * self.every_seconds:
-                    self._said_at = now
-                    self.out(f"{self._step}: at work for {duration(int((now - self._began) * 1000))}")
 
 
 def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Namespace) -> FailoverEffects:

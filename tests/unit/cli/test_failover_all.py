@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import threading
 from collections.abc import Callable
 from copy import deepcopy
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from cli.failover import StepProgress
+from cli.failover import FlowCommand
 from mirrorless.chain.lane_state import Stop
+from mirrorless.failover.state import PlannedStep
 from mirrorless.scheduled.runner import TaskReport
 from tests.support.chains import FLOW
 from tests.support.commands import Command, replication_yaml
-from tests.support.failover_world import FailoverWorld
+from tests.support.failover_world import DRILL, FailoverWorld
 
 WEST, SOUTH = "us-east->eu-west", "us-east->ap-south"
 
@@ -222,17 +223,17 @@ def test_ctrl_c_inside_a_step_lets_it_end_and_begins_no_other(
     assert not world.shadows.offsets
 
 
-PATIENCE = 30.0
+def test_a_step_that_says_nothing_is_named_again_and_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = iter([100.0, 101.4, 101.6, 101.6, 103.0, 103.2, 103.2])
+    monkeypatch.setattr("cli.failover.time", SimpleNamespace(monotonic=at.__next__))
+    each = FlowCommand(flow=FLOW, command=FailoverWorld().command(DRILL))
+    each.command.plan = [PlannedStep(number=1, step="drain", sentence="", done=False)]
 
+    each.begin(each.command.plan[0])
+    for _ in range(4):
+        each.name_step()
 
-def test_a_step_that_says_nothing_is_named_again_and_again_until_the_command_ends() -> None:
-    lines = queue.Queue[str]()
-    with StepProgress(lines.put, every_seconds=0.04) as progress:
-        progress.begin("3/9 drain")
-        found = [lines.get(timeout=PATIENCE) for _ in range(3)]
-        progress.begin("4/9 groups")
-        lines.get(timeout=PATIENCE)  # may be of the step before
-        following = lines.get(timeout=PATIENCE)
-
-    assert all(line.startswith("3/9 drain: at work for ") for line in found)
-    assert following.startswith("4/9 groups: at work for ")
+    said = [f"{FLOW}: 1/1 drain: at work for {passed} s" for passed in ("1.6", "3.2")]
+    assert capsys.readouterr().err.splitlines() == said
