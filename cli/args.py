@@ -18,8 +18,20 @@ class BadInput(MirrorlessError):
 CONFIG = "replication.yaml"
 """The configuration that is meant where none is named."""
 
-LARGEST_OFFSET = 2**63 - 1
-LARGEST_PARTITION = 2**31 - 1
+
+def whole(what: str, most: int, *, least: int = 0) -> Callable[[str], int]:
+    """A reader of whole numbers. Args: what: they are, for the message: `an offset`."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}: write a whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
+offset = whole("an offset", 2**63 - 1)
+partition = whole("a partition", 2**31 - 1)
 
 
 def add_deployment(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
@@ -66,19 +78,3 @@ def add_order(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--dry-run", action="store_true", help="only show the plan; this is the default")
     how.add_argument("--execute", action="store_true", help="carry the plan out")
-
-
-def offset(text: str) -> int:
-    """A Kafka offset."""
-    return _whole(text, "an offset", LARGEST_OFFSET)
-
-
-def partition(text: str) -> int:
-    """A partition number."""
-    return _whole(text, "a partition", LARGEST_PARTITION)
-
-
-def _whole(text: str, what: str, largest: int) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) > largest:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {what}: write a whole number from 0 to {largest}")
-    return int(text)

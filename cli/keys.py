@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cli.args import BadInput, add_deployment
+from cli.args import BadInput, add_deployment, whole
 from cli.deployment import DeployedFlows
 from cli.output import print_json
 from mirrorless.errors import ConfigurationError
@@ -20,7 +20,8 @@ from mirrorless.errors import ConfigurationError
 if TYPE_CHECKING:
     from mirrorless.transforms.rules import KeySettings
 
-LARGEST_VERSION: Final = 65_535
+
+_VERSION: Final = whole("a version", 65_535, least=1)
 """That the configuration takes."""
 
 
@@ -33,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="Example: mirrorless keys new pii --version 2",
     )
     new.add_argument("name", metavar="NAME", help="of the key under `keys`")
-    new.add_argument("--version", metavar="N", type=_version, default=1, help="the next one, to rotate it (default: 1)")
+    new.add_argument("--version", metavar="N", type=_VERSION, default=1, help="the next one, to rotate it (default: 1)")
     kept = new.add_mutually_exclusive_group()
     kept.add_argument("--secret", metavar="SECRET", help="its secret in Secrets Manager (default: mirrorless/NAME)")
     kept.add_argument(
@@ -142,9 +143,3 @@ def _arn(text: str) -> str:
     if not re.fullmatch(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/\S+", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not the ARN of a key: arn:aws:kms:REGION:ACCOUNT:key/ID")
     return text
-
-
-def _version(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= LARGEST_VERSION:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a version: write 1, 2, 3 …")
-    return int(text)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli.args import BadInput, add_deployment, partition
+from cli.args import BadInput, add_deployment, partition, whole
 from cli.deployment import DeployedFlows, LabState, read_lab_state
 from cli.output import TableColumns, console, moment, print_json, table
 from mirrorless.reports.format import numbered
@@ -25,6 +25,8 @@ SAY_EVERY_SECONDS = 1.0
 """Between two lines of progress."""
 
 QUIET = {"log_level": 0}
+
+_COUNT = whole("a number", 10**9, least=1)
 
 Ends = list[tuple[int, int]]
 """First and next offset of each partition of a topic."""
@@ -43,7 +45,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     how = topics.add_mutually_exclusive_group()
     how.add_argument("--create", metavar="TOPIC", help="create this topic")
     how.add_argument("--delete", metavar="TOPIC", help="delete this topic with its records")
-    topics.add_argument("--partitions", metavar="N", type=_positive, default=6, help="of the new one (default: 6)")
+    topics.add_argument("--partitions", metavar="N", type=_COUNT, default=6, help="of the new one (default: 6)")
 
     produce = commands.add_parser(
         "produce",
@@ -51,10 +53,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="Example: mirrorless lab produce orders --records 6000 --rate 500",
     )
     produce.add_argument("topic", metavar="TOPIC", help="on the source of the first flow, or on --cluster")
-    produce.add_argument("--records", metavar="N", type=_positive, default=1000, help="how many (default: 1000)")
-    produce.add_argument("--rate", metavar="N", type=_positive, help="records a second (default: as fast as it goes)")
-    produce.add_argument("--size", metavar="BYTES", type=_positive, default=20, help="of a value (default: 20)")
-    produce.add_argument("--keys", metavar="N", type=_positive, default=100, help="different ones (default: 100)")
+    produce.add_argument("--records", metavar="N", type=_COUNT, default=1000, help="how many (default: 1000)")
+    produce.add_argument("--rate", metavar="N", type=_COUNT, help="records a second (default: as fast as it goes)")
+    produce.add_argument("--size", metavar="BYTES", type=_COUNT, default=20, help="of a value (default: 20)")
+    produce.add_argument("--keys", metavar="N", type=_COUNT, default=100, help="different ones (default: 100)")
     produce.add_argument("--partition", metavar="P", type=partition, help="all of them there (default: by the key)")
     produce.add_argument("--from", dest="lines", metavar="FILE", help="a record from each line, KEY<tab>VALUE or VALUE")
 
@@ -64,7 +66,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="Example: mirrorless lab consume us-east.orders --group shop --records 10",
     )
     consume.add_argument("topic", metavar="TOPIC", help="on whichever cluster has it, or on --cluster")
-    consume.add_argument("--records", metavar="N", type=_positive, help="how many at most (default: all)")
+    consume.add_argument("--records", metavar="N", type=_COUNT, help="how many at most (default: all)")
     consume.add_argument("--group", metavar="GROUP", help="read on where this group stands, and commit")
     consume.add_argument("--follow", action="store_true", help="wait for more at the end, until Ctrl-C")
 
@@ -163,12 +165,6 @@ def _done(future: Any, where: str) -> None:
         future.result(ANSWER_SECONDS)
     except KafkaException as exc:
         raise BadInput(exc.args[0].str(), where=where) from exc
-
-
-def _positive(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number: write 1 or more")
-    return int(text)
 
 
 QUEUED = 50_000

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from cli.args import BadInput, add_deployment, add_flow
+from cli.args import BadInput, add_deployment, add_flow, whole
 from cli.clusters import offsets_of
 from cli.deployment import DeployedFlows
 from cli.output import TableColumns, console, picked, print_json, table
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mirrorless.flow.settings import FlowSettings
     from mirrorless.records.record import Record
 
-MOST_RECORDS: Final = 10_000
+_RECORDS: Final = whole("a number of records", 10_000, least=1)
 
 SHOWN_RECORDS: Final = 20
 """In tables, first those that the rule does not fit."""
@@ -68,18 +68,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_flow(test)
     test.add_argument("topic", metavar="TOPIC", help="the topic's name on the source")
     test.add_argument(
-        "--records", metavar="N", type=_count, default=SHOWN_RECORDS, help="at most (default: %(default)s)"
+        "--records", metavar="N", type=_RECORDS, default=SHOWN_RECORDS, help="at most (default: %(default)s)"
     )
     test.add_argument("--oldest", action="store_true", help="the oldest records, instead of the newest")
     help_ = "only say what looks like personal data in the copies, and print entries to mask it"
     test.add_argument("--find-pii", action="store_true", help=help_)
     add_deployment(test, run)
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not 0 < int(text) <= MOST_RECORDS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of records: write 1 to {MOST_RECORDS}")
-    return int(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

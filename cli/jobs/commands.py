@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from cli.args import add_deployment, add_flow, partition
+from cli.args import add_deployment, add_flow, partition, whole
 from cli.deployment import DeployedFlows
 from cli.jobs.request import FORMS, bound, job_request
 from cli.jobs.runs import CLEAN, FAILED, Runs, RunView, as_json, ending, live, runs_table, sentence
@@ -45,6 +45,8 @@ LOCAL_SECONDS, REMOTE_SECONDS = 1.0, 4.0
 USUAL_SIZE = 31
 """Executors that fit into the default maximum of a deployment."""
 
+_SIZE = whole("a count", 10_000, least=1)
+
 INTERRUPTED = 130
 """Exit code for Ctrl-C, as shells have it."""
 
@@ -62,7 +64,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         )
         add_options(start)
         start.add_argument(
-            "--size", metavar="N", type=_count, help="executors at most, two lanes at a time each; with --local, cores"
+            "--size", metavar="N", type=_SIZE, help="executors at most, two lanes at a time each; with --local, cores"
         )
         help_ = "only show what would be done, and what it would cost"
         start.add_argument("--dry-run", action="store_true", help=help_)
@@ -283,15 +285,6 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-LARGEST_COUNT = 10_000
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= LARGEST_COUNT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count: write a whole number from 1")
-    return int(text)
 
 
 LINES_SECONDS = 2.0

@@ -143,8 +143,8 @@ def test_a_topic_without_a_rule_is_said_to_have_none(in_lab: InLab) -> None:
     ("words", "says"),
     [
         (("transform", "test", str(FLOW), "nothing", "--find-pii"), "us-east has no topic nothing"),
-        ((*TEST, "--records", "0"), "write 1 to 10000"),
-        ((*TEST, "--records", "10001"), "write 1 to 10000"),
+        ((*TEST, "--records", "0"), "write a whole number from 1 to 10000"),
+        ((*TEST, "--records", "10001"), "write a whole number from 1 to 10000"),
     ],
 )
 def test_words_that_mean_no_records_are_bad_input(words: tuple[str, ...], says: str, in_lab: InLab) -> None:
