@@ -223,7 +223,7 @@ WATCHES: Final[Mapping[OfFlow, MetricView]] = {
         "mappings that do not poll",
         alarm="mapping-fails",
         means="A mapping of {flow} has not polled for a quarter of an hour: its topic waits.",
-        first="mirrorless status '{flow}' names the topic and the mapping's state or result.",
+        first="mirrorless status '{flow}' names the topic, and the state or result of its mapping.",
         # Rounds may be further apart than a minute, and a mapping takes minutes to be created or updated.
         periods=3,
         period_seconds=300,
@@ -235,7 +235,7 @@ WATCHES: Final[Mapping[OfFlow, MetricView]] = {
         "mappings that Lambda refused",
         alarm="mapping-refused",
         means="Lambda refuses a mapping of {flow}: its topic is not replicated, or not as configured.",
-        first="mirrorless status '{flow}' has Lambda's answer under the task topics.",
+        first="mirrorless status '{flow}' has the answer of Lambda under the task topics.",
         periods=3,
         period_seconds=300,
         task="refresh_topics",
