@@ -12,8 +12,8 @@ from cli.output import picked, print_json
 from mirrorless.cost.bill import BilledSettings, ReplicationLoad, shared
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.filters import TIMESTAMP_TYPE
-from mirrorless.flow.triggers import SCHEDULE
-from mirrorless.scheduled.functions import every
+from mirrorless.flow.triggers import MAPPING
+from mirrorless.scheduled.functions import task_intervals
 from mirrorless.topics.configs import NamePatterns
 
 if TYPE_CHECKING:
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from mirrorless.transforms.rules import Rule
 
 _HIGHEST_RATE = 100_000
-
-_ON_SCHEDULE = {
-    "emit_heartbeats": "heartbeats",
-    "emit_checkpoints": "checkpoints",
-    "sync_group_offsets": "group offsets",
-    "refresh_topics": "topics",
-    "sync_topic_configs": "configs",
-    "sync_topic_acls": "ACLs",
-}
 
 FAILED = 2
 """Exit code of a configuration that cannot be used."""
@@ -163,9 +154,10 @@ def _paragraph(flow: Flow, expected: tuple[Forecast, list[str]] | None) -> str:
     if flow.has_pull:
         lines += _scheduled_topics(flow)
     shared = flow.all_settings()
-    intervals = ((name, every(key)(shared)) for key, name in _ON_SCHEDULE.items())
-    on_schedule = ", ".join(f"{name} every {seconds} s" for name, seconds in intervals if seconds)
-    lines.append(f"  on schedule: {on_schedule or 'nothing'}")
+    on_schedule = ", ".join(f"{task} every {seconds:g} s" for task, seconds in task_intervals(shared).items())
+    lines.append(f"  on schedule: {on_schedule}")
+    if offsets := shared.sync_group_offsets_seconds:
+        lines.append(f"  group offsets are committed every {offsets:g} s")
     if not NamePatterns(settings.config_properties_exclude).match(TIMESTAMP_TYPE):
         lines.append(f"  {TIMESTAMP_TYPE} is not copied, though `config.properties.exclude` does not name it")
     if settings.emit_heartbeats_enabled and (more := _heartbeats_below_a_minute(settings)) > 0:
@@ -187,7 +179,7 @@ def _rule(rule: Rule) -> str:
 
 
 def _by_schedule(flow: Flow, topic: str) -> str:
-    return ", by schedule" if flow.triggers.of(topic) == SCHEDULE else ""
+    return "" if (trigger := flow.triggers.of(topic)) == MAPPING else f", by {trigger}"
 
 
 def _scheduled_topics(flow: Flow) -> list[str]:

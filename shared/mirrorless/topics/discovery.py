@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from mirrorless.flow.filters import should_replicate
 from mirrorless.flow.policy import HEARTBEATS_TOPIC, is_legal_topic
 from mirrorless.flow.settings import FlowSettings
-from mirrorless.flow.triggers import SCHEDULE
+from mirrorless.flow.triggers import MAPPING, SCHEDULE
 
 LONGEST_GROUP = 200
 """Characters of a mapping's consumer group, at most: Lambda's limit."""
@@ -97,13 +97,14 @@ def discover(on_source: Mapping[str, int], settings: FlowSettings) -> Discovery:
                 taken.append(topic)
         elif topic_filter.accepts(topic):
             refused["internal" if policy.is_internal_topic(topic) else "cycle"].append(topic)
-    scheduled = frozenset(topic for topic in taken if settings.triggers.of(topic) == SCHEDULE)
+    triggers = settings.triggers
+    scheduled = frozenset(topic for topic in taken if triggers.of(topic) == SCHEDULE)
     return Discovery(
         taken=tuple(taken),
-        mapped=frozenset(taken) - template - scheduled,
+        mapped=frozenset(topic for topic in taken if triggers.of(topic) == MAPPING) - template,
         scheduled=scheduled,
         template=template,
-        unused_overrides=settings.triggers.unused(taken),
+        unused_overrides=triggers.unused(taken),
         missing=tuple(sorted(literals - on_source.keys())),
         refused={cause: tuple(names) for cause, names in refused.items() if names},
         literals=literals,
@@ -125,7 +126,7 @@ def awaits_heartbeats(on_source: Mapping[str, int], settings: FlowSettings) -> b
 
 def _not_mappable(topic: str, settings: FlowSettings) -> Cause | None:
     """Why Lambda takes no mapping of this topic; None where it does, or the topic needs none."""
-    if settings.triggers.of(topic) == SCHEDULE:
+    if settings.triggers.of(topic) != MAPPING:
         return None
     if len(settings.consumer_group(topic)) > LONGEST_GROUP:
         return "group name"
