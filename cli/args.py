@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 from mirrorless.errors import MirrorlessError
 
@@ -13,6 +14,20 @@ class BadInput(MirrorlessError):
 
     The same words will not work later either.
     """
+
+
+def write_new(name: str, content: bytes, what: str = "the file") -> None:
+    """Write a new file.
+
+    Raises:
+        BadInput: there is one, or it cannot be written.
+    """
+    try:
+        with Path(name).open("xb") as file:
+            file.write(content)
+    except OSError as exc:
+        hint = "name a new file, or move that one away"
+        raise BadInput(f"{what} cannot be written: {exc.strerror}", where=name, hint=hint) from exc
 
 
 CONFIG = "replication.yaml"

@@ -8,10 +8,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from cli.args import BadInput, add_deployment, add_flow, add_lane, add_lanes, add_order, offset, partition
+from cli.args import BadInput, add_deployment, add_flow, add_lane, add_lanes, add_order, offset, partition, write_new
 from cli.clusters import ClusterView, offsets_of
 from cli.deployment import DeployedFlows, Stores
 from cli.lane_reset import destination, foreign_notes, named_lane, run_reset
@@ -167,7 +166,9 @@ def run_show(arguments: argparse.Namespace) -> int:
             hint="it may be a transaction's marker, aborted, removed by compaction or by retention",
         )
     if arguments.to is not None:
-        _write(Path(arguments.to), record.value)
+        if record.value is None:
+            raise BadInput("the record has no value to write: it is a tombstone", where=arguments.to)
+        write_new(arguments.to, record.value, "the value")
     if arguments.json:
         print_json(lane_as_json(lane) | record_as_json(record))
         return 0
@@ -226,16 +227,6 @@ def _dumped(what: str, content: bytes | None) -> Iterator[str]:
 
 def _written(record: Record) -> str:
     return moment(record.timestamp) if record.timestamp >= 0 else "without a timestamp"
-
-
-def _write(path: Path, value: bytes | None) -> None:
-    if value is None:
-        raise BadInput("the record has no value to write: it is a tombstone", where=str(path))
-    try:
-        with path.open("xb") as file:
-            file.write(value)
-    except OSError as exc:
-        raise BadInput(f"the value cannot be written: {exc.strerror}", where=str(path)) from exc
 
 
 def run_hold(arguments: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cli import give_back, take_over
-from cli.args import BadInput
+from cli.args import BadInput, write_new
 from cli.output import picked, print_json
 from mirrorless.errors import Retriable
 
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     made = conversion_of(*read_mirrors(files))
     text = configuration_text(made)
     if arguments.write:
-        _write(Path(arguments.write), text)
+        write_new(arguments.write, text.encode())
     problems: tuple[Problem, ...] = ()
     try:
         validated(text)
@@ -102,16 +102,6 @@ def _read(name: str) -> bytes:
     except (OSError, urllib.error.URLError) as exc:
         hint = "save what `/connectors?expand=info` of the Connect cluster answers, and name that file"
         raise Retriable(f"the Connect cluster does not answer: {exc}", where=address.netloc, hint=hint) from exc
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a new file. Raises: BadInput: there is one."""
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as exc:
-        hint = "name a new file, or move that one away"
-        raise BadInput(f"the file cannot be written: {exc.strerror}", where=str(path), hint=hint) from exc
 
 
 _WORDS: dict[Outcome, str] = {

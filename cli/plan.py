@@ -15,11 +15,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.args import BadInput, add_deployment, add_flow
+from cli.args import BadInput, add_deployment, add_flow, write_new
 from cli.clusters import ClusterReads
 from cli.deployment import DeployedFlows
 from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, TableColumns, console, duration, print_json, size, table
-from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE
 from mirrorless.cost import prices
 from mirrorless.cost.bill import BilledSettings, MappingSettings
@@ -104,7 +104,11 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.write is not None and not view.refused:
         keys = planned_keys(plan, _now(flow, settings, plan))
-        _write(Path(arguments.write), Path(deployment.configuration.origin), name, keys)
+        from mirrorless.config.key_edits import with_plan  # noqa: PLC0415 -- YAML costs a tenth of a second
+
+        origin = deployment.configuration.origin
+        after = with_plan(Path(origin).read_bytes().decode("utf-8"), name, keys, origin=origin)
+        write_new(arguments.write, after.encode())
         view = replace(view, written=arguments.write)
     if arguments.json:
         print_json(plan_as_json(view))
@@ -230,18 +234,6 @@ def _configured(flow: Flow, known: KnownRates, goal: Goal) -> Option:
     """The flow as it is configured."""
     scheduled = {rate.topic for rate in known.rates if flow.triggers.of(rate.topic) == SCHEDULE}
     return configured(known.rates, scheduled, mappings_of(flow.settings), shards_of(flow.settings), goal)
-
-
-def _write(path: Path, origin: Path, flow: FlowName, keys: dict[str, Any]) -> None:
-    """Write the configuration with these keys into a new file."""
-    from mirrorless.config.key_edits import with_plan  # noqa: PLC0415 -- YAML costs a tenth of a second
-
-    after = with_plan(origin.read_bytes().decode("utf-8"), flow, keys, origin=str(origin))
-    try:
-        with path.open("x", encoding="utf-8", newline="") as file:
-            file.write(after)
-    except OSError as exc:
-        raise BadInput(f"the file cannot be written: {exc}", where=str(path), hint="name a new file") from exc
 
 
 def _seconds(text: str) -> float:
