@@ -15,7 +15,7 @@ from cli.clusters import ClusterView, offsets_of
 from cli.deployment import DeployedFlows, Stores
 from cli.lane_reset import destination, foreign_notes, named_lane, run_reset
 from cli.orders import Order, obey
-from cli.output import lane_as_json, moment, picked, print_json, sentence
+from cli.output import lane_as_json, moment, picked, print_json, sentence, stop_as_json
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import RUNNING, LaneState, Stop
 from mirrorless.clock import now_ms
@@ -144,11 +144,6 @@ def stops_of(stores: Stores, flow: FlowName) -> Mapping[Lane, Stop]:
     """Every stop of a flow, by lane, in order."""
     states = sorted(stores.states.stopped(flow).items(), key=lambda each: each[0])
     return {lane: state.stop for lane, state in states if state.stop is not None}
-
-
-def stop_as_json(lane: Lane, stop: Stop) -> dict[str, Any]:
-    """A stop for programs; `at` in ms since the epoch."""
-    return lane_as_json(lane) | picked(stop, "reason upstream_offset detail at") | {"what_to_do": advice(lane, stop)}
 
 
 def run_show(arguments: argparse.Namespace) -> int:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from mirrorless.chain.lane_state import Stop
+
 
 T = TypeVar("T")
 
@@ -62,6 +64,13 @@ def picked(value: object, names: str) -> dict[str, Any]:
 def lane_as_json(lane: Lane) -> dict[str, Any]:
     """A lane for programs."""
     return {"flow": str(lane.flow), "topic": lane.topic, "partition": lane.partition}
+
+
+def stop_as_json(lane: Lane, stop: Stop) -> dict[str, Any]:
+    """A stop for programs; `at` in ms since the epoch."""
+    from mirrorless.lanes.operator_actions import advice  # noqa: PLC0415 -- commands without it start sooner
+
+    return lane_as_json(lane) | picked(stop, "reason upstream_offset detail at") | {"what_to_do": advice(lane, stop)}
 
 
 def console(width: int = PIPE_WIDTH, *, markup: bool = False, soft_wrap: bool = True) -> Console:

@@ -23,7 +23,6 @@ from cli.args import BadInput, add_deployment, add_flow
 from cli.deployment import DeployedFlows
 from cli.flow_status import FlowStatus, LaneStatus, TaskStatus, TopicStatus, read_flow
 from cli.groups_view import in_short, in_words, need_operator
-from cli.lanes import stop_as_json
 from cli.output import (
     UNKNOWN,
     TableColumns,
@@ -34,6 +33,7 @@ from cli.output import (
     moment,
     picked,
     print_json,
+    stop_as_json,
     table,
     width_of_terminal,
 )
