@@ -38,7 +38,7 @@ from mirrorless.topics.acl_sync import (
 )
 from mirrorless.topics.acls import Acl, on_groups, why_withheld
 
-LOOK_SECONDS = 10.0
+READ_SECONDS = 10.0
 """Limit for a read of a cluster that may be down."""
 
 WRITE_SECONDS = 30.0
@@ -92,7 +92,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
     groups = _groups(deployment, flow)
     known, moved = stored(sync.documents, flow)
     try:
-        view = view_of(sync, sync.plan(deadline_in(LOOK_SECONDS)), groups)
+        view = view_of(sync, sync.plan(deadline_in(READ_SECONDS)), groups)
     except Retriable as exc:
         view = AclView(flow=flow, scheduled=is_scheduled(sync), trouble=str(exc))
         if known is not None:
@@ -127,7 +127,7 @@ def _carried_out(arguments: argparse.Namespace, view: AclView, sync: AclSync) ->
 
 def _due(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclView:
     with _held(sync, execute=execute) as held:
-        plan = held.plan(deadline_in(LOOK_SECONDS))
+        plan = held.plan(deadline_in(READ_SECONDS))
         view = view_of(held, plan, groups)
         if not execute or isinstance(plan, Disabled):
             return view
@@ -142,7 +142,7 @@ def _held(sync: AclSync, *, execute: bool) -> AbstractContextManager[AclSync]:
 def _fail_over(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclView:
     flow = sync.settings.name
     failover = AclFailover(flow=flow, target=sync.target, documents=sync.documents, groups=groups)
-    missing = failover.plan(deadline_in(LOOK_SECONDS))
+    missing = failover.plan(deadline_in(READ_SECONDS))
     view = AclView(flow=flow, scheduled=is_scheduled(sync))
     if isinstance(missing, Disabled):
         return replace(view, without_authorizer=flow.target)
@@ -156,7 +156,7 @@ def _fail_over(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclV
 def _revoke(sync: AclSync, others: frozenset[Acl], *, execute: bool) -> AclView:
     view = AclView(flow=sync.settings.name, scheduled=is_scheduled(sync))
     with _held(sync, execute=execute) as held:
-        plan = planned_revocation(held, others, deadline_in(LOOK_SECONDS))
+        plan = planned_revocation(held, others, deadline_in(READ_SECONDS))
         if isinstance(plan, Disabled):
             return replace(view, without_authorizer=view.flow.target)
         found = plan.revocation

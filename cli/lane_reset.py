@@ -180,7 +180,7 @@ def _replicated(
         return ()
     logs, soon = _comparison(deployment, stores, lane), deadline_in(ANSWER_SECONDS)
 
-    def look() -> ReplicatedRanges:
+    def read() -> ReplicatedRanges:
         found = left
         if to < head.position:
             # Below the place where a log parts its runs are of the log as it is, too.
@@ -190,7 +190,7 @@ def _replicated(
             return found
         return ((logs.stands_at(lane, to, found[0][0], soon), found[0][1]), *found[1:])
 
-    found = source.read(look)
+    found = source.read(read)
     if found is None:
         raise BadInput(
             f"it is not known whether records of the topic as it is were replicated already: {source.trouble}",

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 600.0
 """For the effect of an order: some rounds of `refresh_topics`, and an event under way."""
 
-LOOK_SECONDS = 2.0
-"""Between two looks at the order's effect."""
+READ_SECONDS = 2.0
+"""Between two reads of the order's effect."""
 
 PULL_LANES = "pull-lanes"
 """The figure of a shard's report that counts the lanes it reads."""
@@ -153,5 +153,5 @@ def _await(waits: Callable[[], str], seconds: float, *, quiet: bool) -> str:
         said = left
         if time.monotonic() >= deadline:
             return left
-        time.sleep(min(LOOK_SECONDS, max(0.0, deadline - time.monotonic())))  # between two looks, with a deadline
+        time.sleep(min(READ_SECONDS, max(0.0, deadline - time.monotonic())))  # between two reads, with a deadline
     return ""

@@ -58,7 +58,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 EVERY_SECONDS = 2.0
-"""Between two looks."""
+"""Between two reads."""
 
 OPEN_MS = 10_000
 """From this age on an open transaction is named; most end within milliseconds."""
@@ -133,7 +133,7 @@ Rates = Mapping[tuple[FlowName, str], float]
 
 
 def rates_between(before: Sequence[FlowStatus], now: Sequence[FlowStatus]) -> Rates:
-    """How fast the lanes of each topic have moved between two looks; a lane that was reset does not count."""
+    """How fast the lanes of each topic have moved between two reads; a lane that was reset does not count."""
     earlier = {(flow.flow, topic.topic): (flow.at, topic) for flow in before for topic in flow.topics}
     rates: dict[tuple[FlowName, str], float] = {}
     for flow in now:
@@ -153,10 +153,10 @@ def _moved(before: TopicStatus, now: TopicStatus) -> int:
     )
 
 
-def looks(
+def reads(
     read: Callable[[], list[FlowStatus]], *, pause: Callable[[float], None] = time.sleep
 ) -> Iterator[tuple[list[FlowStatus], Rates]]:
-    """The flows, and the rates since the look before, without an end."""
+    """The flows, and the rates since the read before, without an end."""
     before: list[FlowStatus] = []
     while True:
         flows = read()
@@ -166,14 +166,14 @@ def looks(
 
 
 def watch(read: Callable[[], list[FlowStatus]], *, by_lane: bool) -> int:
-    """Show every look until Ctrl-C. Exit code of the last."""
+    """Show every read until Ctrl-C. Exit code of the last."""
     from rich.console import Group  # noqa: PLC0415 -- programs need no tables
     from rich.live import Live  # noqa: PLC0415 -- same
 
     screen, flows = console(soft_wrap=False), list[FlowStatus]()
     try:
         with Live(console=screen, auto_refresh=False) if screen.is_terminal else nullcontext() as live:
-            for flows, rates in looks(read):
+            for flows, rates in reads(read):
                 shown = rendered(flows, by_lane=by_lane, width=screen.width, rates=rates)
                 if live is None:
                     screen.print(*shown, sep="\n", soft_wrap=True)
@@ -198,7 +198,7 @@ def rendered(
         flows: to show.
         by_lane: one line for each lane, not for each topic.
         width: columns of the terminal.
-        rates: since the look before, where there was one.
+        rates: since the read before, where there was one.
     """
     from rich.text import Text  # noqa: PLC0415 -- programs need no tables
 
@@ -505,7 +505,7 @@ def _last_done(task: TaskStatus, now: int) -> str:
 
 
 _ANEW = frozenset({"contradiction", "recreated"})
-"""Reasons of stops after a topic was made anew; the task that looks at topics has one sentence for all of them."""
+"""Reasons of stops after a topic was made anew; the task of topics has one sentence for all of them."""
 
 _TOGETHER = _ANEW | {"remote_recreated"}, frozenset({"broken", "expired"})
 """Reasons of stops that one reset of the topic ends: from its first record on, or behind what the target has."""

@@ -291,17 +291,17 @@ LINES_SECONDS = 2.0
 """Between two lines, where the output is no terminal."""
 
 
-def _views(look: Callable[[], RunView], every_seconds: float) -> Iterator[RunView]:
+def _views(inspect: Callable[[], RunView], every_seconds: float) -> Iterator[RunView]:
     """Read the run again and again, until it is over."""
-    while not (view := look()).over:
+    while not (view := inspect()).over:
         yield view
-        time.sleep(every_seconds)  # between two looks: nothing announces what a job does
+        time.sleep(every_seconds)  # between two reads: nothing announces what a job does
     yield view
 
 
-def _follow(look: Callable[[], RunView], *, as_lines: bool, every_seconds: float) -> int:
+def _follow(inspect: Callable[[], RunView], *, as_lines: bool, every_seconds: float) -> int:
     """Show a run until it is over, and return the command's exit code. Args: as_lines: JSON lines, for programs."""
-    views = _views(look, every_seconds)
+    views = _views(inspect, every_seconds)
     if as_lines:
         return _json_lines(views)
     last = live(views) if sys.stdout.isatty() else _lines(views)
@@ -322,7 +322,7 @@ def _json_lines(views: Iterator[RunView]) -> int:
 
 def _lines(views: Iterator[RunView]) -> RunView:
     shown_at, shown_state = 0.0, ""
-    for view in views:  # there is always a first look
+    for view in views:  # there is always a first one
         if view.state != shown_state or time.monotonic() - shown_at >= LINES_SECONDS:
             print(sentence(view), flush=True)
             shown_at, shown_state = time.monotonic(), view.state

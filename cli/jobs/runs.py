@@ -180,7 +180,7 @@ def live(views: Iterable[RunView]) -> RunView:
         for view in views:
             shown.update(picture(view))
             last = view
-    assert last is not None  # noqa: S101 -- there is always a first look
+    assert last is not None  # noqa: S101 -- there is always a first one
     return last
 
 

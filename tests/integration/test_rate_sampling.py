@@ -15,7 +15,7 @@ import cli.plan
 from cli.main import main
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.rates import KafkaRates
-from mirrorless.cost.rates import LOOKS, SampledRates, sample_rates
+from mirrorless.cost.rates import READS, SampledRates, sample_rates
 from mirrorless.errors import Retriable
 from mirrorless.flow.settings import ClusterSettings
 from tests.support.lane_stage import ORDERED
@@ -51,7 +51,7 @@ def sampled(
     cluster: KafkaCluster, topics: dict[str, int], in_each_part: Callable[[int], None] = lambda _: None
 ) -> SampledRates:
     """The rates of topics, while this is done in each part of the window."""
-    parts = iter(range(LOOKS))
+    parts = iter(range(READS))
 
     def wait(_: float) -> None:
         in_each_part(next(parts))
@@ -76,9 +76,9 @@ def test_a_rate_is_the_records_and_bytes_that_were_produced_in_the_window(source
     found = sampled(source, {orders: 3, silent: 2, empty: 1}, lambda _: produce(orders, 100))
 
     moving, still, void = found.topics
-    assert moving.records_per_second * found.seconds == pytest.approx(100 * LOOKS)
+    assert moving.records_per_second * found.seconds == pytest.approx(100 * READS)
     assert moving.average_record_bytes == 100
-    assert moving.bytes_per_second * found.seconds == pytest.approx(100 * 100 * LOOKS)
+    assert moving.bytes_per_second * found.seconds == pytest.approx(100 * 100 * READS)
     assert moving.largest_record_bytes == 100
     assert moving.peak_bytes_per_second >= moving.bytes_per_second
     assert (still.records_per_second, still.average_record_bytes) == (0, 100)
@@ -106,7 +106,7 @@ def test_the_markers_of_transactions_and_what_they_aborted_are_no_records(source
 
     (rate,) = found.topics
     # The newest 50 offsets begin and end within a group of four: one record more or less in twelve.
-    assert rate.records_per_second * found.seconds == pytest.approx(5 * LOOKS, rel=0.15)
+    assert rate.records_per_second * found.seconds == pytest.approx(5 * READS, rel=0.15)
     assert rate.average_record_bytes == 50
 
 
@@ -122,7 +122,7 @@ def test_a_few_large_records_are_enough(source: KafkaCluster) -> None:
     found = sampled(source, {topic: 1}, produce)
 
     (rate,) = found.topics
-    assert rate.records_per_second * found.seconds == pytest.approx(5 * LOOKS)
+    assert rate.records_per_second * found.seconds == pytest.approx(5 * READS)
     assert rate.average_record_bytes == 300_000
 
 
@@ -164,7 +164,7 @@ def test_the_command_plans_what_it_measures_and_asks_the_target_for_its_partitio
     assert code == 0
     rates = {each["topic"]: each for each in found["topics"]}
     assert set(rates) == {topic, other}
-    assert rates[topic]["records_per_second"] * found["sampled_seconds"] == pytest.approx(10 * LOOKS)
+    assert rates[topic]["records_per_second"] * found["sampled_seconds"] == pytest.approx(10 * READS)
     assert rates[topic]["average_record_bytes"] == 20
     assert rates[other]["records_per_second"] == 0
     assert (found["target"]["partitions"], found["target"]["new_partitions"]) == (5, 4)

@@ -209,7 +209,7 @@ def _invalid(problems: Sequence[str], origin: str) -> InvalidRates:
     return InvalidRates("; ".join(problems[:_REPORTED]) + more, where=origin, hint=hint)
 
 
-LOOKS: Final = 6
+READS: Final = 6
 """Parts of a window; the one with the most bytes is the peak."""
 
 SAMPLED_PARTITIONS: Final = 3
@@ -282,27 +282,27 @@ def sample_rates(
         partitions: of each topic.
         seconds: of the window.
         clock: seconds, steady.
-        wait: until the next look; it may show progress.
+        wait: until the next read; it may show progress.
 
     Raises:
         Retriable: the cluster does not answer, or one of the topics went away.
     """
     places = [(topic, partition) for topic, count in partitions.items() for partition in range(count)]
-    looks = [EndsAt(seconds=clock(), ends=source.ends(places))]
-    begun = looks[0].seconds
-    for part in range(1, LOOKS + 1):
-        wait(max(0.0, begun + seconds * part / LOOKS - clock()))
-        looks.append(EndsAt(seconds=clock(), ends=source.ends(places)))
-    last = looks[-1].ends
+    reads = [EndsAt(seconds=clock(), ends=source.ends(places))]
+    begun = reads[0].seconds
+    for part in range(1, READS + 1):
+        wait(max(0.0, begun + seconds * part / READS - clock()))
+        reads.append(EndsAt(seconds=clock(), ends=source.ends(places)))
+    last = reads[-1].ends
     if missing := [topic for topic in partitions if not any((topic, p) in last for p in range(partitions[topic]))]:
         raise Retriable(f"the ends of {len(missing)} topics are not known, {missing[0]} among them", where="source")
-    samples = source.sample(ranges_to_sample(partitions, looks))
-    return _measured(partitions, looks, samples)
+    samples = source.sample(ranges_to_sample(partitions, reads))
+    return _measured(partitions, reads, samples)
 
 
-def ranges_to_sample(partitions: Mapping[str, int], looks: Sequence[EndsAt]) -> dict[TopicPartition, tuple[int, int]]:
+def ranges_to_sample(partitions: Mapping[str, int], reads: Sequence[EndsAt]) -> dict[TopicPartition, tuple[int, int]]:
     """The newest offsets of the partitions of each topic that grew most, if they hold any."""
-    first, last = looks[0].ends, looks[-1].ends
+    first, last = reads[0].ends, reads[-1].ends
     found: dict[TopicPartition, tuple[int, int]] = {}
     for topic, count in partitions.items():
         places = [(topic, partition) for partition in range(count) if (topic, partition) in last]
@@ -315,22 +315,22 @@ def ranges_to_sample(partitions: Mapping[str, int], looks: Sequence[EndsAt]) -> 
 
 
 def _measured(
-    partitions: Mapping[str, int], looks: Sequence[EndsAt], samples: Mapping[str, RecordSample]
+    partitions: Mapping[str, int], reads: Sequence[EndsAt], samples: Mapping[str, RecordSample]
 ) -> SampledRates:
     sizes = [sample.bytes / sample.records for sample in samples.values() if sample.records]
     typical = fmean(sizes) if sizes else TYPICAL_RECORD_BYTES
     seen = {topic: samples.get(topic, RecordSample()) for topic in partitions}
-    topics = tuple(_measured_rate(topic, count, looks, seen[topic], typical) for topic, count in partitions.items())
+    topics = tuple(_measured_rate(topic, count, reads, seen[topic], typical) for topic, count in partitions.items())
     unseen = tuple(rate.topic for rate in topics if rate.records_per_second and not seen[rate.topic].records)
-    return SampledRates(topics=topics, seconds=looks[-1].seconds - looks[0].seconds, unseen=unseen)
+    return SampledRates(topics=topics, seconds=reads[-1].seconds - reads[0].seconds, unseen=unseen)
 
 
 def _measured_rate(
-    topic: str, partitions: int, looks: Sequence[EndsAt], sample: RecordSample, typical: float
+    topic: str, partitions: int, reads: Sequence[EndsAt], sample: RecordSample, typical: float
 ) -> TopicRate:
     places = [(topic, partition) for partition in range(partitions)]
     density = sample.records / sample.offsets if sample.offsets else 1.0
-    whole_and_parts = ((looks[0], looks[-1]), *pairwise(looks))
+    whole_and_parts = ((reads[0], reads[-1]), *pairwise(reads))
     records = [
         sum(_grown(place, a.ends, b.ends) for place in places) * density / (b.seconds - a.seconds)
         for a, b in whole_and_parts

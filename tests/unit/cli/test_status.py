@@ -21,7 +21,7 @@ from cli.flow_status import (
     gaps_in,
     shards_of,
 )
-from cli.status import as_json, looks, needs_operator, notes, rates_between, show, summary
+from cli.status import as_json, needs_operator, notes, rates_between, reads, show, summary
 from cli.status_page import MOST, KnownRuns, history_of
 from cli.status_page import report_of as page_of
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets, OpenTransaction
@@ -382,7 +382,7 @@ def test_every_look_comes_with_the_rates_since_the_one_before() -> None:
     statuses = iter([flow(lane(0, at(10)), at=NOW), flow(lane(0, at(30)), at=NOW + 4_000)])
     pauses: list[float] = []
 
-    found = looks(lambda: [next(statuses)], pause=pauses.append)
+    found = reads(lambda: [next(statuses)], pause=pauses.append)
 
     assert [rates for _, rates in (next(found), next(found))] == [{}, {(FLOW, "orders"): 5.0}]
     assert pauses == [2.0]

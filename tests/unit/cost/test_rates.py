@@ -9,7 +9,7 @@ import pytest
 
 from mirrorless.cost.rates import (
     COLUMNS,
-    LOOKS,
+    READS,
     InvalidRates,
     RecordSample,
     SampledRates,
@@ -198,18 +198,18 @@ def batches(count: int, size: int) -> RecordSample:
     return RecordSample(records=10, offsets=10, bytes=2_000, batches=count, batch_bytes=size)
 
 
-SILENT = [0] * LOOKS
+SILENT = [0] * READS
 MEASURED: dict[str, tuple[list[int], RecordSample, tuple[float, ...]]] = {
-    "what logs grew by in the window": ([15] * LOOKS, SIZE, (1.5, 300, 200, 300, 900, 0)),
+    "what logs grew by in the window": ([15] * READS, SIZE, (1.5, 300, 200, 300, 900, 0)),
     "the peak is the part with the most": ([0, 0, 120, 0, 0, 0], SIZE, (2, 400, 200, 2_400, 900, 0)),
     # A transaction of one record each takes two offsets.
     "offsets without records do not count": (
-        [12] * LOOKS,
+        [12] * READS,
         RecordSample(records=25, offsets=50, bytes=2_500, largest=100),
         (0.6, 60, 100, 60, 100, 0),
     ),
     "records without a byte still count": (
-        [6] * LOOKS,
+        [6] * READS,
         RecordSample(records=10, offsets=10),
         (0.6, 0.6, 1, 0.6, 0, 0),
     ),
@@ -231,7 +231,7 @@ def test_a_rate_is_measured(growth: list[int], sample: RecordSample, expected: t
 
 
 def test_a_rate_is_that_of_all_partitions_together() -> None:
-    growth = {("orders", 0): [10] * LOOKS, ("orders", 1): [5] * LOOKS}
+    growth = {("orders", 0): [10] * READS, ("orders", 1): [5] * READS}
 
     assert Source(growth, {"orders": SIZE}).sampled().topics[0].records_per_second == pytest.approx(1.5)
 
@@ -240,7 +240,7 @@ def test_the_window_is_as_long_as_it_should_be_and_looked_at_in_parts() -> None:
     source = Source({})
 
     assert source.sampled(30.0).seconds == pytest.approx(30)
-    assert source.waits == [pytest.approx(30 / LOOKS)] * LOOKS
+    assert source.waits == [pytest.approx(30 / READS)] * READS
 
 
 def test_a_look_that_takes_its_time_shortens_the_wait_for_the_next() -> None:
@@ -255,11 +255,11 @@ def test_a_look_that_takes_its_time_shortens_the_wait_for_the_next() -> None:
     source.ends = slow  # type: ignore[method-assign]  # of this source alone
     source.sampled(60.0)
 
-    assert source.waits[1] == pytest.approx(60 / LOOKS - 2)
+    assert source.waits[1] == pytest.approx(60 / READS - 2)
 
 
 def test_a_topic_that_showed_no_record_has_the_size_of_the_others_and_is_named() -> None:
-    growth = {("orders", 0): [6] * LOOKS, ("audit", 0): [6] * LOOKS}
+    growth = {("orders", 0): [6] * READS, ("audit", 0): [6] * READS}
 
     found = Source(growth, {"orders": SIZE}).sampled()
 
@@ -269,9 +269,9 @@ def test_a_topic_that_showed_no_record_has_the_size_of_the_others_and_is_named()
 
 
 def test_a_partition_without_an_answer_counts_as_silent_and_a_topic_without_any_ends_the_sample() -> None:
-    source = Source({("orders", 0): [6] * LOOKS}, {"orders": SIZE})
+    source = Source({("orders", 0): [6] * READS}, {"orders": SIZE})
     del source.ends_now["orders", 1]
-    assert source.sampled().topics[0].records_per_second == pytest.approx(6 * LOOKS / 60)
+    assert source.sampled().topics[0].records_per_second == pytest.approx(6 * READS / 60)
 
     gone = Source({})
     del gone.ends_now["audit", 0]
