@@ -11,7 +11,7 @@ from cli.plan import billed, mappings_of, shards_of
 from infra.monitoring.alarms import alarms, pull_alarms, standby_alarms
 from infra.validation import NEW_TABLE_WRITES, TABLE_WRITES, flow_counts
 from mirrorless.cost.bill import SECONDS, MappingSettings, ReplicationLoad, standby
-from mirrorless.cost.options import Goal, Option, option
+from mirrorless.cost.plan import Goal, Option, option
 from mirrorless.cost.prices import DYNAMODB_WRITE_UNIT
 from mirrorless.flow.naming import PULL, STANDBY
 from mirrorless.flow.triggers import SCHEDULE

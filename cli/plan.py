@@ -23,8 +23,7 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE
 from mirrorless.cost import prices
 from mirrorless.cost.bill import BilledSettings, MappingSettings
-from mirrorless.cost.options import Goal, Option
-from mirrorless.cost.plan import FlowPlan, TopicPlan, TriggersNow, configured, plan_flow, planned_keys
+from mirrorless.cost.plan import FlowPlan, Goal, Option, TopicPlan, TriggersNow, configured, plan_flow, planned_keys
 from mirrorless.cost.rates import COLUMNS, TopicRate, read_rates, sample_rates
 from mirrorless.cost.shards import ShardSettings
 from mirrorless.errors import ConfigurationError, MirrorlessError

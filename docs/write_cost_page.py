@@ -23,7 +23,7 @@ from mirrorless.cost.bill import (
     standby,
     together,
 )
-from mirrorless.cost.options import Goal, by_mappings, by_schedule
+from mirrorless.cost.plan import Goal, by_mappings, by_schedule
 
 PAGE: Final = Path(__file__).parent / "reference" / "cost.md"
 

@@ -431,14 +431,8 @@ class Holdings(msgspec.Struct, frozen=True, kw_only=True):
 
     def facts(self) -> dict[str, Any]:
         """For the report."""
-        return {
-            "lanes": msgspec.to_builtins(self.lanes),
-            "seen_at": self.seen_at,
-            "lost_at": self.lost_at,
-            "missing": self.missing,
-            "copied_until": self.copied_until,
-            "recovery_point_seconds": self.recovery_point_seconds,
-        }
+        facts: dict[str, Any] = msgspec.to_builtins(self)
+        return facts | {name: getattr(self, name) for name in ("missing", "copied_until", "recovery_point_seconds")}
 
 
 def holdings_of(

@@ -20,19 +20,24 @@ from mirrorless.cost.bill import (
     shared,
     together,
 )
-from mirrorless.cost.options import (
+from mirrorless.cost.plan import (
     MEMORIES,
     SHARDS,
     SHORTEST_GATHER,
+    FlowPlan,
     Goal,
     Option,
+    TriggersNow,
+    _split,
     by_mappings,
     by_schedule,
+    configured,
     mapping_settings,
     option,
+    plan_flow,
+    planned_keys,
     pull_settings,
 )
-from mirrorless.cost.plan import FlowPlan, TriggersNow, _split, configured, plan_flow, planned_keys
 from mirrorless.cost.rates import TopicRate, flow_loads, whole
 from mirrorless.cost.shards import ShardSettings, fits, pull_p99, pulled
 from mirrorless.errors import ConfigurationError
