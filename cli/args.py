@@ -47,6 +47,7 @@ def whole(what: str, most: int, *, least: int = 0) -> Callable[[str], int]:
 
 offset = whole("an offset", 2**63 - 1)
 partition = whole("a partition", 2**31 - 1)
+count = whole("a count", 10_000, least=1)
 
 
 def add_deployment(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:

@@ -16,15 +16,18 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli.args import BadInput, add_deployment
+from cli.args import BadInput, add_deployment, count
 from cli.deployment import DeployedFlows
 from cli.output import WIDE_PIPE_WIDTH, TableColumns, console, print_json, size, table
+from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
-from mirrorless.flow.settings import Authentication, ClusterSettings
+from mirrorless.errors import MirrorlessError
+from mirrorless.flow.settings import Authentication, ClusterSettings, FlowSettings
+from mirrorless.jobs.request import PROVENANCE, AuditOptions
 from mirrorless.reports.format import numbered
 
 if TYPE_CHECKING:
-    from mirrorless.verify.audit import AuditOptions, AuditTask, AuditVerdict
+    from mirrorless.verify.audit import AuditTask, AuditVerdict
     from mirrorless.verify.findings import Finding
 
 FAULTLESS, FAILED, FOUND = 0, 1, 3
@@ -70,8 +73,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--wait", metavar="SECONDS", type=float, default=30.0, help="for what is on its way at the end (default: 30)"
     )
-    parser.add_argument("--processes", metavar="N", type=int, help="at most (default: one for each core)")
-    parser.add_argument("--report", metavar="FILE", help="write the report there, as a page")
+    parser.add_argument(
+        "--processes", metavar="N", type=count, help="at most (default: one for each core); on EMR, executors"
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--report", metavar="FILE", help="write the report there, as a page")
+    where.add_argument(
+        "--spark",
+        choices=("local", "emr"),
+        help="as a Spark job: on this machine, or on EMR Serverless where two aliases are a flow that is deployed",
+    )
     add_deployment(parser, run)
 
 
@@ -82,6 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     source, target = (_cluster(arguments, side) for side in ("source", "target"))
     options = _options(arguments, source)
+    if arguments.spark:
+        return _run_job(arguments, source, target, options)
     began = time.monotonic()
     verdicts = _audited(audit_tasks(source, target, options), arguments.processes or os.cpu_count() or 1)
     seconds = time.monotonic() - began
@@ -140,8 +153,6 @@ def _options(arguments: argparse.Namespace, source: ClusterSettings) -> AuditOpt
     Raises:
         BadInput: the names of the copies are not known.
     """
-    from mirrorless.verify.audit import PROVENANCE, AuditOptions  # noqa: PLC0415 -- as in `run`
-
     topics = tuple(dict.fromkeys(arguments.topics))
     prefix = "" if arguments.identity else arguments.prefix
     if arguments.target_topic is not None and topics[1:]:
@@ -163,6 +174,26 @@ def _options(arguments: argparse.Namespace, source: ClusterSettings) -> AuditOpt
     )
 
 
+def _run_job(
+    arguments: argparse.Namespace, source: ClusterSettings, target: ClusterSettings, options: AuditOptions
+) -> int:
+    """Audit by a Spark job, and watch it. The exit code is the run's: see `cli.jobs.runs`."""
+    from cli.jobs.commands import runs_of, watch  # noqa: PLC0415 -- audits in place need none
+    from cli.jobs.request import new_run_id  # noqa: PLC0415 -- same
+    from mirrorless.jobs.request import JobRequest  # noqa: PLC0415 -- same
+
+    flow, deployment = FlowName(source.alias, target.alias), DeployedFlows.of(arguments)
+    arguments.local, arguments.folder = arguments.spark == "local", None
+    settings = FlowSettings(flow=str(flow), source=source, target=target)
+    if not arguments.local:
+        settings = deployment.job_settings(deployment.flow_name(str(flow)))
+    request = JobRequest(run_id=new_run_id("audit"), flow=settings, topics=tuple(options.copies), options=options)
+    runs = runs_of(deployment, arguments, [flow])
+    view = runs.start(request, size=arguments.processes)
+    print(f"{view.run_id} was started: its files are in {view.place}", file=sys.stderr, flush=True)
+    return watch(runs, view.run_id, arguments)
+
+
 class _Worker:
     """A process of the pool: where its progress goes."""
 
@@ -180,7 +211,8 @@ def _begin(news: Any) -> None:
 
 def _audit(task: AuditTask) -> AuditVerdict:
     """Audit one partition in a process of the pool."""
-    from mirrorless.adapters.audits import audit  # noqa: PLC0415 -- as in `run`
+    from mirrorless.adapters.audits import audit_partition  # noqa: PLC0415 -- as in `run`
+    from mirrorless.verify.audit import AuditVerdict  # noqa: PLC0415 -- same
 
     place, said_at = (task.topic, task.partition), 0.0
 
@@ -190,7 +222,10 @@ def _audit(task: AuditTask) -> AuditVerdict:
             said_at = time.monotonic()
             _Worker.news.put((place, {"done": done, "total": total, "records": records, "bytes": bytes}))
 
-    return audit(task, note)
+    try:
+        return audit_partition(task, note)
+    except MirrorlessError as exc:
+        return AuditVerdict.of(task, error=str(exc))
 
 
 def _audited(tasks: Sequence[AuditTask], processes: int) -> list[AuditVerdict]:

@@ -14,10 +14,10 @@ from cli.args import BadInput
 from mirrorless.chain.lane import Lane
 from mirrorless.clock import deadline_in
 from mirrorless.errors import Retriable
+from mirrorless.jobs.request import PROVENANCE
 from mirrorless.lanes.gaps import cleanup_of
 from mirrorless.mm2.source_offsets import SourcePartition
 from mirrorless.records.origin import ORIGIN_HEADER
-from mirrorless.verify.audit import PROVENANCE
 from mirrorless.verify.comparison import content
 from mirrorless.verify.copied_end import CopiedEnd, KeyedRecord, LogWindow, Reach, copied_end
 

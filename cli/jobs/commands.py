@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from cli.args import add_deployment, add_flow, partition, whole
+from cli.args import add_deployment, add_flow, count, partition
 from cli.deployment import DeployedFlows
 from cli.jobs.request import FORMS, bound, job_request
 from cli.jobs.runs import CLEAN, FAILED, Runs, RunView, as_json, ending, live, runs_table, sentence
@@ -45,7 +45,6 @@ LOCAL_SECONDS, REMOTE_SECONDS = 1.0, 4.0
 USUAL_SIZE = 31
 """Executors that fit into the default maximum of a deployment."""
 
-_SIZE = whole("a count", 10_000, least=1)
 
 INTERRUPTED = 130
 """Exit code for Ctrl-C, as shells have it."""
@@ -64,7 +63,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         )
         add_options(start)
         start.add_argument(
-            "--size", metavar="N", type=_SIZE, help="executors at most, two lanes at a time each; with --local, cores"
+            "--size", metavar="N", type=count, help="executors at most, two lanes at a time each; with --local, cores"
         )
         help_ = "only show what would be done, and what it would cost"
         start.add_argument("--dry-run", action="store_true", help=help_)
@@ -208,12 +207,12 @@ def run_start(arguments: argparse.Namespace) -> int:
         return _answer(view, arguments, f"{view.run_id} was started: its files are in {view.place}")
     if not arguments.json:
         print(f"{view.run_id} was started: its files are in {view.place}", flush=True)
-    return _watch(runs, view.run_id, arguments)
+    return watch(runs, view.run_id, arguments)
 
 
 def run_follow(arguments: argparse.Namespace) -> int:
     """Watch a run until it is over. The exit code is the run's: see `cli.jobs.runs`."""
-    return _watch(_runs(arguments), arguments.run_id, arguments)
+    return watch(_runs(arguments), arguments.run_id, arguments)
 
 
 def run_cancel(arguments: argparse.Namespace) -> int:
@@ -254,7 +253,8 @@ def _runs(arguments: argparse.Namespace) -> Runs:
     return runs_of(deployment, arguments, deployment.flow_names(arguments.flow))
 
 
-def _watch(runs: Runs, run_id: str, arguments: argparse.Namespace) -> int:
+def watch(runs: Runs, run_id: str, arguments: argparse.Namespace) -> int:
+    """Show a run until it is over, and return the command's exit code."""
     local = arguments.local or arguments.lab is not None
     try:
         return _follow(

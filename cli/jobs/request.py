@@ -20,6 +20,7 @@ from cli.output import moment
 from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.request import (
+    AuditOptions,
     BackfillOptions,
     Bound,
     JobKind,
@@ -150,7 +151,7 @@ def _partitions(
 
 
 def _check(options: Options) -> None:
-    if isinstance(options, ReconcileOptions):
+    if isinstance(options, ReconcileOptions | AuditOptions):
         return
     if is_empty(options.start, options.end):
         raise BadInput(f"nothing lies from {written(options.start)} to {written(options.end)}", where="--from, --to")

@@ -15,6 +15,7 @@ from infra.iam.kafka_names import data_topics, followed_groups, orphans, remote,
 from mirrorless.chain.lane import FlowName
 from mirrorless.flow.naming import GAPS_GROUP, JOB_GROUP, LOOK_GROUP, PULL_GROUP, flow_prefix
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
+from mirrorless.mm2.source_offsets import offsets_topic, worker_group
 
 if TYPE_CHECKING:
     from mirrorless.config.flow import Flow
@@ -250,6 +251,21 @@ def _jobs(flow: Flow) -> Uses:
     return on_source, on_target
 
 
+def _migrating(flow: Flow) -> Uses:
+    """An operator audits copies, finds where MirrorMaker 2 stands, takes over from it, and gives back."""
+    topics, alias = data_topics(flow), flow.policy.prefix(flow.name.source)
+    offsets = (offsets_topic(alias),)
+    compare = ("AdminClient", "list_topics", "list_offsets", "describe_configs", "Consumer", "consume")
+    return [
+        _use(*compare, topics=topics, groups=(JOB_GROUP,)),
+        _use("alter_consumer_group_offsets", topics=topics, groups=_mapping_groups(flow)),
+    ], [
+        _use(*compare, topics=remote(flow, topics) + offsets, groups=(JOB_GROUP,)),
+        _use("describe_consumer_groups", groups=(worker_group(alias),)),
+        _use("Producer", IDEMPOTENT_PRODUCER, "produce", topics=offsets),
+    ]
+
+
 _GROUP_OFFSETS: Final = ("describe_consumer_groups", "list_consumer_group_offsets", "alter_consumer_group_offsets")
 
 
@@ -366,6 +382,16 @@ PARTS: Final[Mapping[Part, PartCalls]] = {
         clusters=_jobs,
     ),
 }
+
+MIGRATING: Final = PartCalls(
+    tables={
+        "offset_map": ("Query", "BatchGetItem", "PutItem"),
+        "lanes": ("UpdateItem",),
+        "control": ("Query", "BatchWriteItem"),
+    },
+    clusters=_migrating,
+)
+"""What operators call who come from MirrorMaker 2."""
 
 APPLIES_RULES: Final[frozenset[Part]] = frozenset({"forward", "pull", "control", "jobs"})
 """Parts that read the keys of a flow's `transforms`: to mask, or to compare what was masked with its original."""

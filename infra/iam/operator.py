@@ -4,11 +4,12 @@
     python -m infra.iam.operator replication.yaml --repair   to repair as well: lanes, acl, failover
     python -m infra.iam.operator replication.yaml --jobs     to run jobs as well: backfill, verify, reconcile
     python -m infra.iam.operator replication.yaml --keys     to read what rules mask as well: keys, decrypt
+    python -m infra.iam.operator replication.yaml --migrate  to come from MirrorMaker 2 as well: audit, migrate
 
 Nothing of this is deployed: how people get their rights is each account's own affair. The rights are those of the
 account that keeps the flow's tables, where the command is used, but for those of jobs and keys of a flow with rules:
-they are of the source's account. Rights inside Kafka are apart. A test holds them
-against the recording of the calls, both ways.
+they are of the source's account. Rights inside Kafka are apart, but for those of `--migrate` on clusters
+that authenticate by IAM. A test holds them against the recording of the calls, both ways.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from typing import TYPE_CHECKING, Any, Final
 from infra import spark_settings
 from infra.deployment import plan
 from infra.iam import Right
-from infra.iam.statements import counterpart_rights, in_tables, key_rights, readable, schema_rights
+from infra.iam.calls import MIGRATING
+from infra.iam.statements import (
+    cluster_rights,
+    counterpart_rights,
+    in_tables,
+    key_rights,
+    readable,
+    schema_rights,
+)
 from mirrorless.config import load
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.submission import parameter_name
@@ -55,7 +64,13 @@ _APPLICATIONS: Final = "an application's id is the service's own choice; the flo
 
 
 def rights(
-    flow: FlowDeployment, *, repair: bool = False, jobs: bool = False, keys: bool = False, key: str | None = None
+    flow: FlowDeployment,
+    *,
+    repair: bool = False,
+    jobs: bool = False,
+    keys: bool = False,
+    migrate: bool = False,
+    key: str | None = None,
 ) -> list[Right]:
     """What an operator needs for a flow: in its tables, and its secrets where the tables are.
 
@@ -64,15 +79,17 @@ def rights(
         repair: whether lanes and ACLs are to be changed.
         jobs: whether jobs are to be run.
         keys: whether keys are to be made, and what rules have sealed to be opened.
+        migrate: whether copies are to be audited, and lanes taken over and given back.
         key: ARN of the customer's key of the place where jobs run.
     """
-    more = REPAIR if repair else {}
-    tables = {table: tuple(dict.fromkeys((*LOOK[table], *more.get(table, ())))) for table in LOOK}
+    more = [LOOK, *([REPAIR] if repair else []), *([MIGRATING.tables] if migrate else [])]
+    tables = {table: tuple(dict.fromkeys(action for each in more for action in each.get(table, ()))) for table in LOOK}
     there = flow.home if flow.home.account == flow.state.account else flow.state
     both = counterpart_rights(flow) if repair else []
     opening = key_rights(flow, flow.jobs, "kms:GenerateDataKeyWithoutPlaintext") if keys else []
     looking = [*in_tables(flow, tables), *both, *readable(flow, there), *schema_rights(flow, flow.jobs)]
-    return [*looking, *(_job_rights(flow, key) if jobs else []), *opening]
+    on_clusters = cluster_rights(MIGRATING, flow) if migrate else []
+    return [*looking, *(_job_rights(flow, key) if jobs else []), *opening, *on_clusters]
 
 
 def policy(flow: FlowDeployment, **more: Any) -> dict[str, Any]:
@@ -129,6 +146,9 @@ def main() -> None:
     parser.add_argument("--repair", action="store_true", help="to change lanes and ACLs, and not only to look")
     parser.add_argument("--jobs", action="store_true", help="to run jobs")
     parser.add_argument("--keys", action="store_true", help="to make keys, and to open what they have sealed")
+    parser.add_argument(
+        "--migrate", action="store_true", help="to audit copies, take over from MirrorMaker 2, give back"
+    )
     arguments = parser.parse_args()
     try:
         deployment = plan(load(arguments.config))
@@ -138,7 +158,7 @@ def main() -> None:
         apart = flow.jobs.account != flow.state.account
         where = f"; what concerns jobs and keys, in account {flow.jobs.account}" if apart else ""
         print(f"# {flow.name}, in account {flow.state.account}{where}", file=sys.stderr)
-        kinds = {name: getattr(arguments, name) for name in ("repair", "jobs", "keys")}
+        kinds = {name: getattr(arguments, name) for name in ("repair", "jobs", "keys", "migrate")}
         print(json.dumps(policy(flow, **kinds, key=deployment.kms_key(flow.jobs)), indent=2))
 
 

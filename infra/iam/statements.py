@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 from infra.deployment import ALIAS, Location
 from infra.iam import Part, Right
-from infra.iam.calls import APPLIES_RULES, KEEPS_RULES, KIND, NEEDS, NOT_ON_SERVERLESS, PARTS, ResourceKind, Use
+from infra.iam.calls import (
+    APPLIES_RULES,
+    KEEPS_RULES,
+    KIND,
+    NEEDS,
+    NOT_ON_SERVERLESS,
+    PARTS,
+    PartCalls,
+    ResourceKind,
+    Use,
+)
 from infra.iam.kafka_names import distinct
 from mirrorless.adapters.aws.keys import encryption_context
 from mirrorless.config.authentication_rules import is_serverless
@@ -204,8 +214,12 @@ _WHY: Final[Mapping[ResourceKind, str]] = {
 
 def kafka_rights(part: Part, flow: FlowDeployment) -> list[Right]:
     """What a part of a flow may do on the flow's clusters."""
-    clusters = (flow.flow.source, flow.flow.target)
-    uses = PARTS[part].clusters(flow.flow)
+    return cluster_rights(PARTS[part], flow)
+
+
+def cluster_rights(calls: PartCalls, flow: FlowDeployment) -> list[Right]:
+    """What some calls need on a flow's clusters."""
+    clusters, uses = (flow.flow.source, flow.flow.target), calls.clusters(flow.flow)
     return [right for cluster, its in zip(clusters, uses, strict=True) for right in _on_cluster(cluster, its)]
 
 

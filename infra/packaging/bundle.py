@@ -27,6 +27,7 @@ RUNTIME = "3.13"
 _NOT_OF_FUNCTIONS: Final = frozenset(
     {
         "adapters/archive.py",
+        "adapters/audits.py",
         "backfill",
         "config",
         "cost",

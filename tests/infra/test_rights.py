@@ -19,11 +19,12 @@ import pytest
 
 from infra.deployment import ALIAS, FlowDeployment, Location, plan
 from infra.iam import MANAGED, Part, execution_policy, file_of, operator
+from infra.iam.calls import MIGRATING
 from infra.iam.statements import readable, rule_rights, secret_rights, table_rights
 from lab.esm.api_model import violations
 from mirrorless.config import load
 from mirrorless.config.cluster import Mtls, Scram
-from mirrorless.flow.naming import flow_tags
+from mirrorless.flow.naming import JOB_GROUP, flow_tags
 from mirrorless.topics.mapping_plan import mapping_request
 from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
 from tests.support.aws_recorder import recorded
@@ -86,7 +87,7 @@ def test_every_part_has_its_file_and_every_file_is_a_part() -> None:
     assert {file_of(part) for part in functions()} == {path.stem for path in (REPOSITORY / "functions").glob("*.py")}
     assert {
         *map(file_of, get_args(Part)),
-        *(f"operator_{each}" for each in ("look", "repair", "jobs", "keys")),
+        *(f"operator_{each}" for each in ("look", "repair", "jobs", "keys", "migrate")),
     } == recorded().keys()
 
 
@@ -488,6 +489,7 @@ def test_operators_may_do_what_their_commands_do() -> None:
 
     assert recorded()["operator_look"] == look | secrets | {("glue:GetSchemaVersion", "")}
     assert recorded()["operator_repair"] - secrets - look == repair, "a repair is granted beside a look"
+    assert recorded()["operator_migrate"] - secrets == tables_in(MIGRATING.tables)
     assert {need for need in jobs if need[1]} <= look
     assert {need for need in jobs if not need[1]} == secrets | {(action, "") for action in RUNS}
 
@@ -546,6 +548,37 @@ def test_who_opens_what_rules_have_sealed_is_told_so_and_nobody_else_may(assembl
     assert [need for need in opens if not allowed(keys, *need)] == []
     assert [need for need in opens if allowed(look, *need)] == []
     assert not allowed(keys, "kms:Decrypt", key, {"kms:EncryptionContext:mirrorless.key": "another"})
+
+
+def test_who_comes_from_mirrormaker_reads_both_sides_and_writes_where_it_goes_on(assembled: Assembled) -> None:
+    """On MSK by IAM; the groups are those of mappings, of MirrorMaker's workers, and of the reader."""
+    (flow,) = assembled("active-passive").deployment.flows
+    look, migrate = (operator.policy(flow, migrate=migrate)["Statement"] for migrate in (False, True))
+    source, target = (cluster.msk_arn or "" for cluster in (flow.flow.source, flow.flow.target))
+
+    def on(cluster: str, kind: str, name: str) -> str:
+        return f"{cluster.replace(':cluster/', f':{kind}/')}/{name}"
+
+    offsets, read = "mm2-offsets.us-east.internal", ("DescribeTopic", "ReadData", "DescribeTopicDynamicConfiguration")
+    needed: list[Need] = [
+        (f"kafka-cluster:{action}", resource, {})
+        for actions, resource in (
+            (("Connect",), source),
+            (("Connect", "WriteDataIdempotently"), target),
+            (read, on(source, "topic", "payments")),
+            (read, on(target, "topic", "us-east.payments")),
+            ((*read, "WriteData"), on(target, "topic", offsets)),
+            (("DescribeGroup", "AlterGroup"), on(source, "group", JOB_GROUP)),
+            (("AlterGroup",), on(source, "group", flow.flow.group_name("payments"))),
+            (("DescribeGroup",), on(target, "group", "us-east-mm2")),
+        )
+        for action in actions
+    ]
+    needed.append(("dynamodb:PutItem", flow.table_arns()["offset_map"], {}))
+    assert [need for need in needed if not allowed(migrate, *need)] == []
+    assert [need for need in needed if allowed(look, *need)] == []
+    assert not allowed(migrate, "kafka-cluster:WriteData", on(target, "topic", "us-east.payments"))
+    assert not allowed(migrate, "kafka-cluster:AlterGroup", on(target, "group", "us-east-mm2"))
 
 
 def test_an_operators_policy_is_about_the_flow_and_where_its_tables_are(assembled: Assembled) -> None:

@@ -37,8 +37,9 @@ Need = tuple[str, str]
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "operator_keys": ("keys",),
-    "operator_look": ("audit", "config", "groups", "losses", "plan", "status", "topics", "transform", "translate"),
-    "operator_repair": ("acl", "failover", "group_orders", "lane", "migrate", "pause", "take_over"),
+    "operator_look": ("config", "groups", "losses", "plan", "status", "topics", "transform", "translate"),
+    "operator_migrate": ("audit", "give_back", "migrate", "take_over"),
+    "operator_repair": ("acl", "failover", "group_orders", "lane", "pause"),
 }
 """How the files of the operator's commands begin, by what the commands do; those of `cli/jobs/` are `operator_jobs`."""
 
@@ -48,8 +49,8 @@ class Call:
     """One call.
 
     Attributes:
-        part: who made it, as `infra.iam.Part` or `operator_look`, `…_repair`, `…_jobs`, `…_keys`; empty where a
-            test made it, or no role.
+        part: who made it, as `infra.iam.Part` or a key of `COMMANDS`, `operator_jobs`; empty where a test made it,
+            or no role.
         module: the file of ours that called boto3, below the repository.
         service: as boto3 names it.
         operation: as the API names it.
@@ -314,6 +315,7 @@ UNSEEN: Mapping[str, str] = {
             "refresh_topics",
             "jobs",
             "operator_look",
+            "operator_migrate",
             "operator_repair",
             "operator_jobs",
         )

@@ -11,10 +11,11 @@ from mirrorless.adapters.kafka.log import JOB, uncommitted
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.clock import deadline_in
-from mirrorless.errors import ConfigurationError, MirrorlessError
+from mirrorless.errors import ConfigurationError
 from mirrorless.flow.settings import ClusterSettings
+from mirrorless.jobs.request import AuditOptions
 from mirrorless.lanes.gaps import cleanup_of
-from mirrorless.verify.audit import AuditOptions, AuditTask, AuditVerdict, LogsAudit
+from mirrorless.verify.audit import AuditTask, AuditVerdict, LogsAudit
 from mirrorless.verify.task import Note
 
 ANSWER_SECONDS: Final = 20.0
@@ -56,20 +57,19 @@ def audit_tasks(source: ClusterSettings, target: ClusterSettings, options: Audit
     return sorted(tasks, key=lambda each: -sizes.get((each.topic, each.partition), 0))
 
 
-def audit(task: AuditTask, note: Note) -> AuditVerdict:
-    """Audit one partition; a failure is its verdict. Args: note: is told the progress."""
-    part = LogsAudit(
+def audit_partition(task: AuditTask, note: Note) -> AuditVerdict:
+    """Audit one partition. Args: note: is told the progress.
+
+    Raises:
+        Retriable: a cluster does not answer.
+    """
+    return LogsAudit(
         task=task,
         source=_log(task.source),
         target=_log(task.target),
         uncommitted=_log(task.source, committed=False),
         note=note,
-    )
-    try:
-        return part.run()
-    except MirrorlessError as exc:
-        part.verdict.state, part.verdict.error = "failed", str(exc)
-        return part.verdict
+    ).run()
 
 
 @cache

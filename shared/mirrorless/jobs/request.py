@@ -25,7 +25,7 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.flow.naming import bounded
 from mirrorless.flow.settings import FlowSettings
 
-JobKind = Literal["backfill", "verify", "reconcile"]
+JobKind = Literal["backfill", "verify", "reconcile", "audit"]
 
 LEASE_SECONDS = 300
 """How long a lane stays with a dead job. A living one renews its leases long before."""
@@ -98,7 +98,26 @@ class ReconcileOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         return self.policies.get(topic, self.policy)
 
 
-Options = BackfillOptions | VerifyOptions | ReconcileOptions
+PROVENANCE: Final = ("__mskmr",)
+"""Headers that replicators are known to add: MSK Replicator does."""
+
+
+class AuditOptions(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind", tag="audit"
+):
+    """The copies of another replicator, and what of them is compared."""
+
+    copies: dict[str, str]
+    """The name of each topic's copy on the target."""
+    timestamps: bool = True
+    """Whether timestamps are compared."""
+    headers_left_out: tuple[str, ...] = PROVENANCE
+    """Names of headers that are not compared: the replicator adds them."""
+    wait_seconds: float = 30.0
+    """For what is on its way."""
+
+
+Options = BackfillOptions | VerifyOptions | ReconcileOptions | AuditOptions
 
 
 class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,6 +145,8 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 return "verify"
             case ReconcileOptions():
                 return "reconcile"
+            case AuditOptions():
+                return "audit"
 
 
 def encode_request(request: JobRequest) -> bytes:

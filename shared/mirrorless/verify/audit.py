@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -44,26 +44,10 @@ ENDS: Final = 1_000
 
 KEY_SPACE: Final = 2 ** (8 * CONTENT_BYTES)
 
-PROVENANCE: Final = ("__mskmr",)
-"""Headers that replicators are known to add: MSK Replicator does."""
-
 PENDING: Final = "what the source has from upstream offset {} on is not on the target yet"
 EARLY: Final = "it stands before records that precede it on the source"
 
 ABORTED: Final = "its transaction was aborted on the source, and the replicator reads uncommitted records"
-
-
-class AuditOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What to audit, and by what."""
-
-    copies: dict[str, str]
-    """The name of each topic's copy on the target."""
-    timestamps: bool = True
-    """Whether timestamps are compared."""
-    headers_left_out: tuple[str, ...] = PROVENANCE
-    """Names of headers that are not compared: the replicator adds them."""
-    wait_seconds: float = 30.0
-    """For what is on its way."""
 
 
 class AuditTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -105,6 +89,17 @@ class AuditVerdict(LaneVerdict, kw_only=True):
 
     counts: AuditCounts = msgspec.field(default_factory=AuditCounts)
 
+    @classmethod
+    def of(cls, task: AuditTask, *, error: str = "") -> Self:
+        """The verdict on a partition before anything was read, or that it could not be read."""
+        return cls(
+            lane=f"{task.topic}-{task.partition}",
+            topic=task.topic,
+            partition=task.partition,
+            state="failed" if error else "done",
+            error=error,
+        )
+
 
 @dataclass(slots=True, kw_only=True)
 class LogsAudit:
@@ -126,8 +121,7 @@ class LogsAudit:
 
     def __post_init__(self) -> None:
         """Begin with nothing."""
-        task = self.task
-        self.verdict = AuditVerdict(lane=f"{task.topic}-{task.partition}", topic=task.topic, partition=task.partition)
+        self.verdict = AuditVerdict.of(self.task)
 
     def run(self) -> AuditVerdict:
         """Audit it.
@@ -182,7 +176,7 @@ class LogsAudit:
             else:
                 rest.append(each)
         left.surplus = rest
-        judge_left_over(self.verdict, left, known, stranger=("foreign", UNKNOWN), side="upstream")
+        judge_left_over(self.verdict, left, known, stranger=("foreign", UNKNOWN), of_source=True)
         sides.say_skipped()
 
     def _found(self, contents: Collection[bytes], log: LaneLog) -> Iterator[tuple[bytes, int]]:
@@ -212,8 +206,6 @@ class LogsAudit:
                 if latest.content in last:
                     last.discard(latest.content)  # another one like it may follow that has no copy yet
                     come = latest.offset + 1
-            if ends and come == ours.covered:
-                come = ours.end
             self._judge_keys(held, come, ours.end)
             first, width = first + held.width, held.width
 

@@ -112,15 +112,18 @@ def compare(source: Sequence[RecordAt], target: Sequence[RecordAt]) -> Compariso
     )
 
 
-def align(source: Sequence[RecordAt], target: Sequence[RecordAt], *, first_place: int = 0) -> Alignment:
+def align(
+    source: Sequence[RecordAt], target: Sequence[RecordAt], *, first_place: int = 0, candidates: int = CANDIDATES
+) -> Alignment:
     """Pair up as many records as possible, in order.
 
     Args:
         source: records in offset order.
         target: the same.
         first_place: from which on places are counted: as many as there are pairs, and one more.
+        candidates: see `pair_up`.
     """
-    pairs = pair_up([each.content for each in source], [each.content for each in target])
+    pairs = pair_up([each.content for each in source], [each.content for each in target], candidates=candidates)
     missing: list[LeftOver] = []
     surplus: list[LeftOver] = []
     i = j = 0
@@ -186,13 +189,19 @@ def _taken(left_over: Sequence[LeftOver], wanted: Counter[bytes]) -> tuple[list[
     return taken, kept
 
 
-def pair_up(source: Sequence[bytes], target: Sequence[bytes]) -> list[tuple[int, int]]:
-    """Index pairs of a longest common subsequence, in order."""
+def pair_up(source: Sequence[bytes], target: Sequence[bytes], *, candidates: int = CANDIDATES) -> list[tuple[int, int]]:
+    """Index pairs of a longest common subsequence, in order.
+
+    Args:
+        source: contents.
+        target: the same.
+        candidates: pairs of equal contents that are tried at most; beyond, the n-th of each pairs with the n-th only.
+    """
     # A faultless copy ends here: everything is common prefix.
     shorter = min(len(source), len(target))
     start = next((i for i in range(shorter) if source[i] != target[i]), shorter)
     end = next((i for i in range(shorter - start) if source[-1 - i] != target[-1 - i]), shorter - start)
-    middle = _longest_common(source[start : len(source) - end], target[start : len(target) - end])
+    middle = _longest_common(source[start : len(source) - end], target[start : len(target) - end], candidates)
     return [
         *((i, i) for i in range(start)),
         *((start + i, start + j) for i, j in middle),
@@ -200,12 +209,12 @@ def pair_up(source: Sequence[bytes], target: Sequence[bytes]) -> list[tuple[int,
     ]
 
 
-def _longest_common(source: Sequence[bytes], target: Sequence[bytes]) -> list[tuple[int, int]]:
+def _longest_common(source: Sequence[bytes], target: Sequence[bytes], candidates: int) -> list[tuple[int, int]]:
     """The algorithm of Hunt and Szymanski (1977): fast where few records have the same content."""
     # ends[k] is the least target index at which a common subsequence of k + 1 records ends; chains[k] is that one.
     ends: list[int] = []
     chains: list[_Chain] = []
-    for i, places in enumerate(_candidates(source, target)):
+    for i, places in enumerate(_candidates(source, target, candidates)):
         for j in places:
             k = bisect_left(ends, j)
             chain = _Chain(i, j, chains[k - 1] if k else None)
@@ -228,13 +237,13 @@ class _Chain(NamedTuple):
     before: _Chain | None
 
 
-def _candidates(source: Sequence[bytes], target: Sequence[bytes]) -> list[Sequence[int]]:
+def _candidates(source: Sequence[bytes], target: Sequence[bytes], most: int) -> list[Sequence[int]]:
     """For each source record the target indices with its content, greatest first, so that it takes one of them."""
     places: defaultdict[bytes, list[int]] = defaultdict(list)
     for j in range(len(target) - 1, -1, -1):
         places[target[j]].append(j)
     wanted = Counter(source)
-    if sum(count * len(places.get(content, ())) for content, count in wanted.items()) <= CANDIDATES:
+    if sum(count * len(places.get(content, ())) for content, count in wanted.items()) <= most:
         return [places.get(content, ()) for content in source]
     # `places` is in descending order: the n-th occurrence is the last one left.
     return [(places[content].pop(),) if places.get(content) else () for content in source]

@@ -33,6 +33,8 @@ PAIRS: Final = 64
 
 ANOTHER: Final = "another record stands in its place"
 
+ONCE_MORE: Final = "it stands here once more"
+
 GONE: Final[tuple[FindingKind, str]] = (
     "different",
     "the source does not have it any more, or has another record instead",
@@ -225,16 +227,16 @@ def judge_left_over(
     known: Mapping[bytes, int],
     *,
     stranger: tuple[FindingKind, str] = FOREIGN,
-    side: str = "downstream",
+    of_source: bool = False,
 ) -> None:
     """Judge records without a partner.
 
     Args:
         verdict: takes the findings.
         kept: the records.
-        known: the offset of each content of `strangers` that the lane has elsewhere.
+        known: the downstream offset of each content of `strangers` that the lane has elsewhere.
         stranger: kind and text for a record that stands for none of the source, and is equal to none.
-        side: of which these offsets are.
+        of_source: whether `known` has upstream offsets instead.
     """
     contents = known.keys() | {each.seen.content for each in kept.missing}
     faults = sort_out(kept.missing, kept.surplus, contents)
@@ -244,8 +246,9 @@ def judge_left_over(
         find(_finding("missing", generation, lost, None, "the source has it, and the target does not"))
     for twice in faults.duplicated:
         where = known.get(twice.content)
-        what = "it stands here once more" + ("" if where is None else f" than at {side} offset {where}")
-        find(_finding("duplicated", generation, None, twice, what))
+        original = RecordAt(where, twice.content) if of_source and where is not None else None
+        more = "" if where is None or of_source else f" than at downstream offset {where}"
+        find(_finding("duplicated", generation, original, twice, ONCE_MORE + more))
     for original, copy in faults.reordered:
         find(_finding("reordered", generation, original, copy, "it stands among other records than on the source"))
     for instead, copy in faults.different:

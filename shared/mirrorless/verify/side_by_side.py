@@ -26,7 +26,7 @@ from mirrorless.errors import RecordsGone
 from mirrorless.jobs.copy_task import Chunk, OffsetRange
 from mirrorless.records.record import Record
 from mirrorless.verify.comparison import Alignment, LeftOver, RecordAt, align, pair_up
-from mirrorless.verify.explanation import Explanation, LeftOvers, judge_left_over
+from mirrorless.verify.explanation import ONCE_MORE, Explanation, LeftOvers, judge_left_over
 from mirrorless.verify.findings import Finding, FindingKind, LaneVerdict
 from mirrorless.verify.walk import WalkedSide
 
@@ -39,6 +39,9 @@ MEETING: Final = 8
 CONTENTS: Final = 4
 """Of these, that differ, where that is far away: few contents in any order meet everywhere."""
 
+CANDIDATES: Final = 200_000
+"""Pairs of equal contents in what is ahead that are tried at most, see `pair_up`."""
+
 STRIDE: Final = 64
 """Every such record of the source is remembered."""
 
@@ -47,10 +50,6 @@ SAMPLES: Final = 100_000
 
 PLACES: Final = 2
 """To which the source is read again in search of one row, at most."""
-
-LOOKS: Final = 100
-"""At such places, one after the other, that showed nothing of the kind, until there is no other: contents may repeat
-everywhere."""
 
 SCANS: Final = 3
 """Searches to the end of both logs that found nothing, until no other is begun."""
@@ -61,7 +60,6 @@ FLUSHED: Final = 1_000
 KEPT: Final = 100_000
 """Records without a partner that are kept, at about 200 bytes each; beyond, these are judged among themselves."""
 
-AGAIN: Final = "the copy goes on here with what it has already"
 LATE: Final = "it stands behind records that follow it on the source"
 SKIPPED: Final = "the source has them, and the target does not"
 UNKNOWN: Final = "the source has no such record"
@@ -179,7 +177,7 @@ class Ahead(NamedTuple):
 
     def pairs(self, other: Ahead) -> list[tuple[int, int]]:
         """Indices of records that pair up with another side's, as many as possible, in order."""
-        return pair_up(self.contents, other.contents)
+        return pair_up(self.contents, other.contents, candidates=CANDIDATES)
 
     def first(self, count: int) -> Ahead:
         """So many of them."""
@@ -275,7 +273,6 @@ class SideBySide:
     _absent: set[int] = field(default_factory=set)
     """Of the source, those of `left` that are missing so far."""
     _skipped: list[SkippedRow] = field(default_factory=list)
-    _looks: int = 0
     _scans: int = 0
 
     def __post_init__(self) -> None:
@@ -344,7 +341,7 @@ class SideBySide:
             row = list(group)
             rows = (OffsetRange(first.offset, last.offset + 1) for first, last in zip(row[0], row[-1], strict=True))
             kind: FindingKind = "reordered" if late else "duplicated"
-            self.find(kind, LATE if late else AGAIN, len(row), upstream=next(rows), downstream=next(rows))
+            self.find(kind, LATE if late else ONCE_MORE, len(row), upstream=next(rows), downstream=next(rows))
         if originals[again:]:
             self.verdict.counts.proved += len(originals) - again
             self.high = self.source.paired = originals[-1].offset + 1
@@ -404,7 +401,7 @@ class SideBySide:
     def _settle(self, ours: Ahead, theirs: Ahead) -> None:
         """Pass some records of both sides, and keep those without a partner."""
         place, high = self._explanation.places, self.high
-        found = align(ours.seen, theirs.seen, first_place=place)
+        found = align(ours.seen, theirs.seen, first_place=place, candidates=CANDIDATES)
         missing = [each for each in found.missing if each.seen.offset >= high]
         surplus = list(found.surplus)
         self.verdict.counts.records += len(surplus)
@@ -469,7 +466,8 @@ class SideBySide:
 
     def _goes_on_before(self, theirs: Ahead) -> bool:
         """Whether the copy goes on with what had passed, or behind all of that again; the source is there then."""
-        places = list(self._samples.places(theirs.contents)) if self._looks < LOOKS else []
+        contents = theirs.contents
+        places = list(self._samples.places(contents)) if len(set(contents)) >= CONTENTS else []
         if self.source.position < self.high:
             places.append((self.high, STRIDE))
         return any(self._meets_at(offset, reach, theirs) for offset, reach in places)
@@ -481,10 +479,8 @@ class SideBySide:
         ours = Ahead.of(self.source, min(len(theirs.records) + reach, WINDOWS[-1]))
         met = _meeting(ours, theirs, ours.pairs(theirs), contents=CONTENTS)
         if met is None:
-            self._looks += 1
             self.source.seek(back)
             return False
-        self._looks = 0
         self._settle(ours.first(met[0]), theirs.first(met[1]))
         return True
 

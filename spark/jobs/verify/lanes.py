@@ -26,6 +26,7 @@ from mirrorless.clock import now_ms
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
 from mirrorless.jobs.request import lane_file
+from mirrorless.ports.stores import JobFiles
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane import LaneVerification
 from mirrorless.verify.parts import (
@@ -88,7 +89,8 @@ def do_part(work: bytes, attempt: TaskAttempt) -> bytes:
 
 def _done(work: PartWork, attempt: TaskAttempt) -> LanePart:
     task, part = work.task, work.part
-    files, notes = open_job_files(task.files), _Notes(task, part if work.survey is not None else None)
+    files, name = open_job_files(task.files), progress_file(task, part if work.survey is not None else None)
+    notes = TaskNotes(str(task.lane), files, name)
     began, cpu = time.monotonic(), time.process_time()
 
     def do() -> LanePart:
@@ -127,7 +129,7 @@ def _verdict(task: VerifyTask, **how: Any) -> LaneVerdict:
     return LaneVerdict(lane=str(task.lane), topic=task.topic, partition=task.partition, **how)
 
 
-def _verification(task: VerifyTask, notes: _Notes) -> LaneVerification:
+def _verification(task: VerifyTask, notes: TaskNotes) -> LaneVerification:
     settings = task.settings
     source, target = msgspec.json.encode(settings.source), msgspec.json.encode(settings.target)
     tables = warm_tables(settings.target.region, settings.tables_role)
@@ -144,13 +146,13 @@ def _verification(task: VerifyTask, notes: _Notes) -> LaneVerification:
     )
 
 
-class _Notes:
+class TaskNotes:
     """Implements `mirrorless.verify.task.Note` in the run's folder."""
 
-    def __init__(self, task: VerifyTask, part: AnyPart | None) -> None:
-        self._files = open_job_files(task.files)
-        self._name = progress_file(task, part)
-        self._last = LaneProgress(lane=str(task.lane), state="running", at=now_ms())
+    def __init__(self, lane: str, files: JobFiles, name: str) -> None:
+        """Args: lane: its name. files: the folder. name: of the file."""
+        self._files, self._name = files, name
+        self._last = LaneProgress(lane=lane, state="running", at=now_ms())
 
     def __call__(self, phase: str, *, done: int, total: int, records: int, bytes: int) -> None:  # noqa: A002 -- the port's
         """See `Note`."""

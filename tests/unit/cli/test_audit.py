@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from cli.jobs.local import LocalRuns
 from mirrorless.adapters import audits
 from mirrorless.errors import Retriable
 from mirrorless.flow.settings import ClusterSettings
-from mirrorless.verify.audit import AuditOptions
+from mirrorless.jobs.request import AuditOptions, JobRequest, decode_request, encode_request
 from tests.support.commands import Command, replication_yaml
 
 Asked = tuple[ClusterSettings, ClusterSettings, AuditOptions]
@@ -81,3 +82,24 @@ def test_what_cannot_be_meant_is_refused_before_a_cluster_is_asked(
 
     assert (refused.code, asked) == (2, [])
     assert said in refused.err
+
+
+def test_a_spark_job_is_given_the_same_clusters_and_copies(
+    monkeypatch: pytest.MonkeyPatch, asked: list[Asked], command: Command
+) -> None:
+    requests: list[JobRequest] = []
+
+    def start(_: LocalRuns, request: JobRequest, *, size: int | None) -> None:
+        requests.append(request)
+        raise Retriable(f"no more than {size}")
+
+    monkeypatch.setattr(LocalRuns, "start", start)
+
+    words = ("--spark", "local", "--processes", "3", "--identity", "t")
+    refused = command("audit", "--source", "a:1", "--target", "b.properties", *words)
+
+    assert (refused.code, "no more than 3" in refused.err, asked) == (1, True, [])
+    (request,) = requests
+    assert (request.kind, request.topics, request.flow.source.bootstrap) == ("audit", ("t",), "a:1")
+    assert request.flow.target.authentication.type == "properties"
+    assert decode_request(encode_request(request)) == request

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 from unittest.mock import Mock
 
@@ -18,11 +19,11 @@ from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import Chunk, OffsetRange
 from mirrorless.records.record import Record
 from mirrorless.verify import audit as audits
-from mirrorless.verify import side_by_side
-from mirrorless.verify.audit import ABORTED, AuditTask, AuditVerdict, LogsAudit
+from mirrorless.verify import comparison, side_by_side
+from mirrorless.verify.audit import ABORTED, EARLY, AuditTask, AuditVerdict, LogsAudit
 from mirrorless.verify.audit_report import FOUND, audit_report, audit_totals, is_true_copy
 from mirrorless.verify.comparison import RecordAt, compare
-from mirrorless.verify.side_by_side import TOO_MANY
+from mirrorless.verify.side_by_side import LATE, TOO_MANY
 from tests.support.verified_lane import MemoryLog, numbered
 
 Values = list[int]
@@ -113,9 +114,11 @@ FAULTS: dict[str, tuple[Values, Counts, list[tuple[str, int | None, int | None, 
     "the first lost": (N[3:], only(missing=3), [("missing", 0, None, 3)]),
     "one changed": ([*N[:50], 999, *N[51:]], only(different=1), [("different", 50, 50, 1)]),
     "a row changed": (N[:50] + list(range(900, 940)) + N[90:], only(different=40), [("different", 50, 50, 40)]),
-    "one twice, far away": ([*N[:150], 50, *N[150:]], only(duplicated=1), [("duplicated", None, 150, 1)]),
+    "one twice, far away": ([*N[:150], 50, *N[150:]], only(duplicated=1), [("duplicated", 50, 150, 1)]),
     "a row again": (N[:150] + N[60:], only(duplicated=90), [("duplicated", 60, 150, 90)]),
     "a row again at the end": (N + N[60:], only(duplicated=140), [("duplicated", 60, 200, 140)]),
+    "in part again at the end": (N + N[60:100], only(duplicated=40), [("duplicated", 60, 200, 40)]),
+    "a row early, at the end": (N[:25] + N[172:] + N[25:172], only(reordered=28), []),
     "all again": (N + N, only(duplicated=200), [("duplicated", 0, 200, 200)]),
     "again, again, and only in part": (
         N[:150] + N[100:130] + N[20:],
@@ -125,6 +128,21 @@ FAULTS: dict[str, tuple[Values, Counts, list[tuple[str, int | None, int | None, 
     "two swapped": ([*N[:50], 51, 50, *N[52:]], only(reordered=1), [("reordered", 50, 51, 1)]),
     "a row late": (N[:50] + N[90:150] + N[50:90] + N[150:], only(reordered=40), [("reordered", 50, 110, 40)]),
     "a row of others": (N[:50] + list(range(900, 940)) + N[50:], only(foreign=40), [("foreign", None, 50, 40)]),
+    "others that end with the view": (
+        N[:50] + list(range(900, 914)) + N[50:],
+        only(foreign=14),
+        [("foreign", None, 50, 14)],
+    ),
+    "others before the last": (
+        N[:198] + list(range(900, 940)) + N[198:],
+        only(foreign=40),
+        [("foreign", None, 198, 40)],
+    ),
+    "late, and then again": (
+        N[:50] + N[90:150] + N[50:] + N[50:],
+        only(reordered=40, duplicated=210),
+        [],
+    ),
     "lost, and later again": (N[:50] + N[90:150] + N[50:], only(reordered=40, duplicated=60), []),
 }
 
@@ -164,6 +182,27 @@ def _follows(row: tuple[str, int | None, int | None, int], upstream: int | None,
     if row[2] is not None:
         return downstream == row[2] + row[3]
     return upstream is not None and row[1] is not None and upstream == row[1] + row[3]
+
+
+@pytest.mark.parametrize(
+    ("copy", "what", "first"),
+    [
+        (N[:50] + N[90:150] + N[50:90] + N[150:], LATE, 50),
+        (N[:50] + N[150:190] + N[50:150] + N[190:], EARLY, 150),
+    ],
+    ids=["late", "early"],
+)
+def test_a_row_far_from_its_place_is_one_finding_that_says_on_which_side_of_it_the_row_stands(
+    copy: Values, what: str, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow(monkeypatch)
+
+    verdict = audit(log_of(N), log_of(copy))
+
+    assert found(verdict) == only(reordered=40)
+    assert {each.what for each in verdict.findings} == {what}
+    assert verdict.findings[0].upstream is not None
+    assert verdict.findings[0].upstream.first == first
 
 
 @st.composite
@@ -246,13 +285,44 @@ def test_the_same_content_many_times_in_a_row_costs_no_more_than_others() -> Non
     assert found(verdict) == only(reordered=1, duplicated=499)  # one of the 500 stands for the one that is not there
 
 
-def test_a_copy_of_which_everything_differs_is_read_a_few_times_only() -> None:
-    values, others = list(range(40_000)), list(range(50_000, 90_000))
+def test_few_contents_in_any_order_are_judged_by_their_number_and_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They meet everywhere: none of that is a place where the copy goes on, and not all of it is tried."""
+    random, count, tried = Random(3), 30_000, list[int]()
+    values, copy = ([random.randrange(2) for _ in range(count)] for _ in range(2))
+    source, candidates = log_of(values, chunk=5_000), comparison._candidates
 
-    verdict = audit(log_of(values, chunk=5_000), log_of(others, chunk=5_000))
+    def counted(*words: Any) -> list[Sequence[int]]:
+        found = candidates(*words)
+        tried.append(sum(map(len, found)))
+        return found
 
-    assert found(verdict) == only(different=40_000)
-    assert verdict.read < 8 * len(values)
+    monkeypatch.setattr(comparison, "_candidates", counted)
+
+    verdict = audit(source, log_of(copy, chunk=5_000))
+
+    more = abs(copy.count(1) - values.count(1))
+    assert (verdict.counts.missing, verdict.counts.duplicated) == (more, more)
+    assert source.reads == 1
+    assert sum(tried) < 10 * count
+
+
+def test_where_many_records_differ_a_row_that_is_never_long_enough_still_keeps_both_in_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    narrow(monkeypatch)
+    copy = [value + 1_000 if value % 3 == 0 else value for value in N if value != 5]
+
+    assert found(audit(log_of(N), log_of(copy))) == only(missing=1, different=67)
+
+
+def test_a_copy_of_which_everything_differs_is_read_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow(monkeypatch)
+    values, others = list(range(2_000)), list(range(5_000, 7_000))
+
+    verdict = audit(log_of(values), log_of(others))
+
+    assert found(verdict) == only(different=2_000)
+    assert verdict.read < 10 * len(values)
 
 
 PARTS: dict[str, tuple[dict[str, Any], str]] = {
@@ -298,10 +368,12 @@ def test_what_is_not_to_be_compared_makes_no_difference() -> None:
 @pytest.mark.parametrize("older", [2, 60])
 def test_what_either_side_has_deleted_by_age_is_no_finding(older: int) -> None:
     expired = audit(log_of(N), log_of(N[older:], start=older))
+    fault = audit(log_of(N), log_of(N[older:100] + N[101:], start=older))
     gone = audit(log_of(N[older:], start=older), log_of(N))
     both = audit(log_of(N[older:], start=older), log_of(N[:100] + N[101:]))
 
     assert (found(expired), expired.counts.expired, expired.counts.proved) == (CLEAN, older, 200 - older)
+    assert (found(fault), fault.counts.expired) == (only(missing=1), older)
     assert (found(gone), gone.counts.source_gone, gone.counts.proved) == (CLEAN, older, 200 - older)
     assert (found(both), both.counts.source_gone) == (only(missing=1), older)
 
@@ -345,6 +417,35 @@ def test_records_on_their_way_are_not_lost(behind: int) -> None:
     assert (found(with_others), with_others.counts.pending) == (only(missing=1), behind)
 
 
+@dataclass(slots=True)
+class LiveLog(MemoryLog):
+    """A log of a flow at work: whenever anybody asks where it ends, the flow has gone on."""
+
+    goes_on: Callable[[], None] = lambda: None
+
+    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:
+        """See `LaneLog.bounds`."""
+        bounds = MemoryLog.bounds(self, topic, partition, deadline)
+        self.goes_on()
+        return bounds
+
+
+def test_no_copy_is_ahead_of_a_source_that_is_written_to() -> None:
+    source, target = LiveLog(), LiveLog()
+
+    def go_on() -> None:
+        for log in (source, target):
+            log.add(numbered(log.next))
+
+    for _ in N:
+        go_on()
+    source.goes_on = target.goes_on = go_on
+
+    verdict = audit(source, target)
+
+    assert (found(verdict), verdict.counts.pending, verdict.counts.proved) == (CLEAN, 0, 201)
+
+
 def test_the_end_of_the_source_as_it_was_at_first_is_waited_for_and_what_follows_is_not() -> None:
     source, target = log_of(N), log_of(N[:100])
 
@@ -353,9 +454,8 @@ def test_the_end_of_the_source_as_it_was_at_first_is_waited_for_and_what_follows
             target.add(numbered(target.next))
         else:
             source.add(numbered(source.next))
-            for value in (target.next, target.next + 1):
-                if value < source.next:
-                    target.add(numbered(value))
+            for value in range(target.next, min(target.next + 7, source.next)):
+                target.add(numbered(value))
 
     clock = Clock(happens=happen)
     verdict = audit(source, target, clock=clock, wait_seconds=1_000)
@@ -384,6 +484,9 @@ def test_records_of_transactions_that_were_aborted_are_said_to_be_that() -> None
     verdict = audit(source, target, uncommitted=uncommitted)
 
     assert found(verdict) == only(foreign=2)
+    uncommitted.reads = 0
+    assert found(audit(log_of(N), target, uncommitted=uncommitted)) == only(foreign=2)
+    assert uncommitted.reads == 0, "a source without holes has none of them"
     assert [(each.what, each.upstream, each.downstream) for each in verdict.findings] == [
         (ABORTED, OffsetRange(50, 52), OffsetRange(50, 52))
     ]
@@ -469,6 +572,26 @@ def test_a_key_with_another_value_or_none_is_found(held: int, monkeypatch: pytes
         ("different", 27),
     }
     assert verdict.counts.keys == 20
+
+
+def keyed(*keys: bytes, value: bytes = b"v") -> MemoryLog:
+    log = MemoryLog()
+    for key in keys:
+        log.add(Record(-1, 0, [], key, value))
+    return log
+
+
+def test_a_record_like_an_earlier_one_does_not_tell_that_the_copying_has_come_to_it() -> None:
+    verdict = audit(keyed(b"a", b"b", b"c", b"a"), keyed(b"a", b"b"), by_keys=True)
+
+    assert (found(verdict), verdict.counts.keys_pending) == (CLEAN, 2)
+
+
+def test_a_compacted_copy_that_ends_with_nothing_of_the_source_is_not_called_true() -> None:
+    """All of it may be on its way, or another topic: nothing tells."""
+    verdict = audit(keyed(b"a", b"b"), keyed(b"a", b"b", value=b"w"), by_keys=True)
+
+    assert (found(verdict), verdict.counts.keys_pending, is_true_copy([verdict])) == (CLEAN, 2, False)
 
 
 # The report
