@@ -145,18 +145,21 @@ class PlaceSearch:
                 self._compacted.add(topic)
         return [Lane(settings.name, topic, each) for topic, count in sorted(topics.items()) for each in range(count)]
 
-    def moving(self, connector: str | None, lanes: Iterable[Lane]) -> str:
+    def moving(self, lanes: Iterable[Lane]) -> str:
         """Why the target does not stand still; empty where it does. It takes some seconds.
 
         Args:
-            connector: MirrorMaker's; None of another replicator.
             lanes: whose remote partitions nobody else writes to.
+
+        Raises:
+            BadInput: MirrorMaker runs in a Connect cluster, as `said`.
         """
         from mirrorless.adapters.kafka.wire.cluster import WireCluster  # noqa: PLC0415 -- see above
         from mirrorless.adapters.kafka.wire.group_members import running_group  # noqa: PLC0415 -- see above
 
         target, flow = self.settings.target, self.settings.flow
-        if connector is not None:
+        if not self.by_tail:
+            connector = self.connector or ("" if self.workers else next(iter(self.said())).connector)
             with closing(WireCluster(target, flow=flow, client_role="take-over", needed=())) as wire:
                 if group := running_group(wire, connector, self.workers, deadline_in(ANSWER_SECONDS)):
                     return f"its workers' group {group} has members on the target"

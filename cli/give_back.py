@@ -43,9 +43,9 @@ def run_give_back(arguments: argparse.Namespace) -> int:
     flow = search.settings.name
     stores = deployment.stores(flow)
     refuse_unless_paused(stores, deployment.flow(flow))
-    connector = next(iter(search.said())).connector
-    if moving := search.moving(connector, []):
+    if moving := search.moving([]):
         raise Refused(f"MirrorMaker does not stand still: {moving}", where=str(flow), hint=STOP_IT)
+    connector = next(iter(search.said())).connector
     given_back = read_given_back(stores.documents, flow)
     topics: dict[str, dict[Lane, int]] = defaultdict(dict)
     for lane, head in stores.chains.heads(search.lanes()).items():

@@ -191,11 +191,11 @@ def search_of(
 def _planned(deployment: DeployedFlows, arguments: argparse.Namespace) -> TakeOverPlan:
     by_tail, unseen = arguments.places_from == _TAIL, arguments.without_header
     search = search_of(deployment, arguments, by_tail=by_tail, unseen=unseen)
-    flow, lanes, said = search.settings.name, search.lanes(), search.said()
+    flow, lanes = search.settings.name, search.lanes()
     stores = deployment.stores(flow)
     heads, given_back = stores.chains.heads(lanes), read_given_back(stores.documents, flow)
     theirs = [lane for lane in lanes if may_begin(heads[lane], given_back.get(lane))]
-    if moving := search.moving(None if by_tail else next(iter(said)).connector, theirs):
+    if moving := search.moving(theirs):
         return TakeOverPlan(flow=flow, lanes=[], moving=moving)
     begun = {lane: stores.chains.at_or_before(lane, 0, 0) for lane in lanes if heads[lane] != NEW_LANE}
     found = [
@@ -205,7 +205,7 @@ def _planned(deployment: DeployedFlows, arguments: argparse.Namespace) -> TakeOv
             taken=was_taken_over(begun.get(each.lane)),
             given_back_at=given_back.get(each.lane),
         )
-        for each in search.places(said, lanes)
+        for each in search.places(search.said(), lanes)
     ]
     return TakeOverPlan(flow=flow, lanes=found, moving="")
 

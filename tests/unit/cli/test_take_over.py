@@ -209,6 +209,7 @@ def test_each_lane_goes_on_is_held_or_stays_and_the_mapping_begins_there(
 
 BOTH = {
     "runs": "us-east-mm2 has members",
+    "runs, and has said nothing": "us-east-mm2 has members",
     "is not paused": "waits for the order to pause it",
     "is not quiet": "waits for refresh_topics",
     "two connectors": "of the connectors MirrorSourceConnector, other",
@@ -230,11 +231,11 @@ def test_nothing_is_changed_while_records_may_move_or_a_place_is_not_certain(
     order, case, says = refused
     if case != "is not paused":
         pause(stores, quiet_at=None if case == "is not quiet" else 1)
-    logs.running = "us-east-mm2" if case == "runs" else ""
+    logs.running = "us-east-mm2" if "runs" in case else ""
     logs.grows, logs.hidden = case == "grows", int(case == "hides")
     if case == "two connectors":
         logs.say(connector="other")
-    if case == "no offsets":
+    if case in {"no offsets", "runs, and has said nothing"}:
         logs.said = {}
         logs.say(cluster="elsewhere")
     stores.chains.prepare([run(0, 7, lane=lane(0))])
@@ -288,13 +289,16 @@ def test_how_a_topic_is_kept_decides_what_is_compared(
 
 
 def test_a_connector_of_a_connect_cluster_is_looked_for_in_any_group(logs: TwoLogs, in_lab: InLab) -> None:
+    migrate(in_lab, "plan", "--offsets-topic", "connect-offsets")
     logs.say(connector="other")
     migrate(in_lab, "plan", "--connector", "other")
+    several = migrate(in_lab, "plan", "--offsets-topic", "connect-offsets")
+    assert "--connector NAME" in several.json["error"]["hint"]
     logs.running = "connect"
 
     running = migrate(in_lab, "plan", "--connector", CONNECTOR, "--offsets-topic", "connect-offsets")
 
-    assert logs.asked == [("other", "us-east-mm2"), (CONNECTOR, "")]
+    assert logs.asked == [(CONNECTOR, ""), ("other", "us-east-mm2"), (CONNECTOR, "")]
     assert (running.code, running.json["lanes"], "connect has members" in running.json["moving"]) == (1, [], True)
 
 
