@@ -299,6 +299,7 @@ def test_what_mirrormaker_says_with_transactions_is_the_place(migration: Migrati
         assert lane["place"] == lane["mirrormaker_goes_on_at"]
 
 
+@pytest.mark.soak("tests/unit/cli/test_take_over.py::test_both_logs_alone_show_how_far_any_replicator_has_come")
 def test_a_flow_goes_on_behind_what_a_replicator_has_copied_whose_offsets_nobody_can_read(
     migration: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from mirrorless.ports.kafka import LogEnds, OffsetAndMetadata, TopicPartition
 from mirrorless.ports.topics import ConfigEntry
 from mirrorless.records.record import Record
 from mirrorless.topics.pause import MAPPINGS, PausedMappings, order_pause
+from mirrorless.verify import copied_end
 from tests.frozen.small_flow import FLOW
 from tests.support.chains import run
 from tests.support.commands import Answer
@@ -53,6 +54,10 @@ class TwoLogs:
     """Records behind the last stable offset."""
     late: bool = False
     """Whether the target's records have times of its own."""
+    timed: bool = False
+    """Whether the times of records are their numbers."""
+    marks: list[tuple[str, bytes | None]] = field(default_factory=list)
+    """Headers of the target's records."""
     configs: dict[str, str] = field(default_factory=dict)
     """Of all topics."""
     unreadable: set[str | TopicPartition] = field(default_factory=set)
@@ -89,9 +94,12 @@ class TwoLogs:
         for place, each in wanted.items():
             ours = place[0] == TOPIC
             assert tails.committed is not ours
-            records = [(at, b"%d" % self.log(place)[at]) for at in range(*each)]
-            time = 1 if ours or not self.late else 7
-            found[place] = [tails.seen(place[0], Record(at, time, [], None, value)) for at, value in records]
+            records = [(at, self.log(place)[at]) for at in range(*each)]
+            time, marks = 1 if ours or not self.late else 7, [] if ours else self.marks
+            found[place] = [
+                tails.seen(place[0], Record(at, number if self.timed else time, marks, None, b"%d" % number))
+                for at, number in records
+            ]
         return found
 
     def write(self, offsets: Mapping[SourcePartition, int], _: object, *, now: int) -> None:
@@ -125,6 +133,9 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> TwoLogs:
         "topics.KafkaTopics": {
             "partitions": lambda *_: counts,
             "configs": lambda _, names, __: logs.described(names),
+            "offsets_at": lambda _, places, time, __: {
+                place: next((at for at, number in enumerate(logs.log(place)) if number >= time), -1) for place in places
+            },
         },
         "records.KafkaRecords": {"ends": lambda _, *words: logs.ends(*words)},
         "source_offsets.KafkaSourceOffsets": {
@@ -300,6 +311,33 @@ def test_a_connector_of_a_connect_cluster_is_looked_for_in_any_group(logs: TwoLo
 
     assert logs.asked == [(CONNECTOR, ""), ("other", "us-east-mm2"), (CONNECTOR, "")]
     assert (running.code, running.json["lanes"], "connect has members" in running.json["moving"]) == (1, [], True)
+
+
+def test_both_logs_alone_show_how_far_any_replicator_has_come(
+    logs: TwoLogs, stores: Stores, in_lab: InLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed behind 5,999, begun again at 5,900, killed behind 5,949; it marks its copies.
+
+    Times show where to look: less is read than the source has before the place.
+    """
+    monkeypatch.setattr(copied_end, "FURTHEST", copied_end.LOOK + 300)
+    pause(stores)
+    logs.said, logs.timed, logs.running = {}, True, "others"
+    logs.source = [list(range(6_050))] * 6
+    logs.target = [[*range(6_000), *range(5_900, 5_950)]] * 5
+    logs.marks = [("__mskmr", b"us-east"), ("trace", b"1")]
+    way = ("--from", "target-tail")
+
+    marked = migrate(in_lab, "plan", *way)
+    assert [each["state"] for each in marked.json["lanes"]] == [*["left out"] * 5, "exact"]
+    plan = migrate(in_lab, "plan", *way, "--without-header", "trace")
+    assert [each["place"] for each in plan.json["lanes"]] == [*[6_000] * 5, 0]
+    assert plan.json["lanes"][0]["duplicates"] == [
+        {"records": 50, "upstream": [5900, 5950], "downstream": [6000, 6050]}
+    ]
+    assert (plan.json["lanes"][0]["mirrormaker_goes_on_at"], logs.asked) == (None, [])
+    assert migrate(in_lab, "take-over", *way, "--without-header", "trace", "--execute").code == 0
+    assert logs.commits == {**dict.fromkeys(range(5), 6_000), 5: 0}
 
 
 def test_a_command_that_was_killed_goes_on_and_what_is_done_stays(
