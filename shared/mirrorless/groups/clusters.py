@@ -13,11 +13,9 @@ from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import Direction, GroupPositions, TranslatedGroup, translated_by_name
 from mirrorless.mm2.internal_records import CircuitBreaker
 from mirrorless.ports.kafka import Groups, GroupState, InternalTopics, OffsetAndMetadata, TopicPartition
+from mirrorless.reports.format import few
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
-
-NAMED: Final = 3
-"""Groups that a sentence names; the others are counted."""
 
 DIRECTIONS: Final[tuple[Direction, ...]] = ("forward", "reverse")
 
@@ -103,7 +101,8 @@ def _read_one(
     names = [name for name in cluster.groups.names(deadline) if scope.group(name)]
     found = cluster.groups.committed(names, deadline)
     if unread := [name for name in names if name not in found]:
-        report.troubles.append(f"{cluster.alias}: the commits of {_named(unread)} cannot be read now")
+        which = f"group{'s' if unread[1:] else ''} {few(unread)}"
+        report.troubles.append(f"{cluster.alias}: the commits of {which} cannot be read now")
     return found
 
 
@@ -139,9 +138,3 @@ def group_states(
             continue
         found |= {(direction, name): states.get(name, "absent") for name in named}
     return found
-
-
-def _named(groups: list[str]) -> str:
-    """A few groups by name, the others counted."""
-    more = f" and {len(groups) - NAMED} more" if len(groups) > NAMED else ""
-    return f"group{'s' if len(groups) > 1 else ''} {', '.join(groups[:NAMED])}{more}"

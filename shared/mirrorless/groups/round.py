@@ -32,7 +32,7 @@ from mirrorless.groups.checkpoints import (
     checkpoints_to_emit,
     translated_by_name,
 )
-from mirrorless.groups.clusters import DIRECTIONS, NAMED, Sides, group_states, read_committed
+from mirrorless.groups.clusters import DIRECTIONS, Sides, group_states, read_committed
 from mirrorless.groups.offset_translation import OffsetTranslator, offsets_of, translated_groups
 from mirrorless.groups.ownership import Ownership
 from mirrorless.groups.readiness import Rereads, assess, found_by
@@ -44,6 +44,7 @@ from mirrorless.ports.kafka import Written
 from mirrorless.ports.stores import Chains, StateStore
 from mirrorless.protocol.map_reads import MapReads
 from mirrorless.protocol.translate import OffsetMap
+from mirrorless.reports.format import few
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
@@ -245,10 +246,9 @@ class CheckpointRound:
                         f"{group.translated.name} at {there.offset} of partition {lane.partition}"
                     )
         for topic, offsets in sorted(found.items()):
-            more = f" and {len(offsets) - NAMED} more" if len(offsets) > NAMED else ""
             yield (
                 f"{self.scope.flow} {topic}: offsets on {self.scope.remote_topic(topic)} were committed by a map of "
-                f"records that are gone: {', '.join(offsets[:NAMED])}{more}. Once its lanes are reset and replicated, "
+                f"records that are gone: {few(offsets)}. Once its lanes are reset and replicated, "
                 f"`mirrorless groups '{self.scope.flow}'` says which would skip records, and how to move them back"
             )
 

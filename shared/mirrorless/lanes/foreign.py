@@ -26,6 +26,7 @@ from mirrorless.lanes.chain_scan import ChainScan
 from mirrorless.lanes.check_state import RECENT_MS, UNKNOWN, LaneNotes
 from mirrorless.lanes.gaps import UNREAD, GapRange, LogLooks
 from mirrorless.ports.stores import LaneStates
+from mirrorless.reports.format import few
 from mirrorless.scheduled.runner import RoundReport
 
 FOREIGN: Final[Count] = "lanes-foreign"
@@ -130,11 +131,10 @@ def sentences(
         if notes[lane].foreign != UNKNOWN:
             topics.setdefault(lane.topic, []).append(lane)
     for topic, lanes in topics.items():
-        places = ", ".join(f"{lane.partition} @ {notes[lane].foreign}" for lane in lanes[:NAMED])
-        more = f" and {len(lanes) - NAMED} more" if len(lanes) > NAMED else ""
+        places = few((f"{lane.partition} @ {notes[lane].foreign}" for lane in lanes), NAMED)
         seen = (
             f"{flow} {topic}: {remote_topic(topic)} has records that this flow has not written, from partition and "
-            f"downstream offset {places}{more} on: "
+            f"downstream offset {places} on: "
         )
         if begun:
             yield (

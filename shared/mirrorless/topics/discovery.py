@@ -10,6 +10,7 @@ from mirrorless.flow.filters import should_replicate
 from mirrorless.flow.policy import HEARTBEATS_TOPIC, is_legal_topic
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.flow.triggers import MAPPING, SCHEDULE
+from mirrorless.reports.format import few
 
 LONGEST_GROUP = 200
 """Characters of a mapping's consumer group, at most: Lambda's limit."""
@@ -154,5 +155,4 @@ def plan_remote_topics(taken: Mapping[str, int], on_target: Mapping[str, int], s
 
 def some(names: tuple[str, ...]) -> str:
     """The first few names, and how many there are."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    return few(names, _NAMED)
