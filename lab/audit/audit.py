@@ -21,6 +21,7 @@ the target.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -202,19 +203,22 @@ def _row(
     )
 
 
-def wait_until_replicated(lab: Lab, mappings: Iterable[FlowMapping], *, deadline: float) -> None:
+def wait_until_replicated(
+    lab: Lab, mappings: Iterable[FlowMapping], *, deadline: float, over: threading.Event | None = None
+) -> None:
     """Wait until every mapping has committed everything that its source topic holds; producers are done.
 
     Args:
         lab: where the mappings run.
         mappings: those to wait for.
         deadline: on the clock of `time.monotonic`.
+        over: set to end the wait before.
 
     Raises:
         TimeoutError: naming the mapping and its lag by partition, or what its cluster says.
     """
     for mapping in mappings:
-        if obstacle := wait_for(partial(_obstacle, lab, mapping), seconds=deadline - time.monotonic()):
+        if obstacle := wait_for(partial(_obstacle, lab, mapping), seconds=deadline - time.monotonic(), over=over):
             raise TimeoutError(f"{mapping.flow} {mapping.topic} is not replicated in time: {obstacle}")
 
 
@@ -233,8 +237,9 @@ def _obstacle(lab: Lab, mapping: FlowMapping) -> str:
 class TopicArrival:
     """The records of one topic, whose producers are done, and how far their positions are, whoever replicates them."""
 
-    def __init__(self, lab: Lab, flow: Flow, topic: str) -> None:
-        """Args: flow: with clusters at addresses that nothing stands before."""
+    def __init__(self, lab: Lab, flow: Flow, topic: str, *, over: threading.Event) -> None:
+        """Args: flow: with clusters at addresses that nothing stands before. over: set to end a wait before."""
+        self._over = over
         self._flow = flow
         self._topic = topic
         self._chains = DynamoDbChains(lab.dynamodb.client(), lab.tables.offset_map)
@@ -250,7 +255,7 @@ class TopicArrival:
         Raises:
             TimeoutError: with the offsets that are missing, or what a server says.
         """
-        if obstacle := wait_for(self._obstacle, seconds=deadline - time.monotonic(), every=0.2):
+        if obstacle := wait_for(self._obstacle, seconds=deadline - time.monotonic(), every=0.2, over=self._over):
             raise TimeoutError(f"{self._flow.name} {self._topic} is not replicated in time: {obstacle}")
 
     def _obstacle(self) -> str:

@@ -24,7 +24,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -63,9 +63,6 @@ CONTROL: Mapping[str, Any] = {
     **dict.fromkeys(("sync_topic_configs_enabled", "sync_topic_acls_enabled"), False),
 }
 """Of the scheduled functions' settings: topics alone, and often."""
-
-_SHOWN = 12
-"""Kinds of faults on the page; the file of progress has all."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -183,15 +180,15 @@ class Soak(Drill):
         topics: list[SoakTopic] = []
         for schedule in schedules:
             configure = partial(self._configure, topics)
-            topics.append(SoakTopic(lab=lab, flow=flow, schedule=schedule, folder=lab.folder, configure=configure))
+            topics.append(
+                SoakTopic(lab=lab, flow=flow, schedule=schedule, folder=lab.folder, configure=configure, over=self.over)
+            )
         for topic in topics:
             topic.open()
         self._configure(topics)
         for topic in topics:
             topic.await_reader(deadline)
-        with ThreadPoolExecutor(len(topics)) as pool:
-            for done in [pool.submit(topic.run, deadline) for topic in topics]:
-                done.result()
+        run_together(topics, deadline)
         self._configure([])
         for topic in topics:
             if topic.mapping is not None and not lab.control:
@@ -205,7 +202,6 @@ class Soak(Drill):
             records=counts["records"],
             **{finding: counts[finding] for finding in FINDINGS},
             faults={topic.schedule.trigger: topic.faults for topic in topics},
-            stuck_seconds={topic.schedule.trigger: topic.stuck_seconds for topic in topics},
             lanes_reset=sum(len(topic.changes.resets) for topic in topics),
             resets=sum(1 + len(point.earlier) for topic in topics for point in topic.changes.resets.values()),
             broker_restarts=lab.supervisor.restarts - restarts,
@@ -235,6 +231,19 @@ class Soak(Drill):
         lab.change_triggers(flow.name, triggers, topics=tuple(triggers), schedule=schedule)
 
 
+def run_together(topics: Sequence[SoakTopic], deadline: float) -> None:
+    """Run topics side by side; where one fails, or at Ctrl-C, the others end too: their threads are waited for."""
+    with ThreadPoolExecutor(len(topics)) as pool:
+        running = [pool.submit(topic.run, deadline) for topic in topics]
+        try:
+            for each in wait(running, return_when=FIRST_EXCEPTION).done:
+                each.result()
+        except BaseException:
+            for topic in topics:
+                topic.stop()
+            raise
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """What one seed came to."""
@@ -249,8 +258,6 @@ class RunResult:
     mistranslated: int
     faults: dict[DrawnTrigger, dict[str, int]]
     """Faults carried out, by the topic's trigger, and by kind and step."""
-    stuck_seconds: dict[DrawnTrigger, dict[str, float]]
-    """The longest time in which a lane was stuck at each of them; see `lab.audit.stuck_lanes`."""
     lanes_reset: int
     """Lanes that stopped for the documented reason, and went on by the documented command."""
     broker_restarts: int
@@ -277,10 +284,7 @@ class RunResult:
         verdict = "clean" if self.clean else str({finding: getattr(self, finding) for finding in FINDINGS})
         by_topic = [
             (f"{trigger}: " if len(self.faults) > 1 else "")
-            + ", ".join(
-                (f"{kind} x{count}" if count > 1 else kind) + f" ({self.stuck_seconds[trigger][kind]:.0f} s)"
-                for kind, count in faults.items()
-            )
+            + ", ".join(f"{kind} x{count}" if count > 1 else kind for kind, count in faults.items())
             for trigger, faults in self.faults.items()
         ]
         resets = [f"{self.lanes_reset} lanes reset by {self.resets} commands"] if self.lanes_reset else []
@@ -327,8 +331,6 @@ def report(results: Iterable[RunResult], kafka_version: str, *, always: Sequence
     resets = sum(each.lanes_reset for each in results)
     runs, rules = Counter(each.trigger for each in results), Counter(each.rule for each in results if each.rule)
     replay = "python -m lab soak --seed 7" if always else "make soak SEED=7"
-    kinds = _by_kind(results)
-    longest = sorted(kinds.items(), key=lambda each: -each[1][1])
     lines = [
         f"# {'The last soak with certain faults' if always else 'The last complete soak'}",
         "",
@@ -352,28 +354,8 @@ def report(results: Iterable[RunResult], kafka_version: str, *, always: Sequence
         "| topics of a schedule | schedules |",
         "| --- | --- |",
         *(f"| {_TOPICS[trigger]} | {runs[trigger]} |" for trigger in get_args(RunTrigger) if runs[trigger]),
-        "",
-        "A lane is stuck until it moves again (`lab/audit/stuck_lanes.py`). Other faults may have their part.",
-        "",
-        f"The {_SHOWN} of {len(kinds)} kinds of faults that a lane was stuck at longest:",
-        "",
-        "| fault | times | stuck at most, s |",
-        "| --- | --- | --- |",
-        *(f"| {kind} | {count} | {stuck:.1f} |" for kind, (count, stuck) in longest[:_SHOWN]),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _by_kind(results: Iterable[RunResult]) -> dict[str, tuple[int, float]]:
-    """How often each kind of fault was carried out, at whatever step, and the longest that a lane was stuck at it."""
-    found: dict[str, tuple[int, float]] = {}
-    for result in results:
-        for trigger, faults in result.faults.items():
-            for name, times in faults.items():
-                kind = name.partition(" at step ")[0]
-                count, stuck = found.get(kind, (0, 0.0))
-                found[kind] = count + times, max(stuck, result.stuck_seconds[trigger][name])
-    return found
 
 
 def _all_of(kinds: Sequence[FaultKind]) -> str:

@@ -20,7 +20,6 @@ from lab.audit.audit import TopicArrival, audit_topic, totals, wait_until_replic
 from lab.audit.expected_copies import ExpectedCopies, Keeps
 from lab.audit.leaks import SecretSearch
 from lab.audit.log_changes import UNCHANGED, LogChanges
-from lab.audit.stuck_lanes import LaneWatch, longest_by_fault
 from lab.audit.topic_reader import as_it_is, ends, read_topic, stable_ends
 from lab.cloud import FlowMapping, Lab, addresses
 from lab.drills.lane_operator import LaneOperator, answer_of
@@ -85,13 +84,13 @@ class SoakTopic:
     """Of the lab."""
     configure: Callable[[], None]
     """Gives the flow the triggers of all topics of the run, as they are now."""
+    over: threading.Event
+    """Set, with `stop`, to let `run` end early."""
     name: str = field(init=False)
     trigger: Trigger = field(init=False)
     """The one that the topic has now."""
     faults: dict[str, int] = field(default_factory=dict)
     """Carried out, by kind and step."""
-    stuck_seconds: dict[str, float] = field(default_factory=dict)
-    """See `lab.audit.stuck_lanes`."""
     changes: LogChanges = UNCHANGED
     secret: bytes = b""
     """That all which a rule is to mask has in it; empty where the records have no secrets."""
@@ -180,11 +179,11 @@ class SoakTopic:
             progress=lambda: workload.progress,
             change_topic=self._change,
         )
-        watch = LaneWatch(lab, self.flow.name, self.name, lambda: workload.written(self.name))
-        watch.start()
         injector.start()
         workload.produce()
-        arrival = TopicArrival(lab, lab.beside(self.flow), self.name)
+        if self.over.is_set():
+            return
+        arrival = TopicArrival(lab, lab.beside(self.flow), self.name, over=self.over)
         try:
             if self.schedule.trigger != "mapping":
                 arrival.wait(deadline)  # a run of `pull` may begin after the last record: faults wait for its steps
@@ -198,8 +197,12 @@ class SoakTopic:
                 self.changes = self.operator.changes
             self.changes = replace(self.changes, foreign=frozenset(self._foreign), lost=self._lost, copied=self._kept)
         self._await_trigger(deadline)
-        self.faults = dict(Counter(span.kind for span in injector.carried_out))
-        self.stuck_seconds = longest_by_fault(watch.finish(), injector.carried_out)
+        self.faults = dict(Counter(map(str, injector.carried_out)))
+
+    def stop(self) -> None:
+        """Let `run` end early, in another thread."""
+        self.over.set()
+        self._workload.stop()
 
     def audited(self, deadline: float) -> dict[str, int]:
         """The audit's totals; a server that was killed last may still be on its way back."""
@@ -212,7 +215,7 @@ class SoakTopic:
 
     def _await_replicated(self, arrival: TopicArrival, deadline: float) -> None:
         if self.mapping is not None:
-            wait_until_replicated(self.lab, [self.mapping], deadline=deadline)
+            wait_until_replicated(self.lab, [self.mapping], deadline=deadline, over=self.over)
         arrival.wait(deadline)
 
     # Its rule
@@ -293,7 +296,7 @@ class SoakTopic:
             return {self.name: 0} if self.trigger == MAPPING else {}  # DynamoDB is down just now: not yet
 
     def _await_trigger(self, deadline: float) -> None:
-        if not _holds(lambda: self._read_by(self.trigger), deadline - time.monotonic()):
+        if wait_for(lambda: not self._read_by(self.trigger), seconds=deadline - time.monotonic(), over=self.over):
             raise TimeoutError(f"{self.flow.name} {self.name} is not read by its {self.trigger}")
 
     # Its faults
@@ -371,7 +374,6 @@ class SoakTopic:
             }
             form = self.copies.of_source if self.copies else as_it_is
             cut = cut_ends(source, self.lab.supervisor, self.name, highest, copied=before, form=form)
-            workload.lose(self.name, cut.ends)
             self._lost, self._kept = cut.gone, before
             copied = {
                 partition: position

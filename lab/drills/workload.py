@@ -21,7 +21,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
 from lab.cloud import create_topics
@@ -180,9 +180,6 @@ class Workload:
         self._transaction_timeout_ms = transaction_timeout_ms
         self._plain: Producer | None = None
         self._transactional: Producer | None = None
-        self._acknowledged: dict[tuple[str, int], int] = {}
-        """Of the burst under way: the offset behind the last record, by topic and partition."""
-        self._written: dict[tuple[str, int], int] = {}
         self._stopped = threading.Event()
         self._writing = threading.Lock()
 
@@ -190,10 +187,6 @@ class Workload:
     def progress(self) -> float:
         """Part of the records that has been produced, 0 to 1."""
         return self.produced / self._records
-
-    def written(self, topic: str) -> dict[int, int]:
-        """The offset behind the last record that is acknowledged, and in no open transaction, by partition."""
-        return {partition: end for (each, partition), end in self._written.items() if each == topic}
 
     def create_topics(self) -> None:
         """Create the topics that are not there."""
@@ -230,11 +223,6 @@ class Workload:
         producer = self._producer({"enable.idempotence": True})
         self._burst(producer, topic, count)
         self._flush(producer)
-
-    def lose(self, topic: str, ends: Mapping[int, int]) -> None:
-        """Records of a topic from these offsets on are gone, by partition."""
-        for partition, end in self.written(topic).items():
-            self._written = self._written | {(topic, partition): min(end, ends.get(partition, end))}
 
     def stop(self) -> None:
         """Let `produce` end early, in another thread."""
@@ -281,7 +269,6 @@ class Workload:
                 producer.abort_transaction(TIMEOUT_SECONDS)
             else:
                 producer.commit_transaction(TIMEOUT_SECONDS)
-                self._written = self._written | self._acknowledged
             self._transactional = producer
         except KafkaException:
             # It stood still for too long, or its broker died: the cluster decides what becomes of it, and the audit
@@ -289,7 +276,6 @@ class Workload:
             self._transactional = None
 
     def _burst(self, producer: Producer, topic: str, count: int | None = None) -> None:
-        self._acknowledged = {}
         for _ in range(count or self._random.randint(1, BURST)):
             self._write(producer, topic, self._shapes[topic].record(self._random, b"%d" % self.produced))
         producer.poll(0)
@@ -301,19 +287,12 @@ class Workload:
         # One draw whatever the count is: what is written next stays that of the seed.
         partition = int(self._random.random() * self._partitions[topic])
 
-        def note(error: KafkaError | None, written: Message) -> None:
-            if error is None and (offset := written.offset()) is not None:
-                self._acknowledged[topic, partition] = offset + 1
-
-        producer.produce(
-            self._name(topic), value, key, partition, timestamp=timestamp, headers=headers, on_delivery=note
-        )
+        producer.produce(self._name(topic), value, key, partition, timestamp=timestamp, headers=headers)
         self.produced += 1
 
     def _flush(self, producer: Producer) -> None:
         if producer.flush(TIMEOUT_SECONDS):
             raise TimeoutError(f"{self._bootstrap} took no records for {TIMEOUT_SECONDS:.0f} s")
-        self._written = self._written | self._acknowledged
 
     def _producer(self, options: Mapping[str, object]) -> Producer:
         return Producer(

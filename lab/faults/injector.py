@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -29,7 +28,6 @@ from confluent_kafka.admin import (
     ConfigResource,
 )
 
-from lab.audit.stuck_lanes import FaultSpan
 from lab.cloud import FlowMapping, Lab, function_name
 from lab.faults.schedule import DEGRADING, DrawnTrigger, FaultKind, PlannedFault
 from lab.faults.topic_changes import ANSWER_SECONDS, insist
@@ -257,8 +255,7 @@ class Injector:
     """Part of the records that has been produced, 0 to 1."""
     change_topic: Callable[[PlannedFault], bool] = field(default=lambda _: False)
     """Carries out a change of the topic, the remote topic or the trigger; False where there is nothing to change."""
-    carried_out: list[FaultSpan] = field(default_factory=list)
-    _began: dict[PlannedFault, float] = field(default_factory=dict)
+    carried_out: list[PlannedFault] = field(default_factory=list)
     _degradations: Degradations = field(init=False)
     _pull: PullFaults = field(init=False)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -298,11 +295,9 @@ class Injector:
     def _when_due(self, fault: PlannedFault) -> None:
         while self.progress() < fault.at and not self._over.wait(LOOK_EVERY_SECONDS):
             pass
-        self._began[fault] = time.monotonic()
         try:
             if self._carry_out(fault):
-                span = FaultSpan(kind=str(fault), began=self._began[fault], ended=time.monotonic())
-                self.carried_out.append(span)
+                self.carried_out.append(fault)
         except Exception as exc:  # noqa: BLE001 -- raised by finish(), in the thread that can report it
             self._errors.append(exc)
 
@@ -380,7 +375,6 @@ class Injector:
         while order in orders.pending():
             if self._over.wait(LOOK_EVERY_SECONDS) and orders.withdraw(order):
                 return False
-        self._began[fault] = time.monotonic()
         return True
 
     def _paused(self, action: FaultAction, fault: PlannedFault) -> bool:

@@ -1,27 +1,21 @@
-"""The audit, and the watch for lanes that stand still, on real clusters: each finds what is planted, and no more."""
+"""The audit on real clusters: it finds what is planted, and no more."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 from random import Random
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 from confluent_kafka import Producer
 
 from lab.audit.audit import PartitionAudit, audit, totals
-from lab.audit.stuck_lanes import LaneWatch
 from lab.audit.topic_reader import read_topic, stable_ends
-from lab.cloud import Lab
-from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.errors import Retriable
 from tests.support.lane_stage import ORDERED, LaneStage, numbered
 from tests.support.topics import begin_transaction, transaction, transactional
-from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -107,26 +101,3 @@ def test_tens_of_thousands_of_records_are_read_in_seconds(copy: Copy) -> None:
 
     assert len(found[0]) == count + WRITTEN
     assert time.monotonic() - began < 10
-
-
-def test_records_of_an_open_transaction_do_not_wait_for_their_lane(stage: LaneStage, dynamodb: DynamoDbLocal) -> None:
-    stage.create(stage.source, stage.topic)
-    producer = transactional(stage.source.bootstrap)
-    begin_transaction(producer, stage.topic, b"open")
-    there: Any = SimpleNamespace(
-        clusters={stage.source.alias: stage.source}, dynamodb=dynamodb, tables=stage.settings.tables
-    )
-    watch = LaneWatch(cast("Lab", there), stage.settings.name, stage.topic, lambda: {0: 1})
-
-    def stuck() -> object:
-        watch.look()
-        return watch.times.end(0.0)
-
-    assert not stuck()
-    producer.commit_transaction(20)
-    eventually(stuck, "the transaction's marker", seconds=20)
-    stage.replicate(stage.environment(), stage.event())
-    watch.look()
-
-    (found,) = watch.finish()
-    assert (found.partition, found.began < found.ended) == (0, True)
