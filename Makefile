@@ -110,7 +110,7 @@ mutants: $(READY) ## change code line by line: which change no test notices; PAR
 	@$(BIN)/python -c 'import mutmut.configuration' 2>/dev/null || $(BIN)/pip install -q -c constraints.txt -e '.[mutants]'
 	@$(BIN)/python -m tests.mutants.run $(if $(PART),--part $(PART)) $(if $(MINUTES),--minutes $(MINUTES))
 
-scale: $(READY) ## what is too large for `make test`; PART=kills|kill-failback|backfill-live|small-backfill|verify|reconcile|rounds|failover-distance|pull-topics|pass-through-memory|upgrade|comparison for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
+scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|small-backfill|verify|reconcile|rounds|pull-topics|pass-through-memory|upgrade|comparison for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
 	@$(BIN)/python -m tests.benchmarks $(or $(PART),--group scale) --report docs/benchmarks/scale-report.json $(if $(RESUME),--resume)
 
 bench: $(READY) ## measure beside real MirrorMaker 2, about an hour; PART=throughput|latency|pull|pass-through|backfill|catch-up|recovery|offset-map for one; BENCH=quick for a few; GB=1 of a backlog of backfill; RESUME=1 goes on

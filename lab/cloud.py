@@ -8,7 +8,9 @@ environments that die are Lambda's everyday life: the next event starts another.
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -29,7 +31,6 @@ from lab.esm.mappings import EventSourceMappings
 from lab.functions.control import ControlPlane, control_name, scheduled_function
 from lab.functions.fault_orders import FAULTY_HANDLER, LAYER, FaultOrders
 from lab.functions.function import LambdaFunction
-from lab.keys import LabKeys
 from lab.servers.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import REPLICAS, KafkaCluster
@@ -61,6 +62,8 @@ NOWHERE = "127.0.0.1:1"
 KEYS = "keys"
 """The folder of keys among the data."""
 
+KEY_BYTES = 32
+
 PARTITIONS = 6
 """Of a literal topic that the lab creates because nobody else has."""
 
@@ -73,6 +76,32 @@ class FlowMapping:
     flow: str
     topic: str
     group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabKeys:
+    """The folder of a lab's keys, a file for each, in the place of Secrets Manager and KMS.
+
+    What is in it stays: another lab on the same data opens what this one has sealed.
+    """
+
+    folder: Path
+
+    def make(self, name: str, version: int) -> None:
+        """Make the versions of a key up to this one that are not there."""
+        there = self.material(name)
+        made = there | {each: os.urandom(KEY_BYTES) for each in range(1, version + 1) if each not in there}
+        text = json.dumps({str(each): base64.b64encode(material).decode() for each, material in made.items()})
+        self.folder.mkdir(parents=True, exist_ok=True)
+        draft = self.folder / f"{name}.draft"
+        draft.write_text(text)
+        draft.replace(self.folder / f"{name}.json")
+
+    def material(self, name: str) -> dict[int, bytes]:
+        """The versions of a key; none of one that is not there."""
+        path = self.folder / f"{name}.json"
+        found = json.loads(path.read_text()) if path.exists() else {}
+        return {int(version): base64.b64decode(text) for version, text in found.items()}
 
 
 @dataclass(slots=True, kw_only=True)

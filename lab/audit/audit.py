@@ -4,7 +4,7 @@ Per topic-partition, and in total:
 
     source, target   visible records (read_committed) on either side
     lost, duplicated, reordered, different   see `verify.comparison`: each fault is of exactly one kind
-    mistranslated    upstream offsets that the map places wrongly or does not find back, see `lab.audit.translations`
+    mistranslated    upstream offsets that the map places wrongly or does not find back, see `count_mistranslated`
 
 Records are equal when their key, value, headers (in order) and timestamp are, as bytes; null is not empty. The
 timestamp's type is not compared: the target never rewrites a timestamp, so there it is always the creator's. What a
@@ -23,10 +23,13 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from random import Random
+from typing import Literal, NamedTuple, cast
 
 from confluent_kafka import KafkaException
 from rich.table import Table
@@ -34,20 +37,34 @@ from rich.table import Table
 from lab.audit.expected_copies import ExpectedCopies
 from lab.audit.log_changes import UNCHANGED, LogChanges, compare_lane
 from lab.audit.topic_reader import as_it_is, read_topic, read_whole, stable_ends
-from lab.audit.translations import count_mistranslated
 from lab.cloud import FlowMapping, Lab, addresses
 from lab.waiting import wait_for
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Head
+from mirrorless.chain.run import Link
 from mirrorless.config.flow import Flow
 from mirrorless.errors import Retriable
 from mirrorless.jobs.request import Policy
 from mirrorless.ports.stores import Chains
+from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.reconcile.copy_tasks import ORPHANS_SUFFIX
 from mirrorless.verify.comparison import Comparison, RecordAt, compare
 
 OF_RECORDS = ("lost", "duplicated", "reordered", "different")
 FINDINGS = (*OF_RECORDS, "mistranslated")
+
+PAGE = 500
+"""Links read at a time."""
+SAMPLE = 4
+"""Offsets of each lane that are translated through the store."""
+GAP_ENDS = 1000
+STATES = {
+    "record": {"exact"},
+    "gap": {"next_record"},
+    "end": {"exact"},
+    "beyond": {"exact", "ahead_of_replication"},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +142,8 @@ def audit(
         found = compare_lane(upstream, downstream, point, lost, copied=copied)
         first = 0 if point is None else point.upstream
         originals[partition] = {target.offset: source.offset for source, target in found.pairs}
-        mistranslated = count_mistranslated(
-            chains,
-            lane,
-            upstream=[each.offset for each in upstream if each.offset >= first],
-            places={source.offset: target.offset for source, target in found.pairs},
-            begin=first,
-            end=source_ends.get(partition, 0),
-            seed=seed + partition,
-        )
+        offsets, end = [each.offset for each in upstream if each.offset >= first], source_ends.get(partition, 0)
+        mistranslated = _mistranslated(chains, lane, offsets, found, end=end, seed=seed, begin=first)
         rows.append(_row(lane, (len(upstream), len(downstream)), [found], mistranslated=mistranslated))
     return TopicAudit(
         rows=rows,
@@ -173,17 +183,18 @@ def audit_failover(
         missing = Counter(each.content for each in mine) - Counter(each.content for each in rest)
         kept[partition] = [each.offset for each in rest]
         originals[partition] = {target.offset: source.offset for source, target in found[0].pairs}
-        mistranslated = count_mistranslated(
-            chains,
-            lane,
-            upstream=kept[partition],
-            places={source.offset: target.offset for source, target in found[0].pairs},
-            end=ends[partition],
-            seed=partition,
-        )
+        mistranslated = _mistranslated(chains, lane, kept[partition], found[0], end=ends[partition])
         lost = missing.total() if policy == "replay" else 0
         rows.append(_row(lane, (len(written), len(arrived)), found, mistranslated=mistranslated, lost=lost))
     return TopicAudit(rows=rows, upstream=kept, upstream_of=originals)
+
+
+def _mistranslated(
+    chains: Chains, lane: Lane, upstream: Sequence[int], found: Comparison, *, end: int, seed: int = 0, begin: int = 0
+) -> int:
+    places = {source.offset: target.offset for source, target in found.pairs}
+    seed += lane.partition
+    return count_mistranslated(chains, lane, upstream=upstream, places=places, end=end, seed=seed, begin=begin)
 
 
 def _row(
@@ -201,6 +212,140 @@ def _row(
         **{finding: sums[finding] for finding in OF_RECORDS},
         mistranslated=mistranslated,
     )
+
+
+# Offset translation compared with the places of records: every upstream offset of a lane
+
+
+class LoadedChains:
+    """The newest generation of one lane's chain, read once. It has the reads of `Chains`, and no writes."""
+
+    def __init__(self, chains: Chains, lane: Lane) -> None:
+        self._head = chains.heads([lane])[lane]
+        self._links: list[Link] = []
+        at = -1
+        while page := chains.after(lane, self._head.generation, at, limit=PAGE):
+            self._links += page
+            at = page[-1].position
+        self._positions = [link.position for link in self._links]
+
+    def heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
+        """See `Chains.heads`."""
+        return dict.fromkeys(lanes, self._head)
+
+    def at_or_before(
+        self,
+        lane: Lane,  # noqa: ARG002  the port's arguments
+        generation: int,  # noqa: ARG002  same
+        upstream: int,
+        *,
+        head: Head | None = None,  # noqa: ARG002  same
+    ) -> Link | None:
+        """See `Chains.at_or_before`."""
+        count = bisect_right(self._positions, upstream)
+        return self._links[count - 1] if count else None
+
+    def after(
+        self,
+        lane: Lane,  # noqa: ARG002  same
+        generation: int,  # noqa: ARG002  same
+        upstream: int,
+        *,
+        limit: int,
+        head: Head | None = None,  # noqa: ARG002  same
+    ) -> list[Link]:
+        """See `Chains.after`."""
+        first = bisect_right(self._positions, upstream)
+        return self._links[first : first + limit]
+
+    def offset_map(self) -> OffsetMap:
+        """The product's own translation on these links; it only reads."""
+        return OffsetMap(cast("Chains", self))
+
+
+class Expected(NamedTuple):
+    """What the map has to answer about one upstream offset."""
+
+    upstream: int
+    downstream: int
+    kind: Literal["record", "gap", "end", "beyond"]
+    """
+    record  it stands there, and is found back from there
+    gap     no record: the next one that exists
+    end     right behind the last record: the end of the map, and back from there
+    beyond  what lies between there and the stable end: the end of the map, whether or not a batch came by since
+    """
+
+
+def expectations(upstream: Sequence[int], places: Mapping[int, int], *, end: int, begin: int = 0) -> Iterator[Expected]:
+    """Every upstream offset of a lane from `begin` up to `end`, with its true place downstream.
+
+    Records without a partner have no place, nor has a gap before one: those are findings of another kind.
+    """
+    at = begin
+    after_last: int | None = None
+    for offset in upstream:
+        place = places.get(offset)
+        after_last = None if place is None else place + 1
+        if place is not None:
+            for gap in _thinned(range(at, offset)):
+                yield Expected(gap, place, "gap")
+            yield Expected(offset, place, "record")
+        at = offset + 1
+    if after_last is not None:
+        yield Expected(at, after_last, "end")
+        for beyond in _thinned(range(at + 1, end + 1)):
+            yield Expected(beyond, after_last, "beyond")
+
+
+def count_mistranslated(
+    chains: Chains,
+    lane: Lane,
+    *,
+    upstream: Sequence[int],
+    places: Mapping[int, int],
+    end: int,
+    seed: int,
+    begin: int = 0,
+) -> int:
+    """How many upstream offsets the map places wrongly, or does not find back; each counts once.
+
+    Args:
+        chains: the store.
+        lane: whose chain translates.
+        upstream: offsets of the lane's visible records, growing.
+        places: those of them that arrived, each with its downstream offset.
+        end: the source's last stable offset.
+        seed: of the sample that goes through the store.
+        begin: the first upstream offset of the chain's newest generation.
+    """
+    expected = list(expectations(upstream, places, end=end, begin=begin))
+    loaded = LoadedChains(chains, lane).offset_map()
+    wrong = {each.upstream for each in expected if not _holds(loaded, lane, each)}
+    stored = OffsetMap(chains)
+    sample = Random(seed).sample(expected, min(SAMPLE, len(expected)))  # noqa: S311 -- a sample, not a secret
+    return len(wrong | {each.upstream for each in sample if not _holds(stored, lane, each)})
+
+
+def _thinned(gap: range) -> Iterable[int]:
+    """All of a gap; of a huge one, as retention leaves behind, both ends."""
+    return gap if len(gap) <= 2 * GAP_ENDS else (*gap[:GAP_ENDS], *gap[-GAP_ENDS:])
+
+
+def _holds(offsets: OffsetMap, lane: Lane, expected: Expected) -> bool:
+    there = offsets.downstream(lane, expected.upstream)
+    if there.offset != expected.downstream or there.state not in STATES[expected.kind]:
+        return False
+    if expected.kind in {"gap", "beyond"}:
+        return True
+    back = offsets.upstream(lane, expected.downstream)
+    if expected.kind == "record":
+        return back == Translation(offset=expected.upstream, state="exact")
+    # The way back from the end leads to the lane's position: quarantined records may lie before it.
+    return back.state == "exact" and back.offset is not None and back.offset >= expected.upstream
+
+
+# Before an audit, and after it
 
 
 def wait_until_replicated(

@@ -197,6 +197,49 @@ def consumer_group(settings: Settings) -> str | None:
     return None if group is None else str(group)
 
 
+_TYPES = frozenset(
+    {
+        "BASIC_AUTH",
+        "SASL_SCRAM_256_AUTH",
+        "SASL_SCRAM_512_AUTH",
+        "IAM_AUTH",
+        "CLIENT_CERTIFICATE_TLS_AUTH",
+        "OAUTHBEARER_AUTH",
+    }
+)
+"""Of authentication; a mapping has one at most. IAM_AUTH has no URI: the function's role signs."""
+_OF_TOKENS = frozenset({"OAUTHBEARER_SCOPE", "OAUTHBEARER_LOGICAL_CLUSTER", "OAUTHBEARER_IDENTITY_POOL"})
+"""Values for a token request or for brokers."""
+_SEVERAL = frozenset({"VPC_SUBNET", "VPC_SECURITY_GROUP"})
+_OURS = _TYPES | _OF_TOKENS | _SEVERAL | {"SERVER_ROOT_CA_CERTIFICATE"}
+"""What mappings of ours have."""
+
+
+def check_access(settings: Mapping[str, Any]) -> None:
+    """Check source access configurations; the lab's clusters are plaintext whatever is given.
+
+    Rules: https://docs.aws.amazon.com/lambda/latest/dg/kafka-cluster-auth.html. AWS does not document its own words.
+
+    Raises:
+        InvalidParameterValueError: a type is not for this kind of source, is there twice, or lacks another.
+    """
+    given = settings.get("SourceAccessConfigurations") or []
+    kinds = [str(each.get("Type")) for each in given]
+    for each, kind in zip(given, kinds, strict=True):
+        if kind not in _OURS:
+            raise InvalidParameterValueError(f"The lab has no {kind}: no mapping of ours uses it")
+        if bool(each.get("URI")) == (kind == "IAM_AUTH"):
+            raise InvalidParameterValueError(f"{kind} takes {'no' if kind == 'IAM_AUTH' else 'a'} URI")
+        if kinds.count(kind) > 1 and kind not in _SEVERAL:
+            raise InvalidParameterValueError(f"{kind} is there twice")
+        if kind in _OF_TOKENS and "OAUTHBEARER_AUTH" not in kinds:
+            raise InvalidParameterValueError(f"{kind} requires OAUTHBEARER_AUTH")
+    if len(chosen := _TYPES & {*kinds}) > 1:
+        raise InvalidParameterValueError(f"One authentication at most, and not {' and '.join(sorted(chosen))}")
+    if 0 < len(_SEVERAL & {*kinds}) < len(_SEVERAL):
+        raise InvalidParameterValueError("VPC_SUBNET and VPC_SECURITY_GROUP are given together")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollingOptions:
     """What a poller needs to know of its mapping's settings.

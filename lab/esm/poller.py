@@ -24,7 +24,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from lab.esm.batches import Buffers, Verdict, judge
 from lab.esm.event import encode_event, encode_record
-from lab.esm.mapping_api import InvalidParameterValueError
 from lab.functions.invocation import Invocation
 
 if TYPE_CHECKING:
@@ -62,8 +61,6 @@ class MappingParts:
 
     uuid: str
     bootstrap: str
-    access: Callable[[], dict[str, Any]]
-    """The client's authentication; its secrets are read anew for each session, so that a rotation is noticed."""
     options: PollingOptions
     source: EventSource
     function: Invoker
@@ -98,13 +95,7 @@ class Poller(threading.Thread):
     def run(self) -> None:
         """Poll until stopped."""
         while not self._stopping.is_set():
-            try:
-                session = Session(self._wiring, number=self._number)
-            except InvalidParameterValueError as exc:  # a secret lost its form
-                self._wiring.log.problem(f"PROBLEM: {exc}", poller=self.name)
-                self._stopping.wait(_PAUSE_AFTER_ERROR_S)
-                continue
-            self._session = session
+            self._session = session = Session(self._wiring, number=self._number)
             try:
                 session.run(self._stopping)
             except PollerCrashedError as exc:
@@ -149,7 +140,6 @@ class Session:
         self._damaged: set[int | None] = set()
         """Partitions that stand at a damaged batch: Java's consumer raises there, and this one goes on behind it."""
         self._commit_not_before = 0.0
-        self._turned_away: KafkaError | None = None
         self._progress: dict[int, Progress] = {}
         self._consumer = Consumer(
             client_config(wiring, number=number, on_commit=self._on_commit, error_cb=self._on_error),
@@ -168,8 +158,6 @@ class Session:
         )
         while not stopping.is_set():
             self._turn(self._patience())
-            if self._turned_away is not None and not self._buffers.lanes:
-                raise KafkaException(self._turned_away)  # the next session reads the secrets anew
         self._drain(time.monotonic() + self._wiring.behaviour.stop_grace_s)
 
     def close(self) -> None:
@@ -385,8 +373,6 @@ class Session:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001  the client's public name for it
             self._log.problem("PROBLEM: Connection error. Please check your event source connection configuration.")
             return
-        if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001  same
-            self._turned_away = error
         self._log.note("WARN", "KAFKA_CLIENT", text=error.str())
 
 
@@ -465,7 +451,6 @@ def client_config(
     """The consumer's configuration."""
     behaviour, options = wiring.behaviour, wiring.options
     return {
-        **wiring.access(),
         "bootstrap.servers": wiring.bootstrap,
         "client.id": f"{wiring.uuid}-{number}",
         "group.id": options.group_id,

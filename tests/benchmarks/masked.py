@@ -18,7 +18,7 @@ import fastavro
 import msgspec
 
 from infra.packaging import bundle
-from lab.keys import LabKeys
+from lab.cloud import LabKeys
 from lab.servers.http_server import HttpConnection, HttpServer
 from mirrorless.flow.naming import FLOW_VARIABLE, KEYS_VARIABLE
 from mirrorless.flow.settings import SchemaRegistry

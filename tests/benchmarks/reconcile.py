@@ -16,8 +16,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from pyspark import SparkContext
 
+from lab.audit.audit import LoadedChains
 from lab.audit.topic_reader import stable_ends
-from lab.audit.translations import LoadedChains
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import psutil
 
+from lab.cloud import LabKeys
 from lab.functions.function import LambdaFunction
-from lab.keys import LabKeys
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain.lane import JOURNAL_LANES
 from mirrorless.config.flow import Flow

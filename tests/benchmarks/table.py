@@ -14,12 +14,6 @@ SCENARIOS: Mapping[str, Scenario] = {
         options="rounds=4 records=20000",
         small="rounds=1 records=5000",
     ),
-    "kill-failback": Scenario(
-        run="kills:failback",
-        group="scale",
-        limit="as above on both sides after each step; the one planted fault is found",
-        small="records=40000",
-    ),
     "backfill-live": Scenario(
         run="backfill:live",
         group="scale",
@@ -52,11 +46,6 @@ SCENARIOS: Mapping[str, Scenario] = {
         group="scale",
         limit="no offset is wrong; 30 s; the function's memory and CPU",
         small="topics=10 rounds=1",
-    ),
-    "failover-distance": Scenario(
-        run="failover:distance",
-        group="scale",
-        small="round_trip_ms=20",
     ),
     "pull-topics": Scenario(
         run="scheduled:many_topics",

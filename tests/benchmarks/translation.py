@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from lab.audit.translations import LoadedChains
+from lab.audit.audit import LoadedChains
 from tests.benchmarks.harness import Outcome
 from tests.support.chains import LANE, MemoryChains, run
 from tests.support.mm2_store import Sync, SyncStore, SyncWriter

@@ -21,11 +21,10 @@ import lab.drills.failover
 from infra.guard import diff_guard
 from lab.__main__ import main
 from lab.audit.audit import PartitionAudit, TopicAudit
-from lab.cloud import Lab
+from lab.cloud import Lab, LabKeys
 from lab.drills.demo import Demonstration, reported
 from lab.drills.failover import FailoverDrill
 from lab.drills.group_move import GroupFindings
-from lab.keys import LabKeys
 from lab.state import describe
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog

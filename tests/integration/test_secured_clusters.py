@@ -10,7 +10,6 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -19,8 +18,6 @@ import msgspec
 import pytest
 from moto.server import ThreadedMotoServer
 
-from lab.esm.mappings import EventSourceMappings
-from lab.functions.invocation import Invocation
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
@@ -309,82 +306,3 @@ def test_scheduled_functions_and_jobs_reach_a_cluster_by_tokens(
         topics.topic_ids([stage.topic], lambda: end - time.monotonic())
     tokens.bring_up()
     assert list(topics.topic_ids([stage.topic], lambda: end - time.monotonic())) == [stage.topic]
-
-
-# The lab's mappings
-
-
-class Collector:
-    """A function that remembers the offsets it was given."""
-
-    def __init__(self) -> None:
-        self.offsets: list[int] = []
-
-    def invoke(self, event: bytes) -> Invocation:
-        """Take every record."""
-        records = [record for lane in json.loads(event)["records"].values() for record in lane]
-        self.offsets += [record["offset"] for record in records]
-        return Invocation(status="success", payload=b"null", request_id=str(uuid4()), duration_ms=1.0)
-
-
-class Mapped:
-    """A topic of the secured cluster with two records, and the lab's mappings of it."""
-
-    def __init__(self, stage: LaneStage, secured: SecuredCluster, secrets: Any, folder: Path) -> None:
-        """Write the records."""
-        stage.create(secured, stage.topic)
-        stage.write_to(secured, stage.topic, b"one", b"two")
-        self.secrets = secrets
-        self.function = Collector()
-        self.mappings = EventSourceMappings(
-            functions={"forward": self.function},
-            folder=folder,
-            read_secret=lambda name: str(secrets.get_secret_value(SecretId=name)["SecretString"]),
-        )
-        self._topic = stage.topic
-
-    def create(self, bootstrap: str, access: dict[str, str], **options: Any) -> str:
-        """Map the topic; the mapping's UUID."""
-        created = self.mappings.create(
-            FunctionName="forward",
-            Topics=[self._topic],
-            SelfManagedEventSource={"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": [bootstrap]}},
-            SourceAccessConfigurations=[{"Type": name, "URI": uri} for name, uri in access.items()],
-            StartingPosition="TRIM_HORIZON",
-            **options,
-        )
-        return str(created["UUID"])
-
-
-@pytest.fixture
-def mapped(stage: LaneStage, secured: SecuredCluster, secrets: Any, tmp_path: Path) -> Iterator[Mapped]:
-    found = Mapped(stage, secured, secrets, tmp_path)
-    yield found
-    found.mappings.stop()
-
-
-def test_a_labs_mapping_reads_with_encryption_alone(mapped: Mapped, secured: SecuredCluster, root: str) -> None:
-    mapped.create(secured.by_tls, {"SERVER_ROOT_CA_CERTIFICATE": root})
-
-    eventually(lambda: mapped.function.offsets == [0, 1])
-
-
-@pytest.mark.parametrize("kind", some_of(("BASIC_AUTH", "OAUTHBEARER_AUTH"), "OAUTHBEARER_AUTH", others=SECRETS))
-def test_a_labs_mapping_reads_by_a_secret_and_again_once_that_is_mended(
-    mapped: Mapped, secured: SecuredCluster, by_tokens: Authentication, root: str, kind: str
-) -> None:
-    secrets, secret = mapped.secrets, by_tokens.secret
-    if kind == "BASIC_AUTH":
-        secret = keep(secrets, username=USER, password=PASSWORD)
-    right = secrets.get_secret_value(SecretId=secret)["SecretString"]
-    wrong = json.loads(right) | dict.fromkeys(("password", "oauthClientSecret"), "guessed")
-    uuid = mapped.create(secured.by_sasl, {kind: secret, "SERVER_ROOT_CA_CERTIFICATE": root}, Enabled=False)
-    eventually(lambda: mapped.mappings.get(uuid)["State"] == "Disabled")
-
-    secrets.put_secret_value(SecretId=secret, SecretString=json.dumps(wrong))
-    mapped.mappings.update(uuid, Enabled=True)
-    eventually(lambda: mapped.mappings.metrics(uuid).get("PollingError", 0) > 0)
-    assert mapped.function.offsets == []
-
-    secrets.put_secret_value(SecretId=secret, SecretString=right)
-    eventually(lambda: mapped.function.offsets == [0, 1])

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
+from lab.audit.audit import LoadedChains, count_mistranslated, expectations
 from lab.audit.log_changes import LogChanges, ResetPoint, compare_lane
 from lab.audit.topic_reader import ends, stable_ends
-from lab.audit.translations import LoadedChains, count_mistranslated, expectations
 from lab.faults.topic_changes import _closed
 from mirrorless.chain.run import Run
 from mirrorless.errors import Retriable

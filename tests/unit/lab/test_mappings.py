@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,13 +14,13 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from lab.esm.access import check_access, client_access
 from lab.esm.behaviour import LabBehaviour
 from lab.esm.lambda_api import CallRate, LambdaApi
 from lab.esm.mapping_api import (
     InvalidParameterValueError,
     PollingOptions,
     ValidationError,
+    check_access,
     check_poller_group,
     settings_of_create,
     settings_of_update,
@@ -199,13 +198,6 @@ def test_an_empty_poller_configuration_leaves_provisioned_mode() -> None:
     assert "FunctionResponseTypes" not in updated
 
 
-TOKENS = {
-    "oauthTokenEndpointUrl": "https://idp.example.com/token",
-    "oauthClientId": "mirror",
-    "oauthClientSecret": "s3cret",
-}
-
-
 def given(*kinds: str, **literal: str) -> dict[str, Any]:
     """A mapping's settings with access of these types; those by the role have no URI."""
     access = [{"Type": kind} if kind.startswith("IAM") else {"Type": kind, "URI": "secret"} for kind in kinds]
@@ -247,41 +239,6 @@ def test_access_that_aws_documents_is_taken(settings: dict[str, Any]) -> None:
 def test_access_that_aws_refuses_is_refused(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidParameterValueError, match=named):
         check_access(settings)
-
-
-def test_pollers_request_tokens_with_all_that_the_mapping_gives() -> None:
-    literal = {"OAUTHBEARER_SCOPE": "kafka", "OAUTHBEARER_LOGICAL_CLUSTER": "lkc-1", "OAUTHBEARER_IDENTITY_POOL": "p"}
-
-    client = client_access(given("OAUTHBEARER_AUTH", **literal), lambda _: json.dumps(TOKENS))
-
-    assert client["security.protocol"] == "SASL_SSL"
-    assert client["sasl.oauthbearer.token.endpoint.url"] == TOKENS["oauthTokenEndpointUrl"]
-    assert client["sasl.oauthbearer.scope"] == "kafka"
-    assert client["sasl.oauthbearer.extensions"] == "logicalCluster=lkc-1,identityPoolId=p"
-
-
-@pytest.mark.parametrize(
-    ("kind", "secret", "named"),
-    [
-        ("BASIC_AUTH", "{}", 'expected format of: {"username": "…", "password": "…"}'),
-        ("BASIC_AUTH", "just a password", "expected format"),
-        ("SERVER_ROOT_CA_CERTIFICATE", "{}", "certificate"),
-        ("OAUTHBEARER_AUTH", '{"oauthClientId": "mirror"}', "oauthTokenEndpointUrl"),
-        ("OAUTHBEARER_AUTH", json.dumps(TOKENS | {"oauthTokenEndpointUrl": "http://idp/token"}), "HTTPS"),
-        ("OAUTHBEARER_AUTH", json.dumps(TOKENS | {"oauthPrivateKey": "-----BEGIN"}), "two grants"),
-        ("IAM_AUTH", "", "has no IAM_AUTH"),
-    ],
-)
-def test_a_mapping_is_not_made_with_a_secret_of_another_form(
-    tmp_path: Path, kind: str, secret: str, named: str
-) -> None:
-    mappings = EventSourceMappings(functions={"forward": Nobody()}, folder=tmp_path, read_secret=lambda _: secret)
-
-    with pytest.raises(InvalidParameterValueError) as refused:
-        mappings.create(**request(**given(kind)))
-
-    assert named in str(refused.value)
-    assert mappings.list() == []
 
 
 MANY = LabBehaviour(control_calls_per_second=10_000, creation_delay_s=60)
