@@ -22,14 +22,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from infra.packaging import bundle
 from lab.addresses import LabAddresses
 from lab.esm.behaviour import LabBehaviour
 from lab.esm.lambda_api import LambdaApi
 from lab.esm.mapping_api import FunctionName
 from lab.esm.mappings import EventSourceMappings
-from lab.functions.control import ControlPlane, control_name, scheduled_function
-from lab.functions.fault_orders import FAULTY_HANDLER, LAYER, FaultOrders
+from lab.functions.control import ControlPlane, deployed
+from lab.functions.fault_orders import FaultOrders
 from lab.functions.function import LambdaFunction
 from lab.servers.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars
 from lab.servers.dynamodb import DynamoDbLocal
@@ -44,13 +43,11 @@ from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.flow.naming import (
     FLOW_VARIABLE,
     FORWARD,
-    FORWARD_HANDLER,
     KEYS_VARIABLE,
     PARTIAL_RESPONSES_VARIABLE,
     PULL,
 )
 from mirrorless.flow.settings import Tables, decode_settings
-from mirrorless.flow.tables import definitions
 from mirrorless.flow.triggers import Trigger
 from mirrorless.scheduled.functions import CONTROL, PULL_TIMEOUT_SECONDS, REFRESH_TOPICS, ScheduledFunction
 from mirrorless.scheduled.runner import MINUTE
@@ -263,11 +260,7 @@ class Lab:
             each.begin_start()
         for each in started:
             each.wait_ready()
-        client = self.dynamodb.client()
-        there = set(client.list_tables()["TableNames"])
-        for table in definitions(self.tables):
-            if (request := table.create_request())["TableName"] not in there:
-                client.create_table(**request)
+        self.dynamodb.create_tables(self.tables)
         self.supervisor.start()
 
     def create_topics(self, partitions: int = PARTITIONS) -> None:
@@ -289,7 +282,7 @@ class Lab:
         if self.control:
             self.lambda_api.start()
             endpoints = self._endpoints | {"AWS_ENDPOINT_URL_LAMBDA": self.lambda_api.endpoint}
-            functions |= self.scheduled.deploy(flows, variables=endpoints, forwarder=function_name)
+            functions |= self.scheduled.deploy(flows, variables=endpoints)
         try:
             with ThreadPoolExecutor() as pool:
                 list(pool.map(LambdaFunction.initialise, functions.values()))
@@ -330,11 +323,9 @@ class Lab:
         self, flow: Flow, scheduled: ScheduledFunction, task: str, topics: Sequence[str], changes: dict[str, Any]
     ) -> Mapping[str, Any]:
         """What a task of a scheduled function returns, run with other settings beside its schedule's."""
-        name = control_name(flow, scheduled.name)
+        name = flow.resource_name(scheduled.name)
         if name not in self.functions:
-            self.functions[name] = scheduled_function(
-                flow, scheduled, self._endpoints, self.folder, origin=self.configuration.origin
-            )
+            self.functions[name] = self.scheduled.function(flow, scheduled, self._endpoints)
         settings = msgspec.to_builtins(flow.all_settings()) | {"topics": list(topics)}
         if self.control:
             settings = json.loads(self.scheduled.timers[name].event)
@@ -380,7 +371,7 @@ class Lab:
         for mapping in self.flow_mappings:
             if mapping.flow == str(name) and mapping.topic in gone:
                 self.unmap_topic(mapping)
-        self.scheduled.change(flow, forwarder=function_name)
+        self.scheduled.change(flow)
 
     def rotate_key(self, name: FlowName, key: str) -> None:
         """Put the next version of a key into use, as a deployment does: what is under way goes on with the one before.
@@ -392,7 +383,7 @@ class Lab:
         self.keys.make(key, changed.version)
         flow = self._exchange(replace(before, keys={**before.keys, key: changed}))
         if self.control:
-            self.scheduled.change(flow, forwarder=function_name)
+            self.scheduled.change(flow)
         forwarder = self.functions[function_name(flow)]
         forwarder.set_variables(self._variables(flow))
         forwarder.recycle()
@@ -433,11 +424,11 @@ class Lab:
 
     def _function(self, flow: Flow) -> LambdaFunction:
         settings = flow.settings
-        return LambdaFunction(
-            name=function_name(flow),
-            bundle=bundle.build(FORWARD, own=bundle.own_modules(flow.rules, self.configuration.origin)),
-            handler=FAULTY_HANDLER if self.inject_faults else FORWARD_HANDLER,
-            layers=[LAYER] if self.inject_faults else [],
+        return deployed(
+            flow,
+            FORWARD,
+            origin=self.configuration.origin,
+            faults=self.faults if self.inject_faults else None,
             variables=self._variables(flow),
             timeout_seconds=self.timeout_seconds or settings.function.timeout_seconds,
             memory_mb=settings.function.memory_mb,

@@ -23,8 +23,8 @@ import infra  # noqa: F401 -- it chooses the Node that jsii starts on, before an
 from lab.servers.artifacts import DEFAULT_KAFKA
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
+from lab.servers.process import running
 from mirrorless.flow.settings import Tables
-from mirrorless.flow.tables import definitions
 from tests.support.running_servers import running_clusters, running_dynamodb
 from tests.support.tries import tries
 
@@ -53,37 +53,27 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
     """Source and target, of the version in `$KAFKA`."""
-    if (running := running_clusters()) is not None:
-        yield running
+    if (lent := running_clusters()) is not None:
+        yield lent
         return
     folder = tmp_path_factory.mktemp("clusters")
     version = os.environ.get("KAFKA") or DEFAULT_KAFKA
     source, target = (
         KafkaCluster(alias=alias, folder=folder / alias, version=version) for alias in ("us-east", "eu-west")
     )
-    try:
-        source.begin_start()
-        target.begin_start()
-        source.wait_ready()
-        target.wait_ready()
+    with running(source, target):
         yield source, target
-    finally:
-        source.stop()
-        target.stop()
 
 
 @pytest.fixture(scope="session")
 def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoDbLocal]:
     """DynamoDB Local without tables, which live as long as it runs."""
-    if (running := running_dynamodb()) is not None:
-        yield running
+    if (there := running_dynamodb()) is not None:
+        yield there
         return
     server = DynamoDbLocal(folder=tmp_path_factory.mktemp("dynamodb"), in_memory=True)
-    try:
-        server.start()
+    with running(server):
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture
@@ -92,7 +82,5 @@ def tables(dynamodb: DynamoDbLocal) -> Tables:
     suffix = uuid4().hex[:8]
     kinds = ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")
     named = Tables(**{kind: f"{kind}-{suffix}" for kind in kinds})
-    client = dynamodb.client()
-    for definition in definitions(named):
-        client.create_table(**definition.create_request())
+    dynamodb.create_tables(named)
     return named

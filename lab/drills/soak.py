@@ -33,15 +33,12 @@ from typing import Any, get_args
 from rich.console import RenderableType
 
 from lab.audit.audit import FINDINGS
-from lab.cloud import function_name
 from lab.drills.drill import REPOSITORY, Drill, perform
 from lab.drills.soak_topic import SoakTopic
 from lab.esm.behaviour import LabBehaviour
 from lab.faults.schedule import DrawnTrigger, FaultKind, RunTrigger, Schedule, draw_run
-from lab.functions.control import control_name
 from lab.servers.artifacts import DEFAULT_KAFKA
-from mirrorless.config.flow import Flow
-from mirrorless.flow.naming import PULL
+from mirrorless.flow.naming import FORWARD, PULL
 
 SEEDS = 64
 RECORDS = 13_000
@@ -214,7 +211,7 @@ class Soak(Drill):
     @property
     def _cold_starts(self) -> int:
         """Of the functions that replicate."""
-        names = {each(flow) for flow in self.lab.flows for each in (function_name, pull_name)}
+        names = {flow.resource_name(part) for flow in self.lab.flows for part in (FORWARD, PULL)}
         return sum(function.cold_starts for name, function in self.lab.functions.items() if name in names)
 
     def _configure(self, topics: Sequence[SoakTopic]) -> None:
@@ -368,11 +365,6 @@ _TOPICS = {
     "change": "one, whose trigger changes there and back while it is written",
     "mixed": "two of one flow, one mapped and one read by a schedule",
 }
-
-
-def pull_name(flow: Flow) -> str:
-    """What the deployment calls a flow's reader of scheduled topics."""
-    return control_name(flow, PULL)
 
 
 def say(text: str) -> None:

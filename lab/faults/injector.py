@@ -28,10 +28,9 @@ from confluent_kafka.admin import (
     ConfigResource,
 )
 
-from lab.cloud import FlowMapping, Lab, function_name
+from lab.cloud import FlowMapping, Lab
 from lab.faults.schedule import DEGRADING, DrawnTrigger, FaultKind, PlannedFault
 from lab.faults.topic_changes import ANSWER_SECONDS, insist
-from lab.functions.control import control_name
 from lab.functions.fault_orders import FaultAction, FaultOrders
 from lab.servers.dynamodb import Misbehaviour, MisbehaviourKind
 from lab.servers.kafka import REPLICAS, KafkaBroker, KafkaCluster
@@ -40,7 +39,7 @@ from lab.supervisor import Supervisor
 from lab.waiting import wait_for
 from mirrorless.chain.lane import FlowName
 from mirrorless.config.flow import Flow
-from mirrorless.flow.naming import PULL, pull_schedule
+from mirrorless.flow.naming import FORWARD, PULL, pull_schedule
 
 GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART}
 """A topic that another fault has deleted has no configs to restore."""
@@ -391,8 +390,8 @@ class Injector:
         return True
 
     def _kill_environment(self, fault: PlannedFault) -> bool:
-        name = control_name(self.flow, PULL) if self._hits_pull(fault) else function_name(self.flow)
-        function = self.lab.functions[name]
+        part = PULL if self._hits_pull(fault) else FORWARD
+        function = self.lab.functions[self.flow.resource_name(part)]
         for environment in function.environments:
             try:
                 os.kill(environment.pid, signal.SIGKILL)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from lab.functions.function import LambdaFunction
 from lab.functions.invocation import Invocation, Invoker
 from mirrorless.config.flow import Flow
 from mirrorless.errors import ConfigurationError
-from mirrorless.flow.naming import PULL, STANDBY, pull_schedule
+from mirrorless.flow.naming import FORWARD, PULL, STANDBY, pull_schedule
 from mirrorless.flow.settings import FlowSettings, PullSettings, control_settings, pull_settings
 from mirrorless.scheduled.functions import CONTROL, PULL_TIMEOUT_SECONDS, SCHEDULED, ScheduledFunction
 from mirrorless.scheduled.runner import MINUTE
@@ -58,47 +58,39 @@ class ControlPlane:
     timers: dict[str, Timer] = field(default_factory=dict)
     """By the names of functions, and of shards' schedules."""
 
-    def deploy(
-        self, flows: Sequence[Flow], *, variables: Mapping[str, str], forwarder: Callable[[Flow], str]
-    ) -> Mapping[str, LambdaFunction]:
+    def deploy(self, flows: Sequence[Flow], *, variables: Mapping[str, str]) -> Mapping[str, LambdaFunction]:
         """Make the functions and their schedules; nothing runs yet.
 
         Args:
             flows: with clusters at addresses that answer.
             variables: of every function.
-            forwarder: the name of a flow's forwarder.
 
         Raises:
             ConfigurationError: an override is none of the settings.
         """
         for flow in flows:
-            for scheduled in SCHEDULED:
-                self.functions[control_name(flow, scheduled.name)] = scheduled_function(
-                    flow, scheduled, variables, self.folder, origin=self.origin
-                )
-            if flow.standby:
-                standby = scheduled_function(flow, CONTROL, variables, self.folder, origin=self.origin, part=STANDBY)
-                self.functions[control_name(flow, STANDBY)] = standby
-            if flow.has_pull:
-                self.functions[control_name(flow, PULL)] = self._reader(flow, variables)
-            for name, event in self._events(flow, forwarder).items():
+            made = [self.function(flow, scheduled, variables) for scheduled in SCHEDULED]
+            made += [self.function(flow, CONTROL, variables, STANDBY)] if flow.standby else []
+            made += [self._reader(flow, variables)] if flow.has_pull else []
+            self.functions |= {each.name: each for each in made}
+            for name, event in self._events(flow).items():
                 paced = "interval_seconds" in event and not event["continuous"]
                 self.timers[name] = Timer(
                     name=name,
-                    function=self.functions.get(name) or self.functions[control_name(flow, PULL)],
+                    function=self.functions.get(name) or self.functions[flow.resource_name(PULL)],
                     event=event,
                     interval_s=event["interval_seconds"] if paced else self.schedule_seconds,
                     log=self.folder / "schedule" / f"{name}.jsonl",
                 )
         return self.functions
 
-    def change(self, flow: Flow, *, forwarder: Callable[[Flow], str]) -> None:
+    def change(self, flow: Flow) -> None:
         """Give the schedules of a flow its other settings, as a deployment does; runs under way keep the old ones.
 
         Raises:
             ConfigurationError: the flow has scheduled topics now and had none before.
         """
-        events = self._events(flow, forwarder)
+        events = self._events(flow)
         if unknown := sorted(events.keys() - self.timers.keys()):
             raise ConfigurationError(
                 f"the lab was started without {', '.join(unknown)}",
@@ -108,13 +100,13 @@ class ControlPlane:
         for name, each in events.items():
             self.timers[name].change(each)
 
-    def _events(self, flow: Flow, forwarder: Callable[[Flow], str]) -> dict[str, dict[str, Any]]:
+    def _events(self, flow: Flow) -> dict[str, dict[str, Any]]:
         """The input of each schedule of a flow, by its name; what the functions would refuse is refused here."""
-        control = _kept(flow.control_settings(forwarder(flow)), self.overrides)
+        control = _kept(flow.control_settings(flow.resource_name(FORWARD)), self.overrides)
         control_settings(control)
-        events = {control_name(flow, scheduled.name): control for scheduled in SCHEDULED}
+        events = {flow.resource_name(scheduled.name): control for scheduled in SCHEDULED}
         if flow.standby:
-            standby = events[control_name(flow, STANDBY)] = _kept(flow.standby_settings(), self.overrides)
+            standby = events[flow.resource_name(STANDBY)] = _kept(flow.standby_settings(), self.overrides)
             control_settings(standby)
         for shard in range(flow.settings.schedule.shards if flow.has_pull else 0):
             event = events[pull_schedule(flow.name, shard)] = _kept(flow.pull_settings(shard), self.pull_overrides)
@@ -122,15 +114,30 @@ class ControlPlane:
             pull_settings(event)
         return events
 
+    def function(
+        self, flow: Flow, scheduled: ScheduledFunction, variables: Mapping[str, str], part: str | None = None
+    ) -> LambdaFunction:
+        """One scheduled function of a flow; nothing runs yet. Args: part: of its name, if not its file."""
+        return deployed(
+            flow,
+            scheduled.name,
+            origin=self.origin,
+            part=part,
+            variables=variables,
+            timeout_seconds=scheduled.timeout_seconds,
+            memory_mb=scheduled.memory_mb,
+            folder=self.folder / "functions",
+        )
+
     def _reader(self, flow: Flow, variables: Mapping[str, str]) -> LambdaFunction:
-        """The reader of a flow's scheduled topics, with its bundle; nothing runs yet."""
-        schedule, faults = flow.settings.schedule, self.pull_faults
-        return LambdaFunction(
-            name=control_name(flow, PULL),
-            bundle=bundle.build(PULL, own=bundle.own_modules(flow.rules, self.origin)),
-            handler=f"{PULL}.handler" if faults is None else FAULTY_HANDLER,
-            layers=[] if faults is None else [LAYER],
-            variables=variables if faults is None else {**variables, **faults.variables},
+        """The reader of a flow's scheduled topics."""
+        schedule = flow.settings.schedule
+        return deployed(
+            flow,
+            PULL,
+            origin=self.origin,
+            faults=self.pull_faults,
+            variables=variables,
             timeout_seconds=self.pull_timeout_seconds,
             memory_mb=schedule.memory_mb,
             # A shard's runs overlap while one takes over from the other.
@@ -154,33 +161,27 @@ class ControlPlane:
             timer.stop()
 
 
-def scheduled_function(
-    flow: Flow,
-    scheduled: ScheduledFunction,
-    variables: Mapping[str, str],
-    folder: Path,
-    *,
-    origin: str,
-    part: str | None = None,
+def deployed(
+    flow: Flow, file: str, *, origin: str, part: str | None = None, faults: FaultOrders | None = None, **options: Any
 ) -> LambdaFunction:
-    """One scheduled function of a flow, with its bundle; nothing runs yet.
+    """A function of a flow as a deployment names it, with its bundle; nothing runs yet.
 
     Args:
         flow: the flow.
-        scheduled: which of its functions.
-        variables: its environment.
-        folder: of its logs.
+        file: its file in `functions/`, without `.py`.
         origin: the path of replication.yaml.
         part: of its name, if not its file.
+        faults: what it obeys; None where it is left in peace.
+        options: the rest of `LambdaFunction`.
     """
+    if faults is not None:
+        options["variables"] = {**options["variables"], **faults.variables}
     return LambdaFunction(
-        name=control_name(flow, part or scheduled.name),
-        bundle=bundle.build(scheduled.name, own=bundle.own_modules(flow.rules, origin)),
-        handler=f"{scheduled.name}.handler",
-        variables=variables,
-        timeout_seconds=scheduled.timeout_seconds,
-        memory_mb=scheduled.memory_mb,
-        folder=folder / "functions",
+        name=flow.resource_name(part or file),
+        bundle=bundle.build(file, own=bundle.own_modules(flow.rules, origin)),
+        handler=f"{file}.handler" if faults is None else FAULTY_HANDLER,
+        layers=[] if faults is None else [LAYER],
+        **options,
     )
 
 
@@ -188,11 +189,6 @@ def _kept(settings: FlowSettings | PullSettings, overrides: Mapping[str, Any]) -
     """An input as a schedule keeps it, text, with other settings."""
     read: dict[str, Any] = json.loads(msgspec.json.encode(settings))
     return read | dict(overrides)
-
-
-def control_name(flow: Flow, file: str) -> str:
-    """What the deployment calls a flow's scheduled function."""
-    return flow.resource_name(file)
 
 
 PAYLOAD_KEPT = 4_000

@@ -33,6 +33,8 @@ from botocore.loaders import create_loader
 from lab.servers.artifacts import TEMPLATES, classpath, compiled, compiles, dynamodb_jars, java_command
 from lab.servers.http_server import LOOPBACK, HttpConnection, HttpServer
 from lab.servers.process import Server, free_port
+from mirrorless.flow.settings import Tables
+from mirrorless.flow.tables import definitions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,6 +115,14 @@ class DynamoDbLocal(Server):
         if self._own_client is None:
             self._own_client = self._client(Config())
         return self._own_client
+
+    def create_tables(self, tables: Tables) -> None:
+        """Create those that are not there."""
+        client = self.client()
+        there = set(client.list_tables()["TableNames"])
+        for table in definitions(tables):
+            if (request := table.create_request())["TableName"] not in there:
+                client.create_table(**request)
 
     @property
     def _address(self) -> str:

@@ -16,10 +16,12 @@ import sys
 import tempfile
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from lab.waiting import wait_for
 from mirrorless.errors import MirrorlessError
@@ -309,3 +311,30 @@ class Server(ABC):
         return ServerFailed(
             f"{what}; the end of its log:\n{tail(self.log)}\n", where=self.title, hint=f"read {self.log}"
         )
+
+
+class Runnable(Protocol):
+    """A server, or a cluster of several."""
+
+    def begin_start(self) -> None: ...  # noqa: D102 -- see `Server`
+    def wait_ready(self) -> None: ...  # noqa: D102 -- same
+    def stop(self) -> None: ...  # noqa: D102 -- same
+
+
+@contextmanager
+def running(*servers: Runnable) -> Iterator[None]:
+    """Servers that are started side by side, and stopped at the end.
+
+    Raises:
+        ServerFailed: one does not become ready.
+        MissingTool: Java or Maven is not there.
+    """
+    try:
+        for server in servers:
+            server.begin_start()
+        for server in servers:
+            server.wait_ready()
+        yield
+    finally:
+        for server in servers:
+            server.stop()

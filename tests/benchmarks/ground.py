@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaBroker, KafkaCluster
+from lab.servers.process import running
 from mirrorless.flow.naming import SPARK_MASTER_VARIABLE
 from mirrorless.flow.settings import ClusterSettings, FlowSettings, Tables
-from mirrorless.flow.tables import definitions
 from mirrorless.jobs.copy_task import CopyTask
 from tests.support.flows import make_copy_task
 
@@ -125,18 +125,9 @@ class Ground:
             MissingTool: Java or Maven is not there.
             ServerFailed: a server does not become ready.
         """
-        servers = (self.source, self.target, self.dynamodb)
-        try:
-            for server in servers:
-                server.begin_start()
-            for server in servers:
-                server.wait_ready()
-            for table in definitions(Tables()):
-                self.dynamodb.client().create_table(**table.create_request())
+        with running(self.source, self.target, self.dynamodb):
+            self.dynamodb.create_tables(Tables())
             yield self
-        finally:
-            for server in servers:
-                server.stop()
 
     def settings(self, **changes: Any) -> FlowSettings:
         """Of a flow from one cluster to the other."""

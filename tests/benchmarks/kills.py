@@ -21,7 +21,6 @@ import msgspec
 from lab.audit.audit import count_mistranslated
 from lab.audit.topic_reader import read_whole, stable_ends
 from mirrorless.flow.settings import FlowSettings, Tables
-from mirrorless.flow.tables import definitions
 from mirrorless.jobs.progress import LaneProgress
 from mirrorless.jobs.request import REPORT, BackfillOptions, JobRequest, encode_request
 from mirrorless.verify.comparison import RecordAt, compare
@@ -74,17 +73,16 @@ def backfills(*, rounds: int = 10, seed: int = 1, lanes: int = 4, records: int =
 
 def new_stage(ground: Ground) -> LaneStage:
     """The stage of a topic that is not there yet, with tables of its own."""
-    suffix, client = uuid4().hex[:8], ground.dynamodb.client()
+    suffix = uuid4().hex[:8]
     kinds = ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")
     tables = Tables(**{kind: f"{kind}-{suffix}" for kind in kinds})
-    for definition in definitions(tables):
-        client.create_table(**definition.create_request())
+    ground.dynamodb.create_tables(tables)
 
     def nobody(settings: FlowSettings) -> Any:
         raise NotImplementedError(f"no function replicates {settings.flow} here")
 
     settings = ground.settings(transaction_timeout_ms=2000, tables=tables)
-    return LaneStage.of(settings, (ground.source, ground.target), client, nobody)
+    return LaneStage.of(settings, (ground.source, ground.target), ground.dynamodb.client(), nobody)
 
 
 def fill_lanes(bootstrap: str, topic: str, lanes: int, count: int) -> None:

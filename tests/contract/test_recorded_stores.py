@@ -22,6 +22,7 @@ import msgspec
 import pytest
 
 from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.process import running
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains, lanes_in
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
@@ -32,7 +33,6 @@ from mirrorless.chain.losses import GapSummary, Loss
 from mirrorless.chain.run import Run
 from mirrorless.failover.state import Failback, FailoverDocument, FailoverOrder, StepResult, read_document
 from mirrorless.flow.settings import Tables
-from mirrorless.flow.tables import definitions
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.lanes.check_state import LaneNotes, TopicNotes, read_notes, write_notes
@@ -224,15 +224,11 @@ def main(path: Path) -> None:
     """Write the items of this version."""
     with TemporaryDirectory() as folder:
         server = DynamoDbLocal(folder=Path(folder), in_memory=True)
-        server.start()
-        try:
+        with running(server):
             client, tables = server.client(), Tables()
-            for definition in definitions(tables):
-                client.create_table(**definition.create_request())
+            server.create_tables(tables)
             write_everything(client, tables)
             path.write_text(json.dumps(items_in(client, tables), indent=1) + "\n")
-        finally:
-            server.stop()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
+from lab.servers.process import running
 from mirrorless.flow.naming import FLOW_VARIABLE
 from mirrorless.flow.settings import FlowSettings, Tables
 from mirrorless.protocol.replicate import Replicator
@@ -103,11 +104,8 @@ def stage(
 def distant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """A target behind a link."""
     cluster = KafkaCluster(alias="eu-west", folder=tmp_path_factory.mktemp("distant"), linked=True)
-    try:
-        cluster.start()
+    with running(cluster):
         yield cluster
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture(scope="session")

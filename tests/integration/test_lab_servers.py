@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from lab.servers.artifacts import DEFAULT_KAFKA
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
-from lab.servers.process import ServerFailed
+from lab.servers.process import ServerFailed, running
 from tests.support.readback import read_topic
 from tests.support.topics import create_topic
 
@@ -31,11 +31,8 @@ QUIET = {"log_level": 0}  # refused connections are this file's subject
 def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoDbLocal]:
     """One that keeps its tables on disk."""
     server = DynamoDbLocal(folder=tmp_path_factory.mktemp("dynamodb"))
-    try:
-        server.start()
+    with running(server):
         yield server
-    finally:
-        server.stop()
 
 
 def new_topic(cluster: KafkaCluster, partitions: int = 1) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import json
 import os
 import time
+import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from pathlib import Path
+from struct import pack, unpack_from
 from types import ModuleType
 from typing import Any
 from uuid import uuid4
@@ -23,6 +26,7 @@ from msgspec.structs import replace
 
 from lab.faults.topic_changes import ChangedTopic
 from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.lane_log import KafkaBatchLaneLog, KafkaLaneLog
@@ -45,7 +49,6 @@ from mirrorless.transforms.rules import KeySettings, Mask, Rule
 from mirrorless.verify.lane import LaneVerification
 from mirrorless.verify.task import VerifyTask
 from tests.support.batch_writers import write_header_name
-from tests.support.cut_logs import cut_off, replace_by_format_1
 from tests.support.lane_stage import ORDERED, Crash, LaneStage, at_step, crash
 from tests.support.readback import assert_mirrored, await_settled, committed, links, read_topic
 from tests.support.topics import create_topic, delete_before, transaction, transactional
@@ -54,6 +57,48 @@ from tests.support.verified_lane import NO_RULES
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
+
+_FRONT = 12
+_LAST_DELTA_AT = 23
+
+
+def cut_off(cluster: KafkaCluster, topic: str, partition: int, at: int) -> None:
+    """Let a partition of one segment end before the batch that begins at an offset. The broker is not running."""
+    (path,) = sorted(_folder(cluster, topic, partition).glob("*.log"))
+    data, place = path.read_bytes(), 0
+    while place + _FRONT < len(data):
+        base, length = unpack_from(">qi", data, place)
+        if base == at:
+            break
+        if base + unpack_from(">i", data, place + _LAST_DELTA_AT)[0] >= at:
+            raise ValueError(f"a batch of {topic}-{partition} begins at {base}, and reaches over {at}")
+        place += _FRONT + length
+    path.write_bytes(data[:place])
+    for kind in ("*.index", "*.timeindex", "*.snapshot"):
+        for each in path.parent.glob(kind):
+            each.unlink()
+
+
+def _folder(cluster: KafkaCluster, topic: str, partition: int) -> Path:
+    (broker,) = cluster.brokers
+    return broker.log.parent / "data" / f"{topic}-{partition}"
+
+
+def replace_by_format_1(cluster: KafkaCluster, topic: str, partition: int, values: Sequence[bytes]) -> None:
+    """Let a partition hold these records as a broker of 2016 wrote them, some compressed. It is not running."""
+    folder, half = _folder(cluster, topic, partition), len(values) // 2
+    for each in folder.glob("0*"):
+        each.unlink()
+    plain = b"".join(_message(offset, value) for offset, value in enumerate(values[:half]))
+    inner = gzip.compress(b"".join(_message(offset, value) for offset, value in enumerate(values[half:])))
+    (folder / f"{0:020}.log").write_bytes(plain + _message(len(values) - 1, inner, attributes=1, key=None))
+
+
+def _message(offset: int, value: bytes, *, attributes: int = 0, key: bytes | None = b"k") -> bytes:
+    keyed = pack(">i", -1) if key is None else pack(">i", len(key)) + key
+    body = pack(">bbq", 1, attributes, 1_500_000_000_000) + keyed + pack(">i", len(value)) + value
+    return pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
 
 SCHEDULES = pytest.mark.soak(
     "tests/unit/pull/test_pull_property.py::test_any_schedule_of_runs_of_a_shard_keeps_the_invariants"

@@ -21,6 +21,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import ConfigResource
 
 from lab.servers.kafka import KafkaCluster
+from lab.servers.process import running
 from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.adapters.kafka.log import PULL, KafkaLog
@@ -489,11 +490,8 @@ def test_answers_that_are_lost_cost_no_batch_and_double_none(*, seed: int, silen
 @pytest.fixture(scope="module")
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     cluster = KafkaCluster(alias="eu-west", folder=tmp_path_factory.mktemp("trio"), brokers=3)
-    try:
-        cluster.start()
+    with running(cluster):
         yield cluster
-    finally:
-        cluster.stop()
 
 
 def test_leaders_that_move_cost_no_batch_and_double_none(  # noqa: PLR0915 -- what was written is read twice

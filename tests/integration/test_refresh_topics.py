@@ -61,6 +61,7 @@ from mirrorless.topics.scheduled_topics import read_scheduled_topics
 from tests.support.chains import run
 from tests.support.lane_stage import ORDERED
 from tests.support.readback import committed, read_topic
+from tests.support.topics import broker_default
 from tests.support.tries import tries
 from tests.support.waiting import eventually
 
@@ -516,21 +517,12 @@ def test_a_config_that_the_target_refuses_is_left_out_and_reported_and_stops_no_
 
 def test_a_default_set_while_the_brokers_run_is_not_turned_into_an_override(stage: RefreshStage) -> None:
     """MM2 takes such a default for the topic's own config."""
-
-    def set_default(how: AlterConfigOpType) -> None:
-        entry = ConfigEntry("log.segment.delete.delay.ms", "61000", incremental_operation=how)
-        broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-        stage.source.incremental_alter_configs([broker])[broker].result(20)
-
-    set_default(AlterConfigOpType.SET)
-    try:
+    with broker_default(stage.settings.source.bootstrap, log_segment_delete_delay_ms="61000"):
         stage.create("orders")
         stage.refresh()
         stage.sync_configs()
 
         stage.await_overrides("orders", {})
-    finally:
-        set_default(AlterConfigOpType.DELETE)
 
 
 # The watch

@@ -15,7 +15,6 @@ from random import Random
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.errors import Retriable
@@ -24,6 +23,7 @@ from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.translate import OffsetMap
 from tests.support.lane_stage import Crash, LaneStage, crash
 from tests.support.readback import await_settled, read_topic
+from tests.support.topics import broker_default
 from tests.support.tries import some_of
 
 pytestmark = pytest.mark.integration
@@ -45,16 +45,8 @@ LOOK_EVERY_SECONDS = 0.2
 @pytest.fixture
 def eager_cleaner(clusters: tuple[KafkaCluster, KafkaCluster]) -> Iterator[None]:
     """The source looks for something to compact all the time, instead of every 15 s."""
-    admin = AdminClient({"bootstrap.servers": clusters[0].bootstrap, "log_level": 0})
-
-    def alter(operation: AlterConfigOpType) -> None:
-        entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=operation)
-        resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(20)
-
-    alter(AlterConfigOpType.SET)
-    yield
-    alter(AlterConfigOpType.DELETE)
+    with broker_default(clusters[0].bootstrap, log_cleaner_backoff_ms="100"):
+        yield
 
 
 @dataclass(slots=True, kw_only=True)

@@ -32,6 +32,7 @@ from typing import Final
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
+from lab.servers.process import running
 from tests.support.running_servers import ADDRESSES, addresses
 
 ROOT: Final = Path(__file__).parents[2]
@@ -214,17 +215,12 @@ def servers(folder: Path) -> Iterator[None]:
     shutil.rmtree(folder, ignore_errors=True)
     source, target = (KafkaCluster(alias=alias, folder=folder / alias) for alias in ("us-east", "eu-west"))
     dynamodb = DynamoDbLocal(folder=folder / "dynamodb", in_memory=True)
-    try:
-        for server in (source, target, dynamodb):
-            server.begin_start()
-        for server in (source, target, dynamodb):
-            server.wait_ready()
+    with running(source, target, dynamodb):
         os.environ[ADDRESSES] = addresses((source, target), dynamodb)
-        yield
-    finally:
-        os.environ.pop(ADDRESSES, None)
-        for server in (source, target, dynamodb):
-            server.stop()
+        try:
+            yield
+        finally:
+            os.environ.pop(ADDRESSES, None)
 
 
 def run(folder: Path, seconds: float, *, waits: bool) -> None:

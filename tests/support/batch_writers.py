@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from msgspec.structs import replace
 
 from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
@@ -19,7 +18,7 @@ from mirrorless.flow.settings import ClusterSettings
 from mirrorless.records.batch_records import packed
 from mirrorless.records.record import Record
 from tests.support.readback import Seen, await_settled, read_topic
-from tests.support.topics import admin_of
+from tests.support.topics import broker_default
 
 COMPACTED = {
     "cleanup_policy": "compact",
@@ -79,24 +78,17 @@ def write_by_librdkafka(  # noqa: C901 -- one line for each order
 def write_compacted(bootstrap: str, topic: str) -> list[Seen]:
     """Write 301 records to a topic of these configs, and wait until some are compacted away; those that are left."""
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4", "linger.ms": 1000})
-
-    def eager(operation: AlterConfigOpType) -> None:
-        entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=operation)
-        resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-        admin_of(bootstrap).incremental_alter_configs([resource])[resource].result(20)
-
     now = time.time_ns() // 1_000_000
     for i in range(300):
         producer.produce(topic, b"%d" % i, b"key %d" % (i % 7 if i % 3 else i), timestamp=now + i)
     assert producer.flush(20) == 0
     producer.produce(topic, b"a new segment", b"last", timestamp=now + 120_000)
     assert producer.flush(20) == 0
-    eager(AlterConfigOpType.SET)
-    deadline = time.monotonic() + 60
-    while len(there := read_topic(bootstrap, topic)[0]) > 200:
-        assert time.monotonic() < deadline, "the log was not compacted"
-        time.sleep(0.2)  # between two looks at a condition
-    eager(AlterConfigOpType.DELETE)
+    with broker_default(bootstrap, log_cleaner_backoff_ms="100"):
+        deadline = time.monotonic() + 60
+        while len(there := read_topic(bootstrap, topic)[0]) > 200:
+            assert time.monotonic() < deadline, "the log was not compacted"
+            time.sleep(0.2)  # between two looks at a condition
     return there
 
 

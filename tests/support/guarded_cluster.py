@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.servers.kafka import KafkaBroker, KafkaCluster
-from lab.servers.process import free_port
+from lab.servers.process import free_port, running
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -70,12 +70,5 @@ def guarded_clusters(folder: Path) -> Iterator[tuple[KafkaCluster, KafkaCluster]
         )
         for alias in ("us-east", "eu-west")
     )
-    try:
-        source.begin_start()
-        target.begin_start()
-        source.wait_ready()
-        target.wait_ready()
+    with running(source, target):
         yield source, target
-    finally:
-        source.stop()
-        target.stop()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from uuid import uuid4
 
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from tests.support.waiting import eventually
 
@@ -32,6 +34,23 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, replicas: int 
 
     eventually(led, f"{topic} is shown with its leaders")
     return topic
+
+
+@contextmanager
+def broker_default(bootstrap: str, **config: str) -> Iterator[None]:
+    """A default of the first broker, set while it runs and inside the block; underscores in its name are dots."""
+    ((name, value),) = config.items()
+
+    def alter(operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry(name.replace("_", "."), value, incremental_operation=operation)
+        broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+        admin_of(bootstrap).incremental_alter_configs([broker])[broker].result(20)
+
+    alter(AlterConfigOpType.SET)
+    try:
+        yield
+    finally:
+        alter(AlterConfigOpType.DELETE)
 
 
 def delete_before(bootstrap: str, topic: str, offset: int, partition: int = 0) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from lab.cloud import Lab, function_name
 from lab.esm.mapping_api import settings_of_create
-from lab.functions.control import ControlPlane, Timer, control_name
+from lab.functions.control import ControlPlane, Timer
 from lab.functions.function import LambdaFunction
 from lab.functions.invocation import Invocation, Status
 from mirrorless.config import Configuration, load
@@ -48,7 +48,7 @@ def deployed(tmp_path: Path) -> Iterator[Deployed]:
         def deploy(loaded: Configuration, **overrides: Any) -> tuple[ControlPlane, Mapping[str, object]]:
             plane = ControlPlane(folder=tmp_path, **overrides)
             planes.callback(plane.stop)
-            return plane, plane.deploy(loaded.enabled_flows, variables={"A": "b"}, forwarder=lambda _: "forwarder")
+            return plane, plane.deploy(loaded.enabled_flows, variables={"A": "b"})
 
         yield deploy
 
@@ -88,7 +88,7 @@ def test_scheduled_topics_have_a_reader_with_a_timer_for_each_shard(deployed: De
 def test_schedules_get_other_settings_while_they_run(deployed: Deployed) -> None:
     plane, _ = deployed(scheduled("schedule"))
 
-    plane.change(scheduled("mapping").enabled_flows[0], forwarder=lambda _: "forwarder")
+    plane.change(scheduled("mapping").enabled_flows[0])
 
     refresh = control_settings(json.loads(plane.timers["mirrorless-refresh-topics-a_b"].event))
     shard = pull_settings(json.loads(plane.timers["mirrorless-pull-1-a_b"].event))
@@ -99,7 +99,7 @@ def test_a_reader_that_the_lab_was_started_without_is_refused(deployed: Deployed
     plane, _ = deployed(configuration())
 
     with pytest.raises(ConfigurationError, match="mirrorless-pull-0-a_b"):
-        plane.change(scheduled("schedule").enabled_flows[0], forwarder=lambda _: "forwarder")
+        plane.change(scheduled("schedule").enabled_flows[0])
 
 
 def test_an_override_that_is_no_setting_is_refused(deployed: Deployed) -> None:
@@ -217,10 +217,10 @@ def test_the_lab_takes_every_example(path: Path, tmp_path: Path, command: Comman
     lab = Lab(configuration=load(path), folder=tmp_path)
     plane = ControlPlane(folder=tmp_path)
 
-    functions = plane.deploy(lab.flows, variables={}, forwarder=function_name)
+    functions = plane.deploy(lab.flows, variables={})
 
     for flow in lab.flows:
-        assert {control_name(flow, function.name) for function in SCHEDULED} <= functions.keys()
+        assert {flow.resource_name(function.name) for function in SCHEDULED} <= functions.keys()
         assert decode_settings(flow.function_settings_json()).flow == str(flow.name)
         for topic in flow.template_topics:
             request = flow.mapping_request(topic) | {"FunctionName": function_name(flow)}

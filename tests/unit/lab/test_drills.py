@@ -294,7 +294,7 @@ def lab(tmp_path: Path) -> Lab:
     lab = Lab(
         configuration=load(replication_yaml("a->b: {topics: [orders, bills], schedule: {shards: 1}}")), folder=tmp_path
     )
-    lab.scheduled.deploy(lab.flows, variables={}, forwarder=function_name)
+    lab.scheduled.deploy(lab.flows, variables={})
     return lab
 
 
@@ -333,7 +333,7 @@ def test_a_rotated_key_is_there_before_all_functions_have_its_version(
     )
     lab = Lab(configuration=load(text), folder=tmp_path)
     lab.keys.make("pii", 1)
-    lab.scheduled.deploy(lab.flows, variables={}, forwarder=function_name)
+    lab.scheduled.deploy(lab.flows, variables={})
     (flow,) = lab.flows
     forwarder = lab.functions[function_name(flow)] = lab._function(flow)
     recycled = list[str]()
