@@ -14,8 +14,7 @@ from mirrorless.protocol import hooks
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
-from mirrorless.protocol.translate import OffsetMap, Translation
-from mirrorless.protocol.two_way import OneWay, TwoWayPlace, place_there
+from mirrorless.protocol.translate import OffsetMap, OneWay, Translation, TwoWayPlace, place_there
 from mirrorless.records.origin import ORIGIN_HEADER, OriginRule
 from mirrorless.records.record import Headers, Record
 from tests.support.chains import MemoryChains, MemoryLaneStates, MemoryLossLedger

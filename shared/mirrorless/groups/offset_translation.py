@@ -33,8 +33,7 @@ from mirrorless.lanes.gaps import GapRange, LogLooks, Look
 from mirrorless.ports.kafka import LogEnds, TopicPartition
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.map_reads import MapReads
-from mirrorless.protocol.translate import OffsetMap, Translation
-from mirrorless.protocol.two_way import OneWay, TwoWayPlace, place_there
+from mirrorless.protocol.translate import OffsetMap, OneWay, Translation, TwoWayPlace, place_there
 
 TAIL: Final = 500
 """Upstream offsets after a lane's position that are searched for records, at most."""
@@ -108,7 +107,7 @@ class OffsetTranslator:
     target_log: LogLooks | None = None
     """With a counterpart: the target's log, which is read as the source's is."""
     counterpart: Chains | None = None
-    """Of the flow in the other direction, where both keep the names of topics; see `mirrorless.protocol.two_way`."""
+    """Of the flow in the other direction, where both keep the names of topics; see `mirrorless.protocol.translate`."""
     from_earliest: bool
     """Whether the flow replicates topics from their first record on. Otherwise the offsets before a lane's first record
     are not a gap but records that the target never gets."""

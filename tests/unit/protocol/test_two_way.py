@@ -16,8 +16,7 @@ from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import RUNNING, Head, LaneState, Stop
 from mirrorless.chain.run import Run
 from mirrorless.protocol.plan import plan_lane
-from mirrorless.protocol.translate import Translation, TranslationState
-from mirrorless.protocol.two_way import NOWHERE, OneWay, TwoWayPlace, place_there
+from mirrorless.protocol.translate import NOWHERE, OneWay, Translation, TranslationState, TwoWayPlace, place_there
 from mirrorless.records.origin import ORIGIN_HEADER, OriginRule
 from mirrorless.records.record import Headers, Record
 from tests.support.chains import LANE, MemoryChains, run
