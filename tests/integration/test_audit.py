@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from random import Random
 
 import pytest
-from confluent_kafka import Producer
 
 from lab.audit.audit import PartitionAudit, audit, totals
-from lab.audit.topic_reader import read_topic, stable_ends
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.errors import Retriable
-from tests.support.lane_stage import ORDERED, LaneStage, numbered
+from tests.support.lane_stage import LaneStage, numbered
 from tests.support.topics import begin_transaction, transaction, transactional
 
 pytestmark = pytest.mark.integration
@@ -86,18 +82,3 @@ def test_an_open_transaction_is_named_and_not_read_past(copy: Copy, monkeypatch:
     with pytest.raises(Retriable, match="an open transaction hides records"):
         copy.audit()
     producer.abort_transaction(20)
-
-
-def test_tens_of_thousands_of_records_are_read_in_seconds(copy: Copy) -> None:
-    count, bootstrap, topic = 20_000, copy.stage.source.bootstrap, copy.stage.topic
-    random = Random(1)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, **ORDERED})
-    for number in range(count):
-        producer.produce(topic, random.randbytes(100), b"%d" % number, 0)
-    assert producer.flush(30) == 0
-    began = time.monotonic()
-
-    found = read_topic(bootstrap, topic, stable_ends(bootstrap, topic))
-
-    assert len(found[0]) == count + WRITTEN
-    assert time.monotonic() - began < 10
