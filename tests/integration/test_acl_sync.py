@@ -29,6 +29,7 @@ from mirrorless.flow.settings import ClusterSettings, FlowSettings, Tables
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.acls import Acl
+from tests.support.commands import lab_state
 from tests.support.documents import MemoryDocuments
 from tests.support.flows import make_flow
 from tests.support.guarded_cluster import AUTHORIZER, as_dummy
@@ -267,14 +268,6 @@ def test_a_cluster_that_is_gone_is_worth_a_retry() -> None:
 
 # the operator's command
 
-CONFIGURATION = """
-clusters:
-  us-east: {{bootstrap.servers: [east.example.com:9092], region: us-east-1, authentication: {{type: plaintext}}}}
-  eu-west: {{bootstrap.servers: [west.example.com:9092], region: eu-west-1, authentication: {{type: plaintext}}}}
-flows:
-  us-east->eu-west:
-    topics: [{topic}]
-"""
 FLOW = FlowName("us-east", "eu-west")
 
 
@@ -307,19 +300,11 @@ def bench_at(
     stage: Stage, dynamodb: DynamoDbLocal, tables: Tables, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], Bench]:
     """A command whose source is at the address that it is given."""
-    config = tmp_path / "replication.yaml"
-    config.write_text(CONFIGURATION.format(topic=stage.topic))
 
     def at(source: str) -> Bench:
-        state = {
-            "config": str(config),
-            "clusters": {"us-east": {"bootstrap": source}, "eu-west": {"bootstrap": stage.target.bootstrap}},
-            "dynamodb": {"endpoint": dynamodb.endpoint},
-            "tables": msgspec.to_builtins(tables),
-            "mappings": [],
-        }
-        path = tmp_path / "state.json"
-        path.write_text(json.dumps(state))
+        flow, bootstrap = f"us-east->eu-west: {{topics: [{stage.topic}]}}", {"us-east": source}
+        bootstrap["eu-west"] = stage.target.bootstrap
+        path = lab_state(tmp_path, flow, bootstrap, dynamodb.endpoint, tables, mappings=[])
         return Bench(
             stage=stage,
             state=path,

@@ -10,18 +10,12 @@ from lab.audit.audit import PartitionAudit, audit, totals
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.errors import Retriable
+from tests.support.commands import replication_yaml
 from tests.support.lane_stage import LaneStage, numbered
 from tests.support.topics import begin_transaction, transaction, transactional
 
 pytestmark = pytest.mark.integration
 
-CONFIGURATION = """
-clusters:
-  us-east: {{bootstrap.servers: [{source}], region: us-east-1, authentication: {{type: plaintext}}}}
-  eu-west: {{bootstrap.servers: [{target}], region: eu-west-1, authentication: {{type: plaintext}}}}
-flows:
-  us-east->eu-west: {{topics: [orders]}}
-"""
 WRITTEN = 30
 
 
@@ -53,8 +47,8 @@ def copy(stage: LaneStage) -> Copy:
     offsets = [number + 4 * (number // 10) for number in range(WRITTEN)]  # a marker, two aborted records, their marker
     for start in range(0, WRITTEN, 7):
         stage.deliver(stage.event(p0=offsets[start : start + 7]), environment)
-    text = CONFIGURATION.format(source=stage.source.bootstrap, target=stage.target.bootstrap)
-    return Copy(flow=load(text).enabled_flows[0], stage=stage)
+    bootstrap = {"us-east": stage.source.bootstrap, "eu-west": stage.target.bootstrap}
+    return Copy(flow=load(replication_yaml()).with_clusters_at(bootstrap).enabled_flows[0], stage=stage)
 
 
 def test_a_true_copy_has_no_finding_though_both_sides_have_gaps_and_the_source_ends_in_one(copy: Copy) -> None:
