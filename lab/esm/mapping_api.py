@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lab.esm.api_model import members, violations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class LambdaApiError(Exception):
@@ -96,8 +96,7 @@ DEFAULT_WINDOW_S = 0.5
 """The batching window of a mapping that names none. AWS takes whole seconds, so it cannot be set again afterwards."""
 
 MAXIMUM_POLLERS = 2_000
-"""Of one mapping, and of all mappings of a poller group."""
-MAPPINGS_OF_A_GROUP = 100
+"""Of one mapping."""
 
 _PROVISIONED_ONLY = {
     "MaximumRetryAttempts": -1,
@@ -173,22 +172,6 @@ def settings_of_update(current: Settings, request: Mapping[str, Any]) -> Setting
         elif value is not None and name != "UUID":
             settings[name] = value
     return _settled(settings)
-
-
-def check_poller_group(settings: Settings, others: Iterable[Settings]) -> None:
-    """Check that the mapping's poller group has room for it beside others. AWS does not document its own words.
-
-    Raises:
-        InvalidParameterValueError: the group would have too many mappings, or too many pollers.
-    """
-    group = _poller_group(settings)
-    if not group:
-        return
-    members = [settings, *(each for each in others if _poller_group(each) == group)]
-    if len(members) > MAPPINGS_OF_A_GROUP:
-        raise InvalidParameterValueError(f"Poller group {group} has at most {MAPPINGS_OF_A_GROUP} mappings")
-    if sum(each["ProvisionedPollerConfig"]["MaximumPollers"] for each in members) > MAXIMUM_POLLERS:
-        raise InvalidParameterValueError(f"The MaximumPollers of poller group {group} are at most {MAXIMUM_POLLERS}")
 
 
 def consumer_group(settings: Settings) -> str | None:
@@ -358,7 +341,3 @@ def _refuse_provisioned_only(names: Sequence[str]) -> None:
         raise InvalidParameterValueError(
             f"Unsupported '{word}' parameter for given event source mapping type: it needs ProvisionedPollerConfig"
         )
-
-
-def _poller_group(settings: Settings) -> str:
-    return str(settings.get("ProvisionedPollerConfig", {}).get("PollerGroupName", ""))

@@ -26,7 +26,6 @@ from lab.esm.mapping_api import (
     ResourceInUseError,
     ResourceNotFoundError,
     check_access,
-    check_poller_group,
     consumer_group,
     settings_of_create,
     settings_of_update,
@@ -280,8 +279,7 @@ class EventSourceMappings:
 
         Raises:
             ValidationError: a field breaks the API's model (400).
-            InvalidParameterValueError: fields contradict each other or the mapping's kind, or the poller group
-                is full (400).
+            InvalidParameterValueError: fields contradict each other or the mapping's kind (400).
             ResourceNotFoundError: no such function or cluster (404).
             ResourceConflictError: the consumer group is mapped to this event source already (409).
         """
@@ -298,7 +296,6 @@ class EventSourceMappings:
                         f'An event source mapping with event source ("{bootstrap}"), consumerGroupId ("{group_id}") '
                         f"already exists. Please update or delete the existing mapping with UUID {other.uuid}"
                     )
-            check_poller_group(settings, (other.settings for other in self._mappings.values()))
             mapping = Mapping(
                 uuid=uuid,
                 settings=settings,
@@ -318,13 +315,11 @@ class EventSourceMappings:
             ResourceInUseError: the mapping is being created, updated or deleted (400).
             ResourceNotFoundError: no such mapping or function (404).
             ValidationError: a field breaks the API's model (400).
-            InvalidParameterValueError: a field can be set at creation only, fields contradict each other, or the poller
-                group is full (400).
+            InvalidParameterValueError: a field can be set at creation only, or fields contradict each other (400).
         """
         with self._lock:
             mapping = self._settled(uuid)
             settings = settings_of_update(mapping.settings, {"UUID": uuid, **request})
-            check_poller_group(settings, (other.settings for other in self._mappings.values() if other is not mapping))
             check_access(settings)
             mapping.function = self._function(settings)
             before, mapping.settings = mapping.settings["Enabled"], settings

@@ -21,7 +21,6 @@ from lab.esm.mapping_api import (
     PollingOptions,
     ValidationError,
     check_access,
-    check_poller_group,
     settings_of_create,
     settings_of_update,
 )
@@ -167,26 +166,6 @@ def test_an_update_keeps_what_it_does_not_name() -> None:
     assert "MaximumBatchingWindowInSeconds" not in current
 
 
-def grouped(pollers: int, name: str = "given") -> dict[str, Any]:
-    config = {"MaximumPollers": pollers, "PollerGroupName": name}
-    return settings_of_create(request(ProvisionedPollerConfig=config))
-
-
-def test_a_poller_group_takes_a_hundred_mappings_and_two_thousand_pollers() -> None:
-    check_poller_group(grouped(1), [grouped(1)] * 99 + [grouped(1, "other")] * 200)
-    check_poller_group(grouped(1), [grouped(1_999)])
-
-    with pytest.raises(InvalidParameterValueError, match="given has at most 100 mappings"):
-        check_poller_group(grouped(1), [grouped(1)] * 100)
-    with pytest.raises(InvalidParameterValueError, match="MaximumPollers of poller group given are at most 2000"):
-        check_poller_group(grouped(2), [grouped(1_999)])
-
-
-def test_mappings_with_an_empty_groups_name_share_nothing() -> None:
-    assert "PollerGroupName" not in grouped(1, "")["ProvisionedPollerConfig"]
-    check_poller_group(grouped(200, ""), [grouped(200, "")] * 200)
-
-
 def test_an_empty_poller_configuration_leaves_provisioned_mode() -> None:
     current = settings_of_create(request(**PROVISIONED, FunctionResponseTypes=["ReportBatchItemFailures"]))
 
@@ -196,6 +175,12 @@ def test_an_empty_poller_configuration_leaves_provisioned_mode() -> None:
 
     assert "ProvisionedPollerConfig" not in updated
     assert "FunctionResponseTypes" not in updated
+
+
+def test_an_empty_name_leaves_the_poller_group() -> None:
+    settings = settings_of_create(request(ProvisionedPollerConfig={"PollerGroupName": ""}))
+
+    assert "PollerGroupName" not in settings["ProvisionedPollerConfig"]
 
 
 def given(*kinds: str, **literal: str) -> dict[str, Any]:
@@ -336,29 +321,6 @@ def test_a_mapping_that_is_being_created_cannot_be_changed(opened: Open) -> None
     busy = (400, "ResourceInUseException")
     assert refusal(lambda: client.update_event_source_mapping(UUID=uuid, BatchSize=9)) == busy
     assert refusal(lambda: client.delete_event_source_mapping(UUID=uuid)) == busy
-
-
-def test_a_poller_group_is_listed_and_refuses_the_101st_mapping(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lab.esm.mapping_api.MAPPINGS_OF_A_GROUP", 2)  # each mapping has clients of its own
-    client = opened(SETTLING)
-    pollers = {"MinimumPollers": 1, "MaximumPollers": 1, "PollerGroupName": "given"}
-
-    def create(topic: str, **changes: Any) -> str:
-        made = mapped(topic, Enabled=False, ProvisionedPollerConfig=pollers | changes)
-        uuid: str = client.create_event_source_mapping(**made)["UUID"]
-        eventually(lambda: client.get_event_source_mapping(UUID=uuid)["State"] == "Disabled", "it settles")
-        return uuid
-
-    create("orders")
-    member = create("payments")
-    other = create("audit", PollerGroupName="another")
-
-    full = (400, "InvalidParameterValueException")
-    assert refusal(lambda: create("customers")) == full
-    assert refusal(lambda: client.update_event_source_mapping(UUID=other, ProvisionedPollerConfig=pollers)) == full
-    client.update_event_source_mapping(UUID=member, ProvisionedPollerConfig=pollers | {"MinimumPollers": 1})
-    groups = [each["ProvisionedPollerConfig"] for each in client.list_event_source_mappings()["EventSourceMappings"]]
-    assert groups.count(pollers) == 2
 
 
 def test_an_operation_that_the_lab_lacks_is_not_found(opened: Open) -> None:
