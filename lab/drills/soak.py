@@ -38,6 +38,7 @@ from lab.drills.soak_topic import SoakTopic
 from lab.esm.behaviour import LabBehaviour
 from lab.faults.schedule import DrawnTrigger, FaultKind, RunTrigger, Schedule, draw_run
 from lab.servers.artifacts import DEFAULT_KAFKA
+from mirrorless.errors import ConfigurationError
 from mirrorless.flow.naming import FORWARD, PULL
 
 SEEDS = 64
@@ -84,7 +85,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run what is left; 0 if every seed is clean."""
+    """Run what is left; 0 if every seed is clean.
+
+    Raises:
+        ConfigurationError: a page is asked for of other schedules than a complete soak's.
+    """
+    if arguments.report and arguments.always:
+        raise ConfigurationError(
+            "a page is of schedules as they are drawn", where="--report", hint="leave out --always"
+        )
     alone = arguments.seed is not None
     first, count = (arguments.seed, 1) if alone else (arguments.first, arguments.count)
     seeds = range(first, first + count)
@@ -131,7 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(summary(found))
     clean = all(result.clean for result in found)
     if arguments.report and clean:
-        arguments.report.write_text(report(found, arguments.kafka, always=arguments.always))
+        arguments.report.write_text(report(found, arguments.kafka))
     return 0 if clean else 1
 
 
@@ -320,22 +329,20 @@ def summary(results: Iterable[RunResult]) -> str:
     return f"{len(results)} schedules, {records:,} records, {faults} faults{reset}: {totals}"
 
 
-def report(results: Iterable[RunResult], kafka_version: str, *, always: Sequence[FaultKind] = ()) -> str:
-    """The page of a soak. Args: always: faults that each of its schedules had."""
+def report(results: Iterable[RunResult], kafka_version: str) -> str:
+    """The page of a soak."""
     results = list(results)
     day = time.strftime("%Y-%m-%d", time.gmtime())
     restarts, cold_starts = sum(each.broker_restarts for each in results), sum(each.cold_starts for each in results)
     resets = sum(each.lanes_reset for each in results)
     runs, rules = Counter(each.trigger for each in results), Counter(each.rule for each in results if each.rule)
-    replay = "python -m lab soak --seed 7" if always else "make soak SEED=7"
     lines = [
-        f"# {'The last soak with certain faults' if always else 'The last complete soak'}",
+        "# The last complete soak",
         "",
-        f"`{'python -m lab soak --always' if always else 'make soak'}` on Kafka {kafka_version}, {day}, two cores.",
+        f"`make soak` on Kafka {kafka_version}, {day}, two cores.",
         "",
         f"**{summary(results)}.**",
         "",
-        *([f"Each schedule had {_all_of(always)}, and few other faults."] if always else []),
         f"Servers were restarted {restarts} times, execution environments started {cold_starts} times.",
         f"{resets} lanes stopped for the documented reason, and went on by the documented command:",
         "their remote topic was deleted or truncated, or their source lost its end.",
@@ -344,7 +351,7 @@ def report(results: Iterable[RunResult], kafka_version: str, *, always: Sequence
         f"{rules['sealed']} encrypt whole values. {sum(each.planted for each in results):,} of their records had",
         "secrets. None was in a log, a table, the answer of a command, or the remote topic with its aborted records.",
         "",
-        f"Each schedule is drawn from its seed: `{replay}` with the same options replays one.",
+        "Each schedule is drawn from its seed: `make soak SEED=7` with the same options replays one.",
         "What is counted is defined in `lab/audit/audit.py`, and for changed topics in `lab/audit/log_changes.py`.",
         "Timed-out transactions are looked for every second, not every 10 s, and a minute of `pull` lasts 10 s.",
         "",
@@ -353,10 +360,6 @@ def report(results: Iterable[RunResult], kafka_version: str, *, always: Sequence
         *(f"| {_TOPICS[trigger]} | {runs[trigger]} |" for trigger in get_args(RunTrigger) if runs[trigger]),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _all_of(kinds: Sequence[FaultKind]) -> str:
-    return " and ".join(filter(None, (", ".join(f"`{each}`" for each in kinds[:-1]), f"`{kinds[-1]}`")))
 
 
 _TOPICS = {
