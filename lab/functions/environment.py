@@ -154,7 +154,6 @@ class Environment:
 
     Attributes:
         state: what it does now.
-        invocations: events that it was given.
         init_ms: from its start until it requested its first event; 0.0 before.
         log: its output, and what the lab did to it.
     """
@@ -180,7 +179,6 @@ class Environment:
             on_death: called once, from the watching thread.
         """
         self.state: EnvironmentState = "starting"
-        self.invocations = 0
         self.init_ms = 0.0
         self.log = log
         self._memory_bytes = memory_mb * 1024 * 1024
@@ -262,7 +260,6 @@ class Environment:
         """
         with self._changed:
             self._answer, self._given, self._current = None, event, event.request_id
-            self.invocations += 1
             self.state = "busy" if self.state == "idle" else self.state
             self._process.signal(signal.SIGCONT)
             self._changed.notify_all()

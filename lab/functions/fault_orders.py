@@ -12,7 +12,6 @@ import itertools
 import os
 import signal
 import threading
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -78,11 +77,6 @@ class FaultOrders:
     def pending(self) -> list[str]:
         """The orders that have not been carried out yet."""
         return sorted(path.name for path in self._folder.iterdir() if path.is_file())
-
-    def claimed(self) -> Counter[tuple[str, str]]:
-        """How many orders were carried out, by (action, step)."""
-        names = (path.name.split(".") for path in (self._folder / "claimed").iterdir())
-        return Counter((action, step) for action, step, *_ in names)
 
     def await_claimed(self, name: str, *, seconds: float, over: threading.Event | None = None) -> bool:
         """Wait until an order is carried out; False where all is over before.

@@ -363,11 +363,6 @@ class KafkaCluster:
         if self._link is not None:
             self._link.close()
 
-    def restart(self) -> None:
-        """See `Server.restart`."""
-        self.stop()
-        self.start()
-
 
 def _port(address: str) -> int:
     return int(address.rpartition(":")[2])

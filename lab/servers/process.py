@@ -302,11 +302,6 @@ class Server(ABC):
         if self._process:
             self._process.stop(timeout)
 
-    def restart(self) -> None:
-        """Start again at the same address with the same data, whatever state it is in."""
-        self.stop()
-        self.start()
-
     def _failed(self, what: str) -> ServerFailed:
         return ServerFailed(
             f"{what}; the end of its log:\n{tail(self.log)}\n", where=self.title, hint=f"read {self.log}"

@@ -163,7 +163,7 @@ def test_stop_leaves_no_process_and_a_later_start_finds_the_data(clusters: tuple
         assert not cluster.alive
         assert not runs(pid)
         cluster.stop()  # twice is no error
-        cluster.restart()
+        cluster.start()
         assert committed_values(cluster, topic) == [b"kept"]
     finally:
         cluster.start()
