@@ -6,7 +6,6 @@ Each command is killed behind every step; the target is near, or at a distance.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -51,7 +50,7 @@ flows:
     replication.policy: {policy}
     sync.topic.acls.enabled: true
 """
-ROUND_TRIP_MS = float(os.environ.get("MIRRORLESS_TEST_ROUND_TRIP_MS", "5"))
+ROUND_TRIP_MS = 5.0
 """To the target; `make scale PART=failover-distance` goes further."""
 
 
