@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.args import BadInput
 from mirrorless.chain.lane import Lane
+from mirrorless.chain.run import Span
 from mirrorless.clock import deadline_in
 from mirrorless.errors import Retriable
 from mirrorless.jobs.request import PROVENANCE
 from mirrorless.lanes.gaps import cleanup_of
+from mirrorless.mm2.internal_records import Checkpoint, OffsetSync
 from mirrorless.mm2.source_offsets import SourcePartition
+from mirrorless.protocol.past import Pair, SyncedLane
 from mirrorless.records.origin import ORIGIN_HEADER
 from mirrorless.verify.comparison import content
 from mirrorless.verify.copied_end import CopiedEnd, KeyedRecord, LogWindow, Reach, copied_end
@@ -43,7 +47,12 @@ TOGETHER = 32
 LAST = 100
 """Offsets of the target's tail whose times say about where it stands on the source: fewer than `copied_end.LOOK`."""
 
+NEWEST = 1_000_000
+"""Records of a topic of MirrorMaker's that are read: its last ones, some 100 MB."""
+
 _LATE = "LogAppendTime"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +65,8 @@ class LanePlace:
     found: CopiedEnd
     source_start: int
     """Where the source's log begins."""
+    past: tuple[Span, ...] = ()
+    """See `SyncedLane.past`; empty where there is no place."""
 
     @property
     def behind_said(self) -> int | None:
@@ -176,6 +187,44 @@ class PlaceSearch:
             time.sleep(pause)  # an observation over time
         return ""
 
+    def synced(self, lanes: Collection[Lane]) -> list[dict[Lane, list[Pair]]]:
+        """The pairs of MirrorMaker's offset syncs, of each topic that may have them.
+
+        On the target they bear the source's name, as those do that a flow in the other direction has there.
+
+        Raises:
+            Retriable: a cluster does not answer.
+        """
+        settings, found = self.settings, list[dict[Lane, list[Pair]]]()
+        for cluster, other in ((settings.target, settings.source), (settings.source, settings.target)):
+            pairs: dict[Lane, list[Pair]] = defaultdict(list)
+            for each in self._newest(cluster, settings.policy.offset_syncs_topic(other.alias), OffsetSync.decode):
+                if (lane := Lane(settings.name, each.topic, each.partition)) in lanes:
+                    pairs[lane].append((each.upstream, each.downstream))
+            found.append(pairs)
+        return found
+
+    def checkpoints(self) -> dict[str, dict[TopicPartition, set[int]]]:
+        """The downstream offsets of all checkpoints on the target, by group and remote partition.
+
+        Raises:
+            Retriable: the target does not answer.
+        """
+        settings, found = self.settings, dict[str, dict[Any, set[int]]]()
+        topic = settings.policy.checkpoints_topic(settings.source.alias)
+        for each in self._newest(settings.target, topic, Checkpoint.decode):
+            found.setdefault(each.group, {}).setdefault((each.topic, each.partition), set()).add(each.downstream)
+        return found
+
+    def _newest(self, cluster: ClusterSettings, topic: str, decode: Callable[[bytes, bytes], T]) -> Iterator[T]:
+        from mirrorless.adapters.kafka.source_offsets import newest_records  # noqa: PLC0415 -- see above
+
+        limit = deadline_in(READ_SECONDS)
+        for record in newest_records(cluster, topic, flow=self.settings.flow, at_most=NEWEST, deadline=limit):
+            # MirrorMaker passes over what is none of its records, too.
+            with suppress(ValueError):
+                yield decode(record.key or b"", record.value or b"")
+
     def places(self, said: Mapping[SourcePartition, StoredOffset], lanes: Sequence[Lane]) -> list[LanePlace]:
         """The places of lanes, by tails that grow where it takes more; with the progress on standard error.
 
@@ -184,7 +233,7 @@ class PlaceSearch:
         """
         least = self._least_by_time(lanes) if self.by_tail else {lane: _last(said, self.alias, lane) for lane in lanes}
         found: dict[Lane, CopiedEnd] = {}
-        starts: dict[Lane, int] = {}
+        looked: dict[Lane, tuple[LogWindow, LogWindow]] = {}
         with closing(self._tails(committed=False)) as source, closing(self._tails(committed=True)) as target:
             left: dict[Lane, Reach] = dict.fromkeys(lanes, Reach())
             while left:
@@ -200,14 +249,17 @@ class PlaceSearch:
                     end = copied_end(ours[lane], theirs[lane], least[lane], source_compacts=compacts)
                     if (wider := reach[lane].wider(end.needs)) is not None:
                         left[lane] = wider
-                    found[lane], starts[lane] = end, ours[lane].start
+                    found[lane] = end
+                    looked[lane] = replace(ours[lane], records=()), replace(theirs[lane], records=())
                 _tell(len(lanes) - len(left), len(lanes))
+            pasts = self._pasts(source, target, found, looked)
         return [
             LanePlace(
                 lane=lane,
                 said=None if self.by_tail else least[lane],
                 found=found[lane],
-                source_start=starts[lane],
+                source_start=looked[lane][0].start,
+                past=pasts.get(lane, ()),
             )
             for lane in lanes
         ]
@@ -228,7 +280,7 @@ class PlaceSearch:
             if lane.topic not in self._rewritten
         }
         ends = self._ends(places.values(), of_target=True)
-        ranges = {place: (max(start, high - LAST), high) for place, (start, _, high) in ends.items()}
+        ranges = {place: [(max(start, high - LAST), high)] for place, (start, _, high) in ends.items()}
         timed = KafkaTails(
             settings.target,
             flow=settings.flow,
@@ -245,13 +297,75 @@ class PlaceSearch:
             least[lane] = offset - 1 if offset > 0 else None
         return dict.fromkeys(lanes) | least
 
+    def _pasts(
+        self,
+        source: KafkaTails,
+        target: KafkaTails,
+        found: Mapping[Lane, CopiedEnd],
+        looked: Mapping[Lane, tuple[LogWindow, LogWindow]],
+    ) -> dict[Lane, tuple[Span, ...]]:
+        """The pasts of lanes with a place. Args: looked: the bounds of both logs, as they were."""
+        exact = {lane: each for lane, each in found.items() if each.place is not None}
+        # Another replicator notes no pairs, and may not keep the order by which one pair speaks of what lies between.
+        synced = [{}] if self.by_tail else self.synced(exact.keys())
+        histories = {
+            lane: [
+                SyncedLane.of(pairs.get(lane, ()), () if self.by_tail else each.tail, looked[lane][1].end)
+                for pairs in synced
+            ]
+            for lane, each in exact.items()
+        }
+        # What is gone from a log cannot be compared.
+        asked = {
+            lane: [
+                (u, d)
+                for u, d in sorted({pair for each in some for pair in each.to_confirm})
+                if looked[lane][0].start <= u < looked[lane][0].end and looked[lane][1].start <= d
+            ]
+            for lane, some in histories.items()
+        }
+        same = self._same(source, target, {lane: pairs for lane, pairs in asked.items() if pairs})
+        return {
+            lane: max(
+                (
+                    each.past(
+                        same.get(lane, ()),
+                        start=looked[lane][1].start,
+                        place=exact[lane].place or 0,
+                        end=looked[lane][1].end,
+                    )
+                    for each in some
+                ),
+                key=len,
+            )
+            for lane, some in histories.items()
+        }
+
+    def _same(
+        self, source: KafkaTails, target: KafkaTails, asked: Mapping[Lane, Sequence[Pair]]
+    ) -> dict[Lane, set[Pair]]:
+        """Those of some pairs whose records are the same on both sides."""
+        contents: list[dict[Lane, dict[int, bytes]]] = []
+        for number, tails in enumerate((source, target)):
+            places = {lane: (self._topic(lane, of_target=bool(number)), lane.partition) for lane in asked}
+            ranges = {places[lane]: _ranges(pair[number] for pair in pairs) for lane, pairs in asked.items()}
+            records = tails.read(ranges, deadline_in(READ_SECONDS))
+            contents.append(
+                {lane: {each.offset: each.content for each in records[place]} for lane, place in places.items()}
+            )
+        ours, theirs = contents
+        return {
+            lane: {(u, d) for u, d in pairs if u in ours[lane] and ours[lane][u] == theirs[lane].get(d)}
+            for lane, pairs in asked.items()
+        }
+
+    def _topic(self, lane: Lane, *, of_target: bool) -> str:
+        return self.settings.remote_topic(lane.topic) if of_target else lane.topic
+
     def _windows(
         self, tails: KafkaTails, reach: Mapping[Lane, Reach], said: Mapping[Lane, int | None], *, of_target: bool
     ) -> dict[Lane, LogWindow]:
-        settings = self.settings
-        places = {
-            lane: (settings.remote_topic(lane.topic) if of_target else lane.topic, lane.partition) for lane in reach
-        }
+        places = {lane: (self._topic(lane, of_target=of_target), lane.partition) for lane in reach}
         ends = self._ends(places.values(), of_target=of_target)
         ranges: dict[Lane, tuple[int, int]] = {}
         for lane, place in places.items():
@@ -261,7 +375,7 @@ class PlaceSearch:
             ranges[lane] = (
                 reach[lane].of_target(start, high) if of_target else reach[lane].of_source(said[lane], start, high)
             )
-        records = tails.read({places[lane]: each for lane, each in ranges.items()}, deadline_in(READ_SECONDS))
+        records = tails.read({places[lane]: [each] for lane, each in ranges.items()}, deadline_in(READ_SECONDS))
         return {
             lane: LogWindow(
                 records=records[place],
@@ -307,6 +421,10 @@ class PlaceSearch:
         from mirrorless.adapters.kafka.records import KafkaRecords  # noqa: PLC0415 -- see above
 
         return KafkaRecords(cluster, flow=self.settings.flow, client_role="take-over")
+
+
+def _ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    return [(offset, offset + 1) for offset in sorted(set(offsets))]
 
 
 def _last(said: Mapping[SourcePartition, StoredOffset], alias: str, lane: Lane) -> int | None:

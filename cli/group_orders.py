@@ -22,7 +22,8 @@ from mirrorless.groups.checkpoints import Direction
 from mirrorless.groups.ownership import Move, claim_of, plan_move_back
 from mirrorless.groups.readiness import Rereads
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.protocol.translate import OffsetMap, Side
+from mirrorless.protocol.past import PastStore, Side
+from mirrorless.protocol.translate import OffsetMap
 from mirrorless.reports.format import numbered
 
 ANSWER_SECONDS = 20.0
@@ -72,7 +73,8 @@ def run_move_back(arguments: argparse.Namespace) -> int:
     side: Side = "downstream" if direction == "forward" else "upstream"
     counterpart = deployment.counterpart_chains(flow)
     maps = Rereads(
-        offset_map=OffsetMap(stores.chains), counterpart=None if counterpart is None else OffsetMap(counterpart)
+        offset_map=OffsetMap(stores.chains, PastStore(documents=stores.checkpoints)),
+        counterpart=None if counterpart is None else OffsetMap(counterpart),
     )
     moves = plan_move_back(
         document, flow, there=there, state=state, count=lambda lane, first, end: maps.records(lane, first, end, side)

@@ -26,6 +26,7 @@ from mirrorless.lanes.log_comparison import LogComparison
 from mirrorless.lanes.operator_actions import ResetPlan, plan_reset
 from mirrorless.lanes.target_end import TAIL, places_of
 from mirrorless.ports.kafka import TopicPartition
+from mirrorless.protocol.past import PastStore
 from mirrorless.records.origin import OriginRule
 from mirrorless.records.record import Record, size_of
 from mirrorless.reports.format import numbered
@@ -114,6 +115,8 @@ class _Reset:
     head: Head
     plan: ResetPlan
     steps: list[ResetStep]
+    untrue_from: int | None
+    """See `Stop.untrue_from`."""
     gone: int | None = None
     """The partitions that the topic has now, where this one is not among them."""
 
@@ -125,7 +128,7 @@ class _Reset:
             "to": self.plan.link.next,
             "to_generation": self.plan.link.to_generation,
         }
-        carry_out = partial(_carry_out, self.plan, stores)
+        carry_out = partial(_carry_out, self.plan, stores, self.untrue_from)
         plan = [" ".join(filter(None, step)) for step in self.steps]
         return Order(about=self.lane, plan=plan, carry_out=carry_out, programs=programs)
 
@@ -150,12 +153,14 @@ def _reset(
             state = replace(state, stop=_waits_for(source, logs, lane, head, stop))
     terms = {"reason": arguments.reason, "now": now_ms(), "behind_target": behind, "replicated": replicated}
     plan = plan_reset(lane, head, state, to, **terms)
+    untrue = None if state.stop is None else state.stop.untrue_from
     if gone is not None:
-        return _Reset(lane=lane, head=head, plan=plan, steps=[*_closing_steps(plan, head, gone)], gone=gone)
+        steps = [*_closing_steps(plan, head, gone)]
+        return _Reset(lane=lane, head=head, plan=plan, steps=steps, untrue_from=untrue, gone=gone)
     advice = source.place_advice(lane, deployment.mapping_group(lane), to)
     steps = [*_reset_steps(plan, head, behind=behind)]
     steps += [(each, "") if each.startswith("The source holds") else ("", each) for each in advice]
-    return _Reset(lane=lane, head=head, plan=plan, steps=steps)
+    return _Reset(lane=lane, head=head, plan=plan, steps=steps, untrue_from=untrue)
 
 
 def _replicated(
@@ -256,10 +261,12 @@ _COLUMNS: TableColumns[_Reset] = (
 _ANEW = "The map translates offsets of the new generation only. Drop the lane's stop and quarantine orders."
 
 
-def _carry_out(plan: ResetPlan, stores: Stores) -> None:
-    """1. The loss, so that nothing is skipped in silence. 2. The link. 3. The stop and the orders."""
+def _carry_out(plan: ResetPlan, stores: Stores, untrue_from: int | None) -> None:
+    """1. The loss, so that nothing is skipped in silence. 2. The past. 3. The link. 4. The stop and the orders."""
     if plan.loss is not None:
         stores.ledger.note(plan.loss)
+    if untrue_from is not None:
+        PastStore(documents=stores.checkpoints).cut(plan.link.lane, untrue_from)
     try:
         stores.chains.reset(plan.link, plan.given_up)
     except LostRace as exc:

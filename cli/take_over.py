@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
 
 from cli.args import add_deployment, add_flow, add_order
 from cli.copied_places import ANSWER_SECONDS, LanePlace, PlaceSearch
@@ -19,13 +21,17 @@ from mirrorless.chain.lane_state import NEW_LANE, Head, Stop
 from mirrorless.clock import deadline_in, now_ms
 from mirrorless.errors import Refused
 from mirrorless.flow.naming import reset_lane
+from mirrorless.groups.ownership import ClaimedOffsets, committed_by_another
 from mirrorless.lanes.taken_over import link_behind, may_begin, read_given_back, was_taken_over
 from mirrorless.mm2.source_offsets import offsets_topic, worker_group
 from mirrorless.ports.kafka import OffsetAndMetadata
+from mirrorless.protocol.past import PastStore
 from mirrorless.reports.format import numbered
+from mirrorless.scheduled.scope import FlowScope
 from mirrorless.topics.pause import read_pause
 
 if TYPE_CHECKING:
+    from mirrorless.chain.run import Span
     from mirrorless.config import Flow
     from mirrorless.verify.copied_end import CopiedTwice
 
@@ -122,6 +128,11 @@ class FoundLane:
         return may_begin(self.head, self.given_back_at)
 
     @property
+    def begins(self) -> bool:
+        """Whether the flow has nothing of its own in it."""
+        return self.state in {"exact", "left out"} or (self.taken and self.head.run is None)
+
+    @property
     def duplicates(self) -> int:
         """Records that MirrorMaker has written more than once."""
         return self.place.found.duplicates
@@ -139,6 +150,7 @@ class FoundLane:
                 for each in found.twice
             ],
             "strangers": found.strangers,
+            "past": {"pairs": max(0, len(self.place.past) - 2), "since": _since(self.place.past)},
             "position": self.head.position,
             "generation": self.head.generation,
         }
@@ -152,6 +164,8 @@ class TakeOverPlan:
     lanes: Sequence[FoundLane]
     moving: str
     """Why MirrorMaker does not stand still; empty where it does."""
+    groups: Mapping[str, ClaimedOffsets | str] = field(default_factory=dict)
+    """By name, those with offsets on the target: the claim of what MirrorMaker has committed, or why it has not."""
 
     def of(self, state: PlaceState) -> list[FoundLane]:
         """The lanes in one state."""
@@ -207,7 +221,28 @@ def _planned(deployment: DeployedFlows, arguments: argparse.Namespace) -> TakeOv
         )
         for each in search.places(search.said(), lanes)
     ]
-    return TakeOverPlan(flow=flow, lanes=found, moving="")
+    return TakeOverPlan(
+        flow=flow, lanes=found, moving="", groups=_groups(search, [each for each in found if each.begins])
+    )
+
+
+def _groups(search: PlaceSearch, lanes: Iterable[FoundLane]) -> dict[str, ClaimedOffsets | str]:
+    """See `TakeOverPlan.groups`. Args: lanes: on which the flow itself has committed nothing yet."""
+    from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- commands without Kafka start sooner
+
+    settings, scope = search.settings, FlowScope.of(search.settings)
+    places = {scope.remote_partition(each.lane): each.lane for each in lanes}
+    groups, soon = KafkaGroups(settings.target, flow=settings.flow), deadline_in(ANSWER_SECONDS)
+    checkpoints = {} if search.by_tail or not places else search.checkpoints()
+    said = {name: each for name, each in checkpoints.items() if scope.group(name)}
+    committed, states = groups.committed(said, soon), groups.states(said, soon)
+    found: dict[str, ClaimedOffsets | str] = {}
+    for name in sorted(said):
+        there = {places[place]: each for place, each in committed.get(name, {}).items() if place in places}
+        if there:
+            of_lanes = {places[place]: each for place, each in said[name].items() if place in places}
+            found[name] = committed_by_another(name, of_lanes, there, states[name])
+    return found
 
 
 def run_take_over(arguments: argparse.Namespace) -> int:
@@ -227,6 +262,7 @@ def run_take_over(arguments: argparse.Namespace) -> int:
     for each in plan.lanes:
         by_topic[each.lane.topic].append(each)
     orders += [_seeding(deployment, topic, lanes) for topic, lanes in by_topic.items()]
+    orders += [_claiming(group, found, stores, plan.flow) for group, found in plan.groups.items()]
     code = obey(
         arguments,
         orders,
@@ -264,6 +300,7 @@ def _order(found: FoundLane, stores: Stores) -> Order:
         assert place is not None  # noqa: S101 -- it is exact
         link = link_behind(lane, found.head, place, now=now_ms())
         stores.states.begin_anew(lane)  # it may have been held; the flow is paused
+        PastStore(documents=stores.checkpoints).begin(lane, link.to_generation, found.place.past)
         stores.chains.reset(link)
         stores.states.begin(lane, link.to_generation)
 
@@ -281,7 +318,7 @@ def _seeding(deployment: DeployedFlows, topic: str, lanes: Sequence[FoundLane]) 
     settings = deployment.settings(lanes[0].lane.flow)
     group, offsets = settings.consumer_group(topic), {}
     for each in lanes:
-        if each.state in {"exact", "left out"} or (each.taken and each.head.run is None):
+        if each.begins:
             place = each.place.found.place if each.state == "exact" else each.place.behind_said
             at = each.head.position if each.state == "taken over" else place
             offsets[topic, each.lane.partition] = OffsetAndMetadata(max(at or 0, each.place.source_start))
@@ -300,8 +337,35 @@ def _seeding(deployment: DeployedFlows, topic: str, lanes: Sequence[FoundLane]) 
     )
 
 
+def _claiming(group: str, found: ClaimedOffsets | str, stores: Stores, flow: FlowName) -> Order:
+    """The claim of a group's offsets, which the flow's next round takes over."""
+
+    def claim() -> None:
+        if not isinstance(found, str):
+            stores.checkpoints.write(flow, {found.key: msgspec.json.encode(found)})
+
+    independent = isinstance(found, str)
+    return Order(
+        about=f"group {group}",
+        plan=["Leave its offsets on the target." if independent else "Its offsets on the target become the flow's."],
+        carry_out=None if independent else claim,
+        programs=_group_as_json(group, found) | {"error": ""},
+    )
+
+
+def _group_as_json(group: str, found: ClaimedOffsets | str) -> dict[str, Any]:
+    if isinstance(found, str):
+        return {"group": group, "becomes": "independent", "why": found, "offsets": {}}
+    return {"group": group, "becomes": "owned", "why": "", "offsets": found.offsets}
+
+
 def _answer(plan: TakeOverPlan) -> dict[str, Any]:
-    return {"flow": str(plan.flow), "moving": plan.moving, "lanes": [each.as_json() for each in plan.lanes]}
+    return {
+        "flow": str(plan.flow),
+        "moving": plan.moving,
+        "lanes": [each.as_json() for each in plan.lanes],
+        "groups": [_group_as_json(name, each) for name, each in plan.groups.items()],
+    }
 
 
 _TopicLanes = tuple[str, Sequence[FoundLane]]
@@ -330,7 +394,7 @@ def _show(plan: TakeOverPlan) -> None:
     for each in plan.lanes:
         topics[each.lane.topic].append(each)
     console().print(table(f"{plan.flow}: what has been copied", _COLUMNS, topics.items()))
-    for line in [*_duplicates(plan.lanes), *_left_out(plan.of("left out"))]:
+    for line in [*_duplicates(plan.lanes), *_left_out(plan.of("left out")), *_of_groups(plan.groups)]:
         print(line)
 
 
@@ -347,6 +411,23 @@ def _duplicates(lanes: Sequence[FoundLane]) -> list[str]:
 def _twice(row: CopiedTwice) -> str:
     (first, following), (above, below) = row.upstream, row.downstream
     return f"{numbered(row.records, 'record')}, upstream {first} to {following - 1} again at {above} to {below - 1}"
+
+
+def _of_groups(groups: Mapping[str, ClaimedOffsets | str]) -> list[str]:
+    if not groups:
+        return []
+    others = {name: why for name, why in groups.items() if isinstance(why, str)}
+    taken = len(groups) - len(others)
+    lines = [
+        f"MirrorMaker has committed the offsets of {numbered(taken, 'group')} on the target: they become the flow's."
+    ]
+    lines += [f"  {name} stays independent: {why}" for name, why in list(others.items())[:SHOWN]]
+    return [*lines, f"  and {len(others) - SHOWN} more: --json has all"] if len(others) > SHOWN else lines
+
+
+def _since(past: Sequence[Span]) -> int | None:
+    """The upstream offset from which on a past has pairs; None where it has none."""
+    return past[1].upstream if len(past) > 2 else None  # noqa: PLR2004 -- the first and the last have no record
 
 
 def _left_out(lanes: Sequence[FoundLane]) -> list[str]:

@@ -14,6 +14,7 @@ from mirrorless.chain.lane_state import NEW_LANE, Head
 from mirrorless.flow.filters import should_replicate
 from mirrorless.flow.policy import ReplicationPolicy
 from mirrorless.protocol.map_reads import MapReads
+from mirrorless.protocol.past import PastStore
 from mirrorless.protocol.translate import OffsetMap, Translation
 
 
@@ -40,11 +41,14 @@ def run(arguments: argparse.Namespace) -> int:
     if head == NEW_LANE:
         _check_that_it_exists(lane, deployment)
 
-    offsets = OffsetMap(MapReads(chains=stores.chains, stops=stores.states.read))
+    offsets = OffsetMap(
+        MapReads(chains=stores.chains, stops=stores.states.read), PastStore(documents=stores.checkpoints)
+    )
     found = (offsets.upstream if arguments.reverse else offsets.downstream)(lane, arguments.offset)
 
     if arguments.json:
-        answer: dict[str, Any] = {"offset": found.offset, "state": found.state, "generation": head.generation}
+        answer: dict[str, Any] = {"offset": found.offset, "state": found.state, "bound": found.bound}
+        answer["generation"] = head.generation
         if lane.topic != arguments.topic:
             answer["source_topic"] = lane.topic
         print_json(answer, indent=None)
@@ -102,22 +106,16 @@ def _check_that_it_exists(lane: Lane, deployment: DeployedFlows) -> None:
 def _sentence(lane: Lane, given: int, found: Translation, *, reverse: bool) -> str:
     here, there = ("downstream", "upstream") if reverse else ("upstream", "downstream")
     end_of = "the remote topic" if reverse else "the lane"
-    match found.state:
-        case "exact":
-            return f"{lane}: {here} {given} is {there} {found.offset}."
-        case "next_record":
-            return f"{lane}: no replicated record stands at {here} {given}; the next one is at {there} {found.offset}."
-        case "ahead_of_replication":
-            return (
-                f"{lane}: {here} {given} is ahead of replication; what is replicated of {end_of} ends before "
-                f"{there} {found.offset}."
-            )
-        case "before_map":
-            return f"{lane}: {here} {given} is before the map; its oldest record is at {there} {found.offset}."
-        case "no_map":
-            return f"{lane}: nothing of this lane has been replicated, so there is no offset to go to."
-        case "map_lost":
-            return (
-                f"{lane}: the lane is stopped, and its map describes records that are gone: there is no offset to go "
-                f"to until it is reset. `mirrorless lanes stopped '{lane.flow}'` has the reason."
-            )
+    this, other = f"{here} {given}", f"{there} {found.offset}"
+    said = {
+        "exact": f"{this} is {other}.",
+        "next_record": f"no replicated record stands at {this}; the next one is at {other}.",
+        "approximate": f"{this} lies before this flow's own records; {other} is its place, or at most {found.bound} "
+        "offsets before it.",
+        "ahead_of_replication": f"{this} is ahead of replication; what is replicated of {end_of} ends before {other}.",
+        "before_map": f"{this} is before the map; its oldest record is at {other}.",
+        "no_map": "nothing of this lane has been replicated, so there is no offset to go to.",
+        "map_lost": "the lane is stopped, and its map describes records that are gone: there is no offset to go to "
+        f"until it is reset. `mirrorless lanes stopped '{lane.flow}'` has the reason.",
+    }
+    return f"{lane}: {said[found.state]}"

@@ -30,6 +30,7 @@ from mirrorless.jobs.copy_task import CopyTask, OffsetRange
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.jobs.topic_ids import ids_of_run, made_anew
 from mirrorless.ports.kafka import TopicPartition
+from mirrorless.protocol.past import PastStore
 from mirrorless.protocol.positions import ORDERED_MS
 from mirrorless.reconcile.conflicts import reads_of, refuse_live_replay
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task, refuse_one_way
@@ -342,6 +343,7 @@ class Reconciliation:
             include=self.options.groups,
             exclude=self.options.groups_exclude,
             claim=self._claim,
+            past=PastStore(documents=self._checkpoints),
         )
         covered = {each.lane.forward: each.inspection.target.next for each in lanes if each.going}
         remote = {

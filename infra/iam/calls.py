@@ -377,7 +377,7 @@ PARTS: Final[Mapping[Part, PartCalls]] = {
             "offset_map": _JOURNALS,
             "lanes": ("BatchGetItem", "UpdateItem"),
             "loss_ledger": ("Query", "PutItem"),
-            "checkpoints": ("BatchWriteItem",),
+            "checkpoints": ("Query", "BatchWriteItem"),
         },
         clusters=_jobs,
     ),

@@ -302,6 +302,7 @@ UNSEEN: Mapping[str, str] = {
         f"{part} dynamodb:BatchWriteItem {table}": "only documents larger than an item: test_documents.py"
         for part, table in (("control", "checkpoints"), ("control", "control"), ("refresh_topics", "control"))
     },
+    "jobs dynamodb:Query checkpoints": "only groups on lanes that were taken over: test_returning_groups.py",
     **{
         f"{part} dynamodb:Query control": "only runs by an earlier rule: test_flow_rules.py"
         for part in ("forward", "jobs")

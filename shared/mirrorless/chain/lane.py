@@ -7,10 +7,14 @@ of position and of failure. Exactly once means once per lane.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 JOURNAL_LANES = 16
 """Neighbouring partitions of a topic whose lanes share a journal, see `mirrorless.chain.entry`."""
+
+_T = TypeVar("_T")
 
 ALIAS = re.compile(r"[a-z0-9-]+")
 """The form of a cluster alias, which is part of topic names, group ids and table keys."""
@@ -75,3 +79,16 @@ class Lane:
 
     def __str__(self) -> str:
         return f"{self.flow} {self.topic}-{self.partition}"
+
+
+def by_topic(values: Mapping[Lane, _T]) -> dict[str, dict[int, _T]]:
+    """What lanes of one flow have, as documents hold it: by topic and partition, in order."""
+    found: dict[str, dict[int, _T]] = {}
+    for lane in sorted(values):
+        found.setdefault(lane.topic, {})[lane.partition] = values[lane]
+    return found
+
+
+def by_lane(flow: FlowName, values: Mapping[str, Mapping[int, _T]]) -> dict[Lane, _T]:
+    """The same back."""
+    return {Lane(flow, topic, each): partitions[each] for topic, partitions in values.items() for each in partitions}

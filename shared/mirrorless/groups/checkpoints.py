@@ -22,17 +22,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 import msgspec
 
-from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane import FlowName, Lane, by_lane
 from mirrorless.flow.naming import bounded
 from mirrorless.mm2.internal_records import Checkpoint
 from mirrorless.ports.kafka import GroupState, OffsetAndMetadata
 from mirrorless.protocol.translate import TranslationState
-
-_T = TypeVar("_T")
 
 Direction = Literal["forward", "reverse"]
 
@@ -98,7 +96,7 @@ def document_key(direction: Direction, group: str) -> str:
 
 
 class GroupOffset(msgspec.Struct, frozen=True, array_like=True):
-    """One offset of a group on both sides; in JSON `[upstream, downstream, state, metadata]`."""
+    """One offset of a group on both sides; in JSON `[upstream, downstream, state, metadata, bound]`."""
 
     upstream: int | None
     """None without a translation (reverse, without a map)."""
@@ -106,17 +104,19 @@ class GroupOffset(msgspec.Struct, frozen=True, array_like=True):
     """None without a translation (forward, without a map)."""
     state: OffsetState
     metadata: str = ""
+    bound: int = 0
+    """See `Translation.bound`."""
 
     @property
     def usable(self) -> bool:
         """Whether a consumer may resume there without missing a record. `before_map` would skip expired records."""
         translated = self.upstream is not None and self.downstream is not None
-        return translated and self.state in {"exact", "next_record", "ahead_of_replication"}
+        return translated and self.state in {"exact", "next_record", "approximate", "ahead_of_replication"}
 
     @property
     def final(self) -> bool:
         """Whether later replication cannot change it."""
-        return self.state in {"exact", "next_record"}
+        return self.state in {"exact", "next_record", "approximate"}
 
 
 class GroupCheckpoints(msgspec.Struct, frozen=True):
@@ -132,7 +132,8 @@ class GroupCheckpoints(msgspec.Struct, frozen=True):
     by: Literal["group", "checkpoint"] = "checkpoint"
     """Where a consumer would find its offsets there: in the group's own commits there, or in the checkpoints."""
     reread: int = 0
-    """Records that a consumer would read again over there, exactly; not counting `ahead`."""
+    """Records that a consumer would read again over there, exactly, or at most where an offset is approximate; not
+    counting `ahead`."""
     skip: int = 0
     """Records that a consumer would skip over there, exactly."""
     ahead: int = 0
@@ -339,20 +340,3 @@ def carried_over(
         if number is not None:
             carried[lane] = number
     return carried
-
-
-def by_topic(values: Mapping[Lane, _T]) -> dict[str, dict[int, _T]]:
-    """Values of lanes in the form of a document: by topic and partition."""
-    found: dict[str, dict[int, _T]] = {}
-    for lane in sorted(values):
-        found.setdefault(lane.topic, {})[lane.partition] = values[lane]
-    return found
-
-
-def by_lane(flow: FlowName, values: Mapping[str, Mapping[int, _T]]) -> dict[Lane, _T]:
-    """The same the other way round."""
-    return {
-        Lane(flow, topic, partition): value
-        for topic, partitions in values.items()
-        for partition, value in partitions.items()
-    }

@@ -33,6 +33,7 @@ from mirrorless.lanes.gaps import GapRange, LogLooks, Look
 from mirrorless.ports.kafka import LogEnds, TopicPartition
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.map_reads import MapReads
+from mirrorless.protocol.past import PastStore
 from mirrorless.protocol.translate import OffsetMap, OneWay, Translation, TwoWayPlace, place_there
 
 TAIL: Final = 500
@@ -66,6 +67,8 @@ class TranslatedOffset:
     """The same: whether the counterpart's map did not answer."""
     in_range: bool = False
     """Whether the source's log was seen to reach up to it."""
+    bound: int = 0
+    """See `Translation.bound`."""
     unasked: bool = False
     """Whether the source might have said more, and did not answer. Not kept."""
 
@@ -78,7 +81,7 @@ class TranslatedOffset:
     def settled(self) -> bool:
         """Whether it comes from the map alone, and is final."""
         known = self.head.run is not None or self.two_way is not None
-        return self.state in {"exact", "next_record"} and known
+        return self.state in {"exact", "next_record", "approximate"} and known
 
     def out_head(self, direction: Direction) -> Head:
         """The head of the lane that carries records to the other side."""
@@ -86,8 +89,11 @@ class TranslatedOffset:
 
     @property
     def reread(self) -> int:
-        """Records from there on that the group has read here already: some where clusters replicate to each other."""
-        return 0 if self.two_way is None else self.two_way.reread
+        """Records from there on that the group has read here already: some where clusters replicate to each other.
+
+        At most so many where it is approximate.
+        """
+        return self.bound if self.two_way is None else self.two_way.reread
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,6 +101,7 @@ class OffsetTranslator:
     """Cached translations of one flow."""
 
     chains: MapReads
+    past: PastStore
     source_partition: Callable[[Lane], TopicPartition]
     remote_partition: Callable[[Lane], TopicPartition]
     source_ends: EndsOf
@@ -161,7 +168,7 @@ class OffsetTranslator:
         lanes = sorted({lane for _, lane, _ in unsettled})
         self.journals_read = len({(lane.topic, lane.partition // JOURNAL_LANES) for lane in lanes})
         heads = self.chains.heads(lanes)
-        offset_map = OffsetMap(self.chains)
+        offset_map = OffsetMap(self.chains, self.past)
 
         def find(committed: CommittedOffset) -> TranslatedOffset:
             direction, lane, offset = committed
@@ -175,7 +182,9 @@ class OffsetTranslator:
                     found = Translation(offset=found.offset, state="before_map")
             else:
                 found = offset_map.upstream(lane, offset, head=head, stable_end=end)
-            return TranslatedOffset(offset=found.offset, state=found.state, head=head, stable_end=end)
+            return TranslatedOffset(
+                offset=found.offset, state=found.state, bound=found.bound, head=head, stable_end=end
+            )
 
         fresh = dict(zip(unsettled, in_parallel(find, unsettled), strict=True))
         return self._completed(wanted, fresh, deadline)
@@ -434,10 +443,10 @@ def translated_groups(
             elif found.beside_the_log:
                 offsets[lane] = GroupOffset(commit.offset, None, found.state, commit.metadata)
             elif direction == "forward":
-                offsets[lane] = GroupOffset(commit.offset, found.offset, found.state, commit.metadata)
+                offsets[lane] = GroupOffset(commit.offset, found.offset, found.state, commit.metadata, found.bound)
                 ahead += max(0, commit.offset - found.head.position)
             else:
-                offsets[lane] = GroupOffset(found.offset, commit.offset, found.state, commit.metadata)
+                offsets[lane] = GroupOffset(found.offset, commit.offset, found.state, commit.metadata, found.bound)
         groups.append(
             TranslatedGroup(
                 name=name,

@@ -3,7 +3,8 @@
 On the target, a group of the same name may be another application. Its offsets look like those of a group that moved,
 so nothing is concluded from where they are. An offset there is the flow's own if
 
-    it was committed     by a round, which records it before the commit; or by `mirrorless groups --move-back`
+    it was committed     by a round, which records it before the commit; or by `mirrorless groups --move-back`; or by
+                         MirrorMaker before it was taken over, whose checkpoints have it
     it was carried back  by a round of the way back, or by a reconcile
     it was reached       from one of its own, with no record in between: a consumer that passed a transaction's marker;
                          or, where the way back is switched on and a group's name means one application, by a group
@@ -17,13 +18,13 @@ skip the records in between. Pure: the group's document and its offsets there co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
-from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane import FlowName, Lane, by_lane, by_topic
 from mirrorless.errors import Refused
 from mirrorless.groups.checkpoints import (
     CommittedOffsets,
@@ -32,8 +33,6 @@ from mirrorless.groups.checkpoints import (
     Numbers,
     OwnOffsets,
     TranslatedGroup,
-    by_lane,
-    by_topic,
     document_key,
     here_and_there,
 )
@@ -64,6 +63,29 @@ class ClaimedOffsets(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """The key of the document. A claim that members have left replaces none of offsets."""
         return f"claim/{'left/' if self.left else ''}{document_key(self.direction, self.group)}"
+
+
+def committed_by_another(
+    group: str,
+    said: Mapping[Lane, Collection[int]],
+    there: Mapping[Lane, OffsetAndMetadata],
+    state: GroupState,
+) -> ClaimedOffsets | str:
+    """The claim of a group whose offsets another replicator has committed there; or why they are not that one's.
+
+    Args:
+        group: its name.
+        said: the offsets there that the replicator says to have translated for it.
+        there: the group's commits there.
+        state: of the group there.
+    """
+    if state == "active":
+        return "it has members there, and they commit its offsets"
+    offsets = {lane: there[lane].offset for lane in sorted(there)}
+    for lane, offset in offsets.items():
+        if offset not in said.get(lane, ()):
+            return f"its offset {offset} there, of {lane.topic}-{lane.partition}, is of no checkpoint"
+    return ClaimedOffsets(group=group, direction="forward", offsets=by_topic(offsets))
 
 
 LONG_AGO: Final = 1

@@ -15,7 +15,8 @@ from typing import Literal
 from mirrorless.chain.lane import Lane
 from mirrorless.groups.checkpoints import Direction, GroupOffset, Readiness, here_and_there
 from mirrorless.ports.kafka import OffsetAndMetadata
-from mirrorless.protocol.translate import OffsetMap, Side
+from mirrorless.protocol.past import Side
+from mirrorless.protocol.translate import OffsetMap
 
 
 def assess(
@@ -50,7 +51,7 @@ def assess(
         return "ahead_on_target" if direction == "forward" else "ahead_on_source"
     if states & {"out_of_range", "gone", "ahead_of_replication", "no_map"}:
         return "out_of_range" if states & {"out_of_range", "gone"} else "ahead_of_replication"
-    return "behind" if reread > 0 else "ready"
+    return "behind" if reread > 0 or "approximate" in states else "ready"
 
 
 def found_by(
@@ -105,6 +106,8 @@ class Rereads:
                 self._counted.pop(key, None)
                 continue
             committed = committed_there[lane].offset
+            if there < committed <= there + offset.bound:
+                there = committed  # the exact place may be there
             first, end = min(committed, there), max(committed, there)
             if first == end or (committed > there and lane not in comparable):
                 self._counted.pop(key, None)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Self
 
+from mirrorless.chain.lane import by_topic
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.flow.rate_limit import in_parallel
@@ -28,7 +29,6 @@ from mirrorless.groups.checkpoints import (
     Direction,
     GroupCheckpoints,
     TranslatedGroup,
-    by_topic,
     checkpoints_to_emit,
     translated_by_name,
 )
@@ -43,6 +43,7 @@ from mirrorless.mm2.internal_records import EnsuredTopics
 from mirrorless.ports.kafka import Written
 from mirrorless.ports.stores import Chains, StateStore
 from mirrorless.protocol.map_reads import MapReads
+from mirrorless.protocol.past import PastStore
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.reports.format import few
 from mirrorless.scheduled.runner import RoundReport
@@ -94,13 +95,17 @@ class CheckpointRound:
             groups_left: see `GroupSync.left`.
         """
         scope, every = FlowScope.of(settings), settings.sync_group_offsets_seconds
-        store = CheckpointStore(flow=settings.name, documents=documents, clock=sides.clock)
+        past, store = (
+            PastStore(documents=documents),
+            CheckpointStore(flow=settings.name, documents=documents, clock=sides.clock),
+        )
         return cls(
             scope=scope,
             sides=sides,
             store=store,
             translator=OffsetTranslator(
                 chains=chains,
+                past=past,
                 source_partition=scope.source_partition,
                 remote_partition=scope.remote_partition,
                 source_ends=sides.source.topics.ends,
@@ -114,7 +119,7 @@ class CheckpointRound:
                 at_source=sides.ask_source_log,
             ),
             rereads=Rereads(
-                offset_map=OffsetMap(chains), counterpart=None if counterpart is None else OffsetMap(counterpart)
+                offset_map=OffsetMap(chains, past), counterpart=None if counterpart is None else OffsetMap(counterpart)
             ),
             sync=GroupSync(
                 scope=scope,

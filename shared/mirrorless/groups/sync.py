@@ -14,14 +14,13 @@ from typing import Final
 
 import msgspec
 
-from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane import Lane, by_topic
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import (
     Direction,
     OwnOffsets,
     TranslatedGroup,
-    by_topic,
     carried_over,
     here_and_there,
     left_at,

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from mirrorless.chain.lane import FlowName, Lane
+from mirrorless.chain.lane import FlowName, Lane, by_lane, by_topic
 from mirrorless.chain.lane_state import NEW_LANE, Head
 from mirrorless.chain.run import Link, Reset
 from mirrorless.ports.stores import StateStore
@@ -62,7 +62,7 @@ def read_given_back(documents: StateStore, flow: FlowName) -> dict[Lane, int]:
     """
     text = documents.read(flow, _GIVEN_BACK).get(_GIVEN_BACK)
     found = {} if text is None else msgspec.json.decode(text, type=dict[str, dict[int, int]])
-    return {Lane(flow, topic, partition): at for topic, each in found.items() for partition, at in each.items()}
+    return by_lane(flow, found)
 
 
 def write_given_back(documents: StateStore, flow: FlowName, positions: Mapping[Lane, int]) -> None:
@@ -71,7 +71,5 @@ def write_given_back(documents: StateStore, flow: FlowName, positions: Mapping[L
     Raises:
         Retriable: the store does not answer.
     """
-    found: dict[str, dict[int, int]] = {}
-    for lane, position in (read_given_back(documents, flow) | dict(positions)).items():
-        found.setdefault(lane.topic, {})[lane.partition] = position
+    found = by_topic(read_given_back(documents, flow) | dict(positions))
     documents.write(flow, {_GIVEN_BACK: msgspec.json.encode(found)})

@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from mirrorless.clock import Deadline
 from mirrorless.errors import ConfigurationError, Retriable
@@ -28,9 +28,67 @@ LONGEST_STRING: Final = 32_767
 """Bytes of UTF-8: the length is an INT16."""
 
 
+STRING: Final = "string"
+INT32: Final = ">i"
+INT64: Final = ">q"
+
+Members = tuple[tuple[str, str], ...]
+"""The fields of a key or a value in their order, each with its type."""
+
+
+class _Encoded:
+    """What all internal records have: a key and a value of members."""
+
+    __slots__ = ()
+    what: ClassVar[str]
+    of_key: ClassVar[Members]
+    of_value: ClassVar[Members]
+    has_version: ClassVar[bool] = True
+    """Whether its value begins with a version, an INT16."""
+
+    def key(self) -> bytes:
+        """The members of the key.
+
+        Raises:
+            ValueError: a member does not fit into its type.
+        """
+        return self._members(self.of_key)
+
+    def value(self) -> bytes:
+        """The version, where it has one, and the members of the value.
+
+        Raises:
+            ValueError: a member does not fit into its type.
+        """
+        return (_packed(">h", "version", VERSION) if self.has_version else b"") + self._members(self.of_value)
+
+    def _members(self, members: Members) -> bytes:
+        values = ((name, form, getattr(self, name)) for name, form in members)
+        return b"".join(
+            _string(each, name) if form == STRING else _packed(form, name, each) for name, form, each in values
+        )
+
+    @classmethod
+    def decode(cls, key: bytes, value: bytes) -> Self:
+        """Read one back; what follows the last member is ignored.
+
+        Raises:
+            ValueError: bytes are missing, or are no UTF-8, or the version is another.
+        """
+        keys, values = _Bytes(key, f"{cls.what}'s key"), _Bytes(value, f"{cls.what}'s value")
+        if cls.has_version:
+            values.version()
+        return cls(**keys.members(cls.of_key), **values.members(cls.of_value))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetSync:
+class OffsetSync(_Encoded):
     """The record at offset `upstream` of the source was written at offset `downstream` of the target."""
+
+    what = "offset sync"
+    of_key = ("topic", STRING), ("partition", INT32)
+    of_value = ("upstream", INT64), ("downstream", INT64)
+    has_version = False
 
     topic: str
     """Its name on the source."""
@@ -38,41 +96,14 @@ class OffsetSync:
     upstream: int
     downstream: int
 
-    def key(self) -> bytes:
-        """`topic` STRING, `partition` INT32.
-
-        Raises:
-            ValueError: a member does not fit into its type.
-        """
-        return _string(self.topic, "topic") + _packed(">i", "partition", self.partition)
-
-    def value(self) -> bytes:
-        """`upstream` INT64, `downstream` INT64.
-
-        Raises:
-            ValueError: a member does not fit into its type.
-        """
-        return _packed(">qq", "upstream or downstream offset", self.upstream, self.downstream)
-
-    @classmethod
-    def decode(cls, key: bytes, value: bytes) -> Self:
-        """Read one back; what follows the last member is ignored.
-
-        Raises:
-            ValueError: bytes are missing, or are no UTF-8.
-        """
-        keys, values = _Bytes(key, "offset sync's key"), _Bytes(value, "offset sync's value")
-        return cls(
-            topic=keys.string("topic"),
-            partition=keys.integer(">i", "partition"),
-            upstream=values.integer(">q", "upstream offset"),
-            downstream=values.integer(">q", "downstream offset"),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(_Encoded):
     """A group that stands at offset `upstream` of the source may resume at offset `downstream` of the target."""
+
+    what = "checkpoint"
+    of_key = ("group", STRING), ("topic", STRING), ("partition", INT32)
+    of_value = ("upstream", INT64), ("downstream", INT64), ("metadata", STRING)
 
     group: str
     topic: str
@@ -83,88 +114,27 @@ class Checkpoint:
     metadata: str = ""
     """What the group committed beside its offset. There is no null in this format; Kafka turns it into empty."""
 
-    def key(self) -> bytes:
-        """`group` STRING, `topic` STRING, `partition` INT32.
-
-        Raises:
-            ValueError: a member does not fit into its type.
-        """
-        return _string(self.group, "group") + _string(self.topic, "topic") + _packed(">i", "partition", self.partition)
-
-    def value(self) -> bytes:
-        """Version INT16, `upstream` INT64, `downstream` INT64, `metadata` STRING.
-
-        Raises:
-            ValueError: a member does not fit into its type.
-        """
-        offsets = _packed(">hqq", "upstream or downstream offset", VERSION, self.upstream, self.downstream)
-        return offsets + _string(self.metadata, "metadata")
-
-    @classmethod
-    def decode(cls, key: bytes, value: bytes) -> Self:
-        """Read one back; what follows the last member is ignored.
-
-        Raises:
-            ValueError: bytes are missing, or are no UTF-8, or the version is another.
-        """
-        keys, values = _Bytes(key, "checkpoint's key"), _Bytes(value, "checkpoint's value")
-        values.version()
-        return cls(
-            group=keys.string("group"),
-            topic=keys.string("topic"),
-            partition=keys.integer(">i", "partition"),
-            upstream=values.integer(">q", "upstream offset"),
-            downstream=values.integer(">q", "downstream offset"),
-            metadata=values.string("metadata"),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class Heartbeat(_Encoded):
     """The flow from `source` to `target`, both cluster aliases, was alive at `timestamp`."""
+
+    what = "heartbeat"
+    of_key = ("source", STRING), ("target", STRING)
+    of_value = (("timestamp", INT64),)
 
     source: str
     target: str
     timestamp: int
     """ms since the epoch. The record's own timestamp is the same."""
 
-    def key(self) -> bytes:
-        """`source` STRING, `target` STRING.
 
-        Raises:
-            ValueError: a member does not fit into its type.
-        """
-        return _string(self.source, "source") + _string(self.target, "target")
-
-    def value(self) -> bytes:
-        """Version INT16, `timestamp` INT64.
-
-        Raises:
-            ValueError: a member does not fit into its type.
-        """
-        return _packed(">hq", "timestamp", VERSION, self.timestamp)
-
-    @classmethod
-    def decode(cls, key: bytes, value: bytes) -> Self:
-        """Read one back; what follows the last member is ignored.
-
-        Raises:
-            ValueError: bytes are missing, or are no UTF-8, or the version is another.
-        """
-        keys, values = _Bytes(key, "heartbeat's key"), _Bytes(value, "heartbeat's value")
-        values.version()
-        return cls(
-            source=keys.string("source"),
-            target=keys.string("target"),
-            timestamp=values.integer(">q", "timestamp"),
-        )
-
-
-def _packed(form: str, member: str, *integers: int) -> bytes:
+def _packed(form: str, member: str, integer: int) -> bytes:
     try:
-        return struct.pack(form, *integers)
+        return struct.pack(form, integer)
     except struct.error as exc:
-        raise ValueError(f"the {member} does not fit into its type: {integers}") from exc
+        offset = " offset" if member in {"upstream", "downstream"} else ""
+        raise ValueError(f"the {member}{offset} does not fit into its type: {integer}") from exc
 
 
 def _string(text: str, member: str) -> bytes:
@@ -187,6 +157,10 @@ class _Bytes:
         version = self.integer(">h", "version")
         if version != VERSION:
             raise ValueError(f"the {self._what} has version {version}; only {VERSION} is supported")
+
+    def members(self, members: Members) -> dict[str, Any]:
+        """Read some members, by name."""
+        return {name: self.string(name) if form == STRING else self.integer(form, name) for name, form in members}
 
     def integer(self, form: str, member: str) -> int:
         """Read one integer of a `struct` format."""

@@ -8,7 +8,8 @@ in a gap, then the answer is the next record that exists, which is where a consu
                                                                     downstream(102) = 520
                                                                     downstream(105) = 522, the end of the map
 
-Pure but for reading links through the `Chains` port.
+What another replicator copied before the chain began has a few pairs of offsets, see `past`: an answer between two of
+them is approximate. Pure but for reading links through the `Chains` port, and pasts.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, Head
 from mirrorless.chain.run import Link, Reset, Run
 from mirrorless.ports.stores import ChainReads
+from mirrorless.protocol.past import PastStore, Side
 
-TranslationState = Literal["exact", "next_record", "ahead_of_replication", "before_map", "no_map", "map_lost"]
+TranslationState = Literal[
+    "exact", "next_record", "approximate", "ahead_of_replication", "before_map", "no_map", "map_lost"
+]
 """
 exact                 the very record, or the end of what has been replicated
 next_record           the offset lies in a gap: this is the next record that exists
+approximate           another replicator has copied it: this is the exact place, or one before it, see `bound`
 ahead_of_replication  the offset lies beyond the newest run: this is the end of the map
 before_map            no run covers the offset any more: this is the oldest record of the map after it
 no_map                nothing of this lane has been replicated
@@ -44,9 +49,9 @@ class Translation:
 
     offset: int | None
     state: TranslationState
+    bound: int = 0
+    """How many offsets further on the exact place is at most, where it is approximate."""
 
-
-Side = Literal["upstream", "downstream"]
 
 NO_MAP = Translation(offset=None, state="no_map")
 MAP_LOST = Translation(offset=None, state="map_lost")
@@ -58,8 +63,9 @@ class OffsetMap:
     Whoever lets others go by the answers reads chains by `MapReads`: only its heads heed the stops of lanes.
     """
 
-    def __init__(self, chains: ChainReads) -> None:
-        self._chains = chains
+    def __init__(self, chains: ChainReads, past: PastStore | None = None) -> None:
+        """Args: past: what was copied before the chains began; None where nobody may have."""
+        self._chains, self._past = chains, past
 
     def downstream(self, lane: Lane, upstream: int, *, head: Head | None = None) -> Translation:
         """Translate an upstream offset: the place downstream at which a consumer that has read up to it goes on.
@@ -73,14 +79,41 @@ class OffsetMap:
         if is_lost(head, upstream):
             return MAP_LOST
         found = self.next_downstream(lane, upstream, head=head)
-        if found is not None:
-            return found
+        if found is None and (end := self.end(lane, head)) is not None:
+            # Beyond the last record that was replicated: the end of the map.
+            return Translation(offset=end, state="exact" if upstream <= head.position else "ahead_of_replication")
+        if found is None or found.state == "before_map":
+            return self._before(lane, upstream, "upstream", head=head, first=found, end=head.position)
+        return found
 
-        # Beyond the last record that was replicated: the end of the map.
-        end = self.end(lane, head)
-        if end is None:
+    def _before(
+        self, lane: Lane, offset: int, side: Side, *, head: Head, first: Translation | None, end: int
+    ) -> Translation:
+        """The place of an offset before all records of the map.
+
+        Args:
+            lane: whose.
+            offset: to translate.
+            side: whose offset it is.
+            head: the lane's.
+            first: the oldest record of the map; None where it has none.
+            end: the offset up to which nothing else stands on this side, where the map has no record.
+        """
+        past = self._past.of(lane, head.generation) if self._past is not None else None
+        found = None if past is None else past.downstream(offset) if side == "upstream" else past.upstream(offset)
+        if found is not None and (furthest := found.furthest) is not None:
+            if side == "upstream" and first is not None and first.offset is not None:
+                furthest = min(furthest, first.offset)  # after a reset to before the past, the chain goes on there
+            at = min(found.offset, furthest)
+            state: TranslationState = "exact" if found.exact and at == found.offset else "next_record"
+            return Translation(offset=at, state=state if at == furthest else "approximate", bound=furthest - at)
+        if first is not None:
+            return first
+        # Behind all that was copied before: the end of the map, while no record follows in the chain behind it.
+        if past is None or found is None or past.generation != head.generation or past.end is None:
             return NO_MAP
-        return Translation(offset=end, state="exact" if upstream <= head.position else "ahead_of_replication")
+        end = max(end, past.end.upstream if side == "upstream" else past.end.downstream)
+        return Translation(offset=found.offset, state="exact" if offset <= end else "ahead_of_replication")
 
     def next_downstream(self, lane: Lane, upstream: int, *, head: Head) -> Translation | None:
         """The first record of the map from an upstream offset on; None where there is none. Args: as `downstream`."""
@@ -123,10 +156,12 @@ class OffsetMap:
         return MAP_LOST if is_lost(head, found.offset or 0) else found
 
     def _upstream(self, lane: Lane, downstream: int, *, head: Head, stable_end: int | None) -> Translation:
-        run = self._last_run_from(lane, head, downstream)
+        run = self._last_run_at_or_before(lane, head, downstream)
         if run is None:
-            first = self._first_record_after(lane, head, -1)
-            return NO_MAP if first is None else Translation(offset=first.spans[0].upstream, state="before_map")
+            run = self._first_record_after(lane, head, -1)
+            first = None if run is None else Translation(offset=run.spans[0].upstream, state="before_map")
+            end = stable_end if stable_end is not None and not head.in_doubt else 0
+            return self._before(lane, downstream, "downstream", head=head, first=first, end=end)
         after_last = 0
         for span in run.spans:
             if downstream < span.downstream:
@@ -143,7 +178,7 @@ class OffsetMap:
         return Translation(offset=head.position, state="exact" if downstream <= after_last else "ahead_of_replication")
 
     def records_between(self, lane: Lane, first: int, end: int, side: Side, *, head: Head | None = None) -> int:
-        """How many records of the map stand at offsets [first, end) of one side.
+        """How many records of the map stand at offsets [first, end) of one side; of what was copied before, offsets.
 
         Args:
             lane: whose records.
@@ -155,11 +190,12 @@ class OffsetMap:
         if first >= end:
             return 0
         head = head or self._chains.heads([lane])[lane]
+        past = self._past.of(lane, head.generation) if self._past is not None else None
+        count, at = (0 if past is None else past.offsets_between(first, end, side)), -1
         if side == "upstream":
             link = self._chains.at_or_before(lane, head.generation, first, head=head)
         else:
-            link = self._last_run_from(lane, head, first)
-        count, at = 0, -1
+            link = self._last_run_at_or_before(lane, head, first)
         links: list[Link] = [] if link is None else [link]
         while True:
             for each in links:
@@ -182,13 +218,6 @@ class OffsetMap:
         if last is not None and last.position <= upstream:
             return last
         return _committed(self._chains.at_or_before(lane, head.generation, upstream, head=head))
-
-    def _last_run_from(self, lane: Lane, head: Head, downstream: int) -> Run | None:
-        """See `_last_run_at_or_before`; the head's own run costs no read."""
-        last = _committed(head.run)
-        if last is not None and last.spans and last.spans[0].downstream <= downstream:
-            return last
-        return self._last_run_at_or_before(lane, head, downstream)
 
     def _unbroken(self, lane: Lane, first: Run, last: Run, head: Head) -> bool:
         """Whether no link between two runs has expired: each begins where the one before it ends."""
@@ -218,15 +247,8 @@ class OffsetMap:
 
     def end(self, lane: Lane, head: Head) -> int | None:
         """The downstream offset after the last record that was replicated."""
-        link: Link | None = head.run
-        while link is not None:
-            run = _committed(link)
-            if run is not None and run.last_downstream is not None:
-                return run.last_downstream + 1
-            if link.position == 0:
-                return None
-            link = self._chains.at_or_before(lane, head.generation, link.position - 1, head=head)
-        return None
+        run = self._with_record(lane, head, head.run)
+        return None if run is None else run.spans[-1].downstream + run.spans[-1].length
 
     def _last_run_at_or_before(self, lane: Lane, head: Head, downstream: int) -> Run | None:
         """The last committed run whose first record stands at or below a downstream offset.
@@ -235,10 +257,14 @@ class OffsetMap:
         positions. A chain needs about as many reads as its span of offsets has binary digits, and no second index
         that every write would have to pay for.
         """
+        last = _committed(head.run)
+        if last is not None and last.spans and last.spans[0].downstream <= downstream:
+            return last
         low, high, found = 0, head.position - 1, None
         while low <= high:
             middle = (low + high) // 2
-            run = self._record_at_or_before(lane, head, middle)
+            link = self._chains.at_or_before(lane, head.generation, middle, head=head)
+            run = self._with_record(lane, head, link)
             if run is None:
                 low = middle + 1
             elif run.spans[0].downstream <= downstream:
@@ -247,8 +273,8 @@ class OffsetMap:
                 high = run.position - 1
         return found
 
-    def _record_at_or_before(self, lane: Lane, head: Head, position: int) -> Run | None:
-        link = self._chains.at_or_before(lane, head.generation, position, head=head)
+    def _with_record(self, lane: Lane, head: Head, link: Link | None) -> Run | None:
+        """The last committed run with a record, from a link on backwards."""
         while link is not None:
             run = _committed(link)
             if run is not None and run.spans:

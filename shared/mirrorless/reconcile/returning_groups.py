@@ -29,6 +29,7 @@ from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.groups.readiness import Rereads, assess
 from mirrorless.ports.kafka import GroupIsActive, Groups, GroupState, OffsetAndMetadata, TopicPartition
 from mirrorless.ports.stores import ChainReads
+from mirrorless.protocol.past import PastStore
 from mirrorless.protocol.translate import OffsetMap
 
 GROUPS_OF_A_BATCH: Final = 50
@@ -135,6 +136,7 @@ def returning(
     on_source: Mapping[Lane, OffsetAndMetadata],
     state_on_source: GroupState,
     covered: Mapping[Lane, int],
+    past: PastStore | None = None,
 ) -> ReturningGroup:
     """Find the offsets at which a group continues on the source.
 
@@ -145,20 +147,22 @@ def returning(
         on_source: likewise.
         state_on_source: nothing is written under live members.
         covered: the downstream offset up to which each lane was brought back; a group beyond it is ahead.
+        past: of the lanes.
 
     Raises:
         Retriable: the store of chains does not answer.
     """
-    offset_map = OffsetMap(chains)
+    offset_map = OffsetMap(chains, past)
     offsets: dict[Lane, GroupOffset] = {}
     for lane, committed in on_target.items():
         found = offset_map.upstream(lane, committed.offset, stable_end=covered.get(lane))
-        offsets[lane] = GroupOffset(found.offset, committed.offset, found.state, committed.metadata)
+        offsets[lane] = GroupOffset(found.offset, committed.offset, found.state, committed.metadata, found.bound)
     active = state_on_source == "active"
     # There are no earlier rounds of this direction whose offsets could hold the group back.
     due = {} if active else offsets_to_commit("reverse", offsets, None, on_source)
     after = {**on_source, **due}
     reread = 0 if active else Rereads(offset_map=offset_map).count("reverse", group, offsets, after)[0]
+    reread += 0 if active else sum(offset.bound for offset in offsets.values())
     kept = sum(
         offset_map.records_between(lane, offset.upstream, on_source[lane].offset, "upstream")
         for lane, offset in offsets.items()
@@ -197,6 +201,8 @@ class GroupsBack:
     exclude: Sequence[str]
     claim: Callable[[ClaimedOffsets], None]
     """Stores a claim for the flow's scheduled function."""
+    past: PastStore | None = None
+    """Of the lanes."""
 
     def bring(
         self, remote: Mapping[TopicPartition, Lane], covered: Mapping[Lane, int], patience: Callable[[], Deadline]
@@ -268,6 +274,7 @@ class GroupsBack:
                     on_source=here,
                     state_on_source=states.get(name, "active"),
                     covered=covered,
+                    past=self.past,
                 )
                 groups.append(self._commit(found, troubles, patience()))
             except MirrorlessError as exc:

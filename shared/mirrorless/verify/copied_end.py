@@ -18,10 +18,12 @@ Pure. Windows of both logs come in; a place comes out, or why there is none, or 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
+
+from mirrorless.chain.run import Span, spans_of
 
 LOOK: Final = 1_000
 """Records of the target's tail that are compared at least: one that begins again goes back behind what it says."""
@@ -94,6 +96,8 @@ class CopiedEnd:
     """In the window."""
     strangers: int = 0
     """Records of the target, behind the first that is on the source, that the source does not have."""
+    tail: tuple[Span, ...] = ()
+    """Records that stand on both sides, and not more than once in what was read of the source: the first copies."""
 
     @property
     def duplicates(self) -> int:
@@ -180,6 +184,7 @@ def _compared(source: LogWindow, target: LogWindow, least: int, *, source_compac
         why=why if again is None else f"{why}, and keys went back behind it, from {again} on",
         twice=_twice(source.records, target.records, walk),
         strangers=sum(1 for number in walk[matched[0] :] if number is None),
+        tail=_tail(source, target.records, walk) if again is None else (),
     )
 
 
@@ -294,6 +299,31 @@ def _first_again(
         if number is not None and each.key is not None
     }
     return next((each.offset for at, each in enumerate(source[: high + 1]) if at > back.get(each.key, high)), None)
+
+
+def _tail(window: LogWindow, target: Sequence[KeyedRecord], walk: Sequence[int | None]) -> tuple[Span, ...]:
+    """See `CopiedEnd.tail`.
+
+    It is gone back from the end, life by life. A life begins behind what the one before it has copied, so that one's
+    last record is in what was read of the source, too; but for the life that begins where that begins.
+    """
+    source = window.records
+    times = Counter(each.content for each in source)
+    pairs: list[tuple[int, int]] = []
+    at = len(source)
+    for each, partner in zip(reversed(target), reversed(walk), strict=True):
+        if partner is None:
+            continue
+        if at == 0 and not window.from_start:
+            break
+        at = partner
+        if times[each.content] == 1:
+            pairs.append((source[partner].offset, each.offset))
+    first_copies: list[tuple[int, int]] = []
+    for pair in reversed(pairs):
+        if not first_copies or pair[0] > first_copies[-1][0]:
+            first_copies.append(pair)
+    return spans_of([upstream for upstream, _ in first_copies], [downstream for _, downstream in first_copies])
 
 
 def _twice(

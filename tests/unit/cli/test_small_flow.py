@@ -14,10 +14,12 @@ from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import LaneState, Lease, Stop
+from mirrorless.chain.run import Span
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.lanes.check_state import LaneNotes, TopicNotes, write_notes
 from mirrorless.ports.kafka import OffsetAndMetadata
+from mirrorless.protocol.past import Past, PastStore
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.topics.topic_state import Recreated, TopicState
 from tests.frozen.small_flow import FLOW, LATER
@@ -269,6 +271,25 @@ def test_the_lane_of_a_partition_that_is_gone_is_closed_and_left_out(stores: Sto
     (flow,) = in_lab("status", str(FLOW), "--json").json["flows"]
     orders = next(each for each in flow["topics"] if each["topic"] == "orders")
     assert [each["partition"] for each in orders["partitions"]] == [0, 1, 2, 3]
+
+
+def test_a_reset_leaves_of_what_was_copied_before_the_flow_as_much_as_is_not_gone(
+    stores: Stores, in_lab: InLab
+) -> None:
+    spans = [Span(0, 0, 0), Span(10, 10, 1), Span(20, 20, 1), Span(30, 30, 0)]
+    for number, untrue_from in ((1, 15), (3, None)):
+        PastStore(documents=stores.checkpoints).begin(lane(number), 1, spans)
+        stop = Stop(reason="broken", upstream_offset=0, detail="anew", at=1, untrue_from=untrue_from)
+        stores.states.stop(lane(number), stop)
+
+    done = in_lab("lanes", "reset", str(FLOW), "orders", "--to", "earliest", "--reason", "anew", "--execute")
+    assert done.code == 0, done
+
+    past = PastStore(documents=stores.checkpoints)
+    assert [past.of(lane(number), 1) for number in (1, 3)] == [Past.of(1, spans[:2]), Past.of(1, spans)]
+    said = in_lab("translate", str(FLOW), "orders", "1", "5")
+    assert said.out.endswith("downstream 0 is its place, or at most 10 offsets before it.\n")
+    assert in_lab("translate", str(FLOW), "orders", "1", "5", "--json").json["bound"] == 10
 
 
 def test_lanes_are_held_where_they_stand_and_go_on_together(

@@ -16,10 +16,14 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head
 from mirrorless.chain.run import Link
 from mirrorless.clock import now_ms
+from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.lanes.taken_over import was_taken_over
+from mirrorless.mm2.internal_records import Checkpoint, OffsetSync
 from mirrorless.mm2.source_offsets import CONNECTOR, SourcePartition
 from mirrorless.ports.kafka import LogEnds, OffsetAndMetadata, TopicPartition
 from mirrorless.ports.topics import ConfigEntry
+from mirrorless.protocol.past import PastStore
+from mirrorless.protocol.translate import OffsetMap
 from mirrorless.records.record import Record
 from mirrorless.topics.pause import MAPPINGS, PausedMappings, order_pause
 from mirrorless.verify import copied_end
@@ -64,6 +68,12 @@ class TwoLogs:
     """Topics whose configs cannot be read, and partitions without a leader."""
     starts: dict[int, int] = field(default_factory=dict)
     """Of source partitions whose first records are gone."""
+    noted: dict[str, list[OffsetSync | Checkpoint]] = field(default_factory=dict)
+    """MirrorMaker's own records, by topic."""
+    groups: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
+    """What groups have committed on the target."""
+    reading: set[str] = field(default_factory=set)
+    """Groups with members there."""
 
     def say(self, last: int = 3, *partitions: int, connector: str = CONNECTOR, cluster: str = "us-east") -> None:
         """What MirrorMaker stores of some partitions, or of each."""
@@ -88,19 +98,24 @@ class TwoLogs:
             self.target[1] = [*self.target[1], 9]
         return found
 
-    def read(self, tails: Any, wanted: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, Any]:
+    def read(self, tails: Any, wanted: Mapping[TopicPartition, list[tuple[int, int]]]) -> dict[TopicPartition, Any]:
         """As KafkaTails does: aborted records are on the source alone."""
         found: dict[TopicPartition, Any] = {}
         for place, each in wanted.items():
             ours = place[0] == TOPIC
             assert tails.committed is not ours
-            records = [(at, self.log(place)[at]) for at in range(*each)]
+            records = [(at, self.log(place)[at]) for some in each for at in range(*some)]
             time, marks = 1 if ours or not self.late else 7, [] if ours else self.marks
             found[place] = [
                 tails.seen(place[0], Record(at, number if self.timed else time, marks, None, b"%d" % number))
                 for at, number in records
             ]
         return found
+
+    def newest(self, _: object, topic: str, **__: object) -> list[Record]:
+        """As `newest_records` has them; one that nobody can read is among them."""
+        records = [Record(at, 1, [], each.key(), each.value()) for at, each in enumerate(self.noted.get(topic, []))]
+        return [*records, Record(len(records), 1, [], b"?", None)] if records else []
 
     def write(self, offsets: Mapping[SourcePartition, int], _: object, *, now: int) -> None:
         """As KafkaSourceOffsets does."""
@@ -143,13 +158,18 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> TwoLogs:
             "write": lambda _, *words, **more: logs.write(*words, **more),
         },
         "source_offsets.KafkaTails": {"read": lambda it, wanted, _: logs.read(it, wanted), "close": lambda _: None},
-        "groups.KafkaGroups": {"commit": lambda _, *words: logs.commit(*words)},
+        "groups.KafkaGroups": {
+            "commit": lambda _, *words: logs.commit(*words),
+            "committed": lambda _, names, __: {name: logs.groups[name] for name in names if name in logs.groups},
+            "states": lambda _, names, __: {name: "active" if name in logs.reading else "empty" for name in names},
+        },
         "wire.cluster.WireCluster": {"close": lambda _: None},
     }
     for name, methods in doubles.items():
         double = type(name, (), {"__init__": lambda it, *_, **more: it.__dict__.update(more), **methods})
         monkeypatch.setattr(f"{kafka}.{name}", double)
     monkeypatch.setattr(f"{kafka}.wire.group_members.running_group", logs.look)
+    monkeypatch.setattr(f"{kafka}.source_offsets.newest_records", logs.newest)
     monkeypatch.setattr(copied_places, "STILL_SECONDS", 0)
     return logs
 
@@ -216,6 +236,74 @@ def test_each_lane_goes_on_is_held_or_stays_and_the_mapping_begins_there(
     assert take_over(in_lab) == ["taken over", "exact", "has a chain", *["taken over"] * 3]
     assert stores.states.read([lane(1)])[lane(1)].stop is None
     assert logs.commits == {0: 6, 1: 6, 3: 4, 4: 0, 5: 0}
+
+
+SYNCS = "mm2-offset-syncs.eu-west.internal"
+CHECKPOINTS = "us-east.checkpoints.internal"
+
+
+def test_a_past_is_kept_by_the_pairs_that_the_records_bear_out(logs: TwoLogs, stores: Stores, in_lab: InLab) -> None:
+    """The first records are alike: of them, nothing but the offset syncs is known."""
+    pause(stores)
+    logs.source, logs.target = [[0] * 4 + list(range(1, 7))] * 6, [[0] * 4 + list(range(1, 7))] * 5
+    logs.say(last=9)
+    logs.noted[SYNCS] = [
+        OffsetSync(topic=TOPIC, partition=number, upstream=upstream, downstream=downstream)
+        for number, upstream, downstream in (
+            (0, 2, 2),
+            (1, 3, 2),
+            (0, 7, 7),
+            (1, 7, 6),
+            (2, 1, 1),
+            (3, 6, 1),
+            (9, 1, 1),
+        )
+    ]
+
+    plan = migrate(in_lab, "plan").json["lanes"]
+    take_over(in_lab)
+
+    since = [each["past"]["since"] for each in plan]
+    assert since == [2, 4, 1, 4, 4, None], "those of 1 do not agree with the tail, those of 3 with the records"
+    offsets = OffsetMap(stores.chains, PastStore(documents=stores.checkpoints))
+    found = [offsets.downstream(lane(0), each) for each in (1, 2, 3, 5, 10, 11)]
+    states = ["approximate", "exact", "approximate", "exact", "exact", "ahead_of_replication"]
+    assert [each.state for each in found] == states
+    assert [each.offset for each in found] == [0, 2, 3, 5, 10, 10]
+
+
+def test_the_groups_that_mirrormaker_kept_become_the_flows_and_the_others_say_why_not(
+    logs: TwoLogs, stores: Stores, in_lab: InLab
+) -> None:
+    pause(stores)
+    remote = f"us-east.{TOPIC}"
+    for name in ("kept", "moved", "read", "gone", "mirrorless.another"):
+        logs.noted.setdefault(CHECKPOINTS, []).append(
+            Checkpoint(group=name, topic=remote, partition=0, upstream=3, downstream=3)
+        )
+        logs.groups[name] = {(remote, 0): OffsetAndMetadata(4 if name == "moved" else 3)}
+    logs.groups["gone"] = {}
+    logs.reading = {"read"}
+
+    answer = migrate(in_lab, "plan").json["groups"]
+    assert [(each["group"], each["becomes"], each["offsets"]) for each in answer] == [
+        ("kept", "owned", {TOPIC: {"0": 3}}),
+        ("moved", "independent", {}),
+        ("read", "independent", {}),
+    ]
+    assert "members" in answer[2]["why"]
+    shown = in_lab("migrate", "plan", str(FLOW), TOPIC).out
+    assert "1 group on the target: they become the flow's" in shown
+    assert "moved stays independent: its offset 4 there" in shown
+    take_over(in_lab)
+
+    claims = stores.checkpoints.read(FLOW, "claim/")
+    assert [msgspec.json.decode(each, type=ClaimedOffsets) for each in claims.values()] == [
+        ClaimedOffsets(group="kept", direction="forward", offsets={TOPIC: {0: 3}})
+    ]
+    # Once the flow has written to the lane, what stands there may be its own.
+    stores.chains.prepare([run(6, 7, lane=lane(0), generation=1)])
+    assert migrate(in_lab, "plan").json["groups"] == []
 
 
 BOTH = {

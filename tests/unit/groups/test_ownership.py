@@ -9,12 +9,23 @@ import msgspec
 import pytest
 
 from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import NEW_LANE
+from mirrorless.chain.run import Span
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
-from mirrorless.groups.ownership import ClaimedOffsets, Move, NotMovable, claim_of, plan_move_back
+from mirrorless.groups.ownership import (
+    ClaimedOffsets,
+    Move,
+    NotMovable,
+    claim_of,
+    committed_by_another,
+    plan_move_back,
+)
+from mirrorless.lanes.taken_over import link_behind
 from mirrorless.ports.kafka import OffsetAndMetadata
-from tests.support.chains import FLOW
-from tests.support.group_cluster import ORDERS, REMOTE, TwoClusters, mirrored
+from mirrorless.protocol.past import PastStore
+from tests.support.chains import FLOW, run
+from tests.support.group_cluster import ORDERS, REMOTE, TwoClusters, mirrored, settings
 
 
 def there(world: TwoClusters) -> int:
@@ -333,3 +344,67 @@ def test_the_way_back_moves_on_the_source() -> None:
     moves = plan(document(direction="reverse", offsets={"orders": {0: GroupOffset(11, 10, "exact")}}), second=None)
 
     assert [(move.now, move.to.offset) for move in moves] == [(91, 11)]
+
+
+# What MirrorMaker has committed before it was taken over
+
+
+@pytest.mark.parametrize(
+    ("at", "state", "expected"),
+    [
+        (138, "empty", ClaimedOffsets(group="shop", direction="forward", offsets={"orders": {0: 138}})),
+        (120, "absent", ClaimedOffsets(group="shop", direction="forward", offsets={"orders": {0: 120}})),
+        (138, "active", "it has members there, and they commit its offsets"),
+        (139, "empty", "its offset 139 there, of orders-0, is of no checkpoint"),
+    ],
+    ids=["its last checkpoint", "the one before, as it commits a minute later", "members", "another application"],
+)
+def test_offsets_are_mirrormakers_where_a_checkpoint_has_them_and_nobody_reads(
+    at: int, state: Any, expected: object
+) -> None:
+    lane = Lane(FLOW, "orders", 0)
+
+    found = committed_by_another("shop", {lane: {120, 138}}, {lane: OffsetAndMetadata(at)}, state)
+
+    assert found == expected
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_a_group_that_mirrormaker_kept_goes_on_with_the_flow_and_says_how_far_it_may_be_behind(
+    *, claimed: bool
+) -> None:
+    """Its offset lies between two offset syncs: nothing is skipped, and it is not ahead where MirrorMaker knew more."""
+    world = TwoClusters(settings(sync=3))
+    lane = world.lane()
+    world.source_log(lane).extend(world.new_identities(300))
+    world.target_log(lane).extend(world.new_identities(340))
+    PastStore(documents=world.documents).begin(lane, 1, [Span(0, 40, 0), Span(100, 140, 1), Span(200, 240, 100)])
+    world.chains.reset(link_behind(lane, NEW_LANE, 300, now=1))
+    world.chains.prepare([run(300, 310, (300, 341, 10), generation=1)])
+    independent(world, 138)
+    if claimed:
+        claim = ClaimedOffsets(group="shop", direction="forward", offsets={"orders": {0: 138}})
+        world.documents.write(FLOW, {claim.key: msgspec.json.encode(claim)})
+
+    world.commit_and_act(150)
+
+    document = world.document("shop")
+    assert document.offsets["orders"][0] == GroupOffset(150, 141, "approximate", "", 99)
+    assert [each[3:5] for each in world.checkpoints()] == [(150, 141)]
+    assert (there(world), document.readiness) == ((141, "behind") if claimed else (138, "independent"))
+    assert document.reread == 99 + (0 if claimed else 3)
+    if claimed:
+        world.act()
+        world.act()
+        assert world.round.translator.journals_read == 0, "what is known for good is not asked again"
+        assert document.carried == {"orders": {0: 150}}
+        # MirrorMaker had committed a place further on, which may be the exact one.
+        world.restart()
+        world.target.put("shop", REMOTE, 190)
+        more = ClaimedOffsets(group="shop", direction="forward", offsets={"orders": {0: 190}})
+        world.documents.write(FLOW, {more.key: msgspec.json.encode(more)})
+        world.commit_and_act(151)
+        assert (there(world), world.document("shop").readiness, world.document("shop").skip) == (190, "behind", 0)
+
+        world.commit_and_act(250)
+        assert (there(world), world.document("shop").readiness) == (290, "ready")

@@ -10,7 +10,8 @@ import pytest
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import LaneState, Stop
 from mirrorless.protocol.map_reads import MapReads, StopMemory
-from mirrorless.protocol.translate import OffsetMap, Side, Translation
+from mirrorless.protocol.past import Side
+from mirrorless.protocol.translate import OffsetMap, Translation
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
 from tests.support.tries import tries
 

@@ -6,11 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import NEW_LANE
+from mirrorless.chain.run import Span
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
+from mirrorless.lanes.taken_over import link_behind
 from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
+from mirrorless.protocol.past import PastStore
 from mirrorless.reconcile.returning_groups import GroupsBack
 from tests.support.chains import FLOW, LANE, MemoryChains, run
+from tests.support.documents import MemoryDocuments
 from tests.support.group_cluster import MemoryGroups
 
 PARTITIONS, GROUPS = 6, 150
@@ -79,3 +84,21 @@ def test_groups_that_cannot_be_read_wait_and_the_others_go_back() -> None:
     assert [trouble.partition(" wait")[0] for trouble in troubles] == [
         "the offsets of group group-050, and 49 groups more"
     ]
+
+
+def test_a_group_before_the_chain_of_a_lane_that_was_taken_over_goes_back_to_no_later_than_its_place() -> None:
+    chains, past = MemoryChains(), PastStore(documents=MemoryDocuments())
+    past.begin(LANE, 1, [Span(0, 0, 0), Span(10, 12, 1), Span(50, 60, 1), Span(80, 100, 0)])
+    chains.reset(link_behind(LANE, NEW_LANE, 80, now=1))
+    chains.prepare([run(80, 90, (80, 100, 10), generation=1)])
+    source, target = MemoryGroups(), MemoryGroups()
+    place = (f"us-east.{LANE.topic}", LANE.partition)
+    target.put("shop", place, 40)
+    back = GroupsBack(
+        chains=chains, source=source, target=target, include=[".*"], exclude=[], claim=lambda _: None, past=past
+    )
+
+    groups, troubles = back.bring({place: LANE}, {LANE: 110}, lambda: lambda: 60.0)
+
+    assert (troubles, source.offsets["shop"][LANE.topic, LANE.partition].offset) == ([], 11)
+    assert [(each.readiness, each.reread, each.lanes[0].state) for each in groups] == [("behind", 69, "approximate")]

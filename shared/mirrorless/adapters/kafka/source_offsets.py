@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -72,18 +72,10 @@ class KafkaSourceOffsets:
         """
         wanted = {place: [each] for place, each in self._stable_ends(deadline).items() if each[0] < each[1]}
         found: dict[SourcePartition, StoredOffset] = {}
-        left = set(wanted)
         with closing(KafkaLog(self._cluster, flow=self._flow, tuning=RANGES)) as log:
-            for part in read_ranges(log, wanted, deadline):
-                if part.failure is not None:
-                    raise part.failure
-                for record in part.records:
-                    if record.key is not None and (about := SourcePartition.decode(record.key)) is not None:
-                        last = decode_offset(record.value)
-                        found[about] = StoredOffset(part.place[1], record.key, last)
-                left -= {part.place} if part.over else set()
-        if left:
-            raise Retriable("it was not read to its end in time", where=self._where)
+            for (_, partition), record in _read(log, wanted, deadline, where=self._where):
+                if record.key is not None and (about := SourcePartition.decode(record.key)) is not None:
+                    found[about] = StoredOffset(partition, record.key, decode_offset(record.value))
         return found
 
     def write(self, offsets: Mapping[SourcePartition, int], deadline: Deadline, *, now: int) -> None:
@@ -110,6 +102,42 @@ class KafkaSourceOffsets:
             self._records.write_at((self._topic, partition), records, deadline)
 
 
+def _read(
+    log: KafkaLog, wanted: Mapping[TopicPartition, Sequence[Range]], deadline: Deadline, *, where: str
+) -> Iterator[tuple[TopicPartition, Record]]:
+    """All records of some ranges.
+
+    Raises:
+        Retriable: the cluster does not answer, or not all was read in time.
+    """
+    left = {place for place, ranges in wanted.items() if ranges}
+    for part in read_ranges(log, {place: wanted[place] for place in left}, deadline):
+        if part.failure is not None:
+            raise part.failure
+        yield from ((part.place, record) for record in part.records)
+        left -= {part.place} if part.over else set()
+    if left:
+        topic, partition = min(left)
+        raise Retriable(f"{topic}-{partition} was not read to its end in time", where=where)
+
+
+def newest_records(
+    cluster: ClusterSettings, topic: str, *, flow: str, at_most: int, deadline: Deadline
+) -> Iterator[Record]:
+    """The last records of one of MirrorMaker's topics, which have one partition; none where it is not there.
+
+    Raises:
+        Retriable: the cluster does not answer, or it was not read to its end in time.
+    """
+    ends = KafkaRecords(cluster, flow=flow, client_role=_ROLE).ends([(topic, 0)], deadline)
+    wanted = {
+        place: [(max(start, stable - at_most), stable)] for place, (start, stable, _) in ends.items() if start < stable
+    }
+    with closing(KafkaLog(cluster, flow=flow, tuning=RANGES)) as log:
+        for _, record in _read(log, wanted, deadline, where=f"{flow} {cluster.alias}"):
+            yield record
+
+
 class KafkaTails:
     """Parts of one cluster's logs, as hashes of their records."""
 
@@ -129,24 +157,17 @@ class KafkaTails:
         self._log = KafkaLog(cluster, flow=flow, tuning=RANGES if committed else uncommitted(RANGES))
 
     def read(
-        self, wanted: Mapping[TopicPartition, Range], deadline: Deadline
+        self, wanted: Mapping[TopicPartition, Sequence[Range]], deadline: Deadline
     ) -> dict[TopicPartition, list[KeyedRecord]]:
-        """All records of some ranges.
+        """All records of some ranges, growing and apart.
 
         Raises:
             Retriable: the cluster does not answer, or a log changed meanwhile.
         """
         found: dict[TopicPartition, list[KeyedRecord]] = {place: [] for place in wanted}
-        ranges = {place: [each] for place, each in wanted.items() if each[0] < each[1]}
-        left = set(ranges)
-        for part in read_ranges(self._log, ranges, deadline):
-            if part.failure is not None:
-                raise part.failure
-            found[part.place] += [self._seen(part.place[0], each) for each in part.records]
-            left -= {part.place} if part.over else set()
-        if left:
-            topic, partition = min(left)
-            raise Retriable(f"{topic}-{partition} did not show all in time", where=self._where)
+        ranges = {place: [each for each in some if each[0] < each[1]] for place, some in wanted.items()}
+        for place, record in _read(self._log, ranges, deadline, where=self._where):
+            found[place].append(self._seen(place[0], record))
         return found
 
     def close(self) -> None:
