@@ -24,7 +24,6 @@ from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, TableColumns, console, picked, 
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import deadline_in, now_ms
 from mirrorless.errors import Retriable
-from mirrorless.ports.stores import StateStore
 from mirrorless.reports.format import numbered
 from mirrorless.topics.acl_sync import (
     AclFailover,
@@ -86,43 +85,32 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run_plan(arguments: argparse.Namespace) -> int:
     """Show the plan. Exit code 1 where a cluster does not answer: then only the stored plan is known."""
-    deployment = DeployedFlows.of(arguments)
-    sync = _sync(deployment, arguments.flow)
-    flow = sync.settings.name
-    groups = _groups(deployment, flow)
-    known, moved = stored(sync.documents, flow)
+    deployment, sync = _sync(arguments)
+    groups = _groups(deployment, sync.settings.name)
     try:
         view = view_of(sync, sync.plan(deadline_in(READ_SECONDS)), groups)
     except Retriable as exc:
-        view = AclView(flow=flow, scheduled=is_scheduled(sync), trouble=str(exc))
+        view = AclView(flow=sync.settings.name, scheduled=is_scheduled(sync), trouble=str(exc))
+        known, _ = stored(sync.documents, view.flow)
         if known is not None:
             staged = dict.fromkeys(sorted(known.staged_with(groups)))
             view = replace(view, staged=staged, left=_withheld(known.withheld))
-    _answer(arguments, replace(view, granted=frozenset(moved.created)))
-    return int(bool(view.trouble))
+    return _answer(arguments, sync, view)
 
 
 def run_apply(arguments: argparse.Namespace) -> int:
     """Carry out what is due, or what is staged. Exit code 1 where a part of it failed."""
-    deployment = DeployedFlows.of(arguments)
-    sync = _sync(deployment, arguments.flow)
-    groups = _groups(deployment, sync.settings.name)
+    deployment, sync = _sync(arguments)
     carry_out = _fail_over if arguments.failover else _due
-    return _carried_out(arguments, carry_out(sync, groups, execute=arguments.execute), sync)
+    view = carry_out(sync, _groups(deployment, sync.settings.name), execute=arguments.execute)
+    return _answer(arguments, sync, view)
 
 
 def run_revoke(arguments: argparse.Namespace) -> int:
     """Delete what failovers have created. Exit code 1 where a part of it failed."""
-    deployment = DeployedFlows.of(arguments)
-    sync = _sync(deployment, arguments.flow)
+    deployment, sync = _sync(arguments)
     others = needed_by_others(deployment, sync.settings.name)
-    return _carried_out(arguments, _revoke(sync, others, execute=arguments.execute), sync)
-
-
-def _carried_out(arguments: argparse.Namespace, view: AclView, sync: AclSync) -> int:
-    _, moved = stored(sync.documents, sync.settings.name)
-    _answer(arguments, replace(view, granted=frozenset(moved.created)))
-    return int(view.outcome is not None and bool(view.outcome.failed))
+    return _answer(arguments, sync, _revoke(sync, others, execute=arguments.execute))
 
 
 def _due(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclView:
@@ -182,27 +170,30 @@ def _withheld(acls: Iterable[Acl]) -> dict[Acl, str]:
     return {acl: why_withheld(acl) for acl in acls if acl.permission == "ALLOW"}
 
 
-def _sync(deployment: DeployedFlows, flow: str) -> AclSync:
+def _sync(arguments: argparse.Namespace) -> tuple[DeployedFlows, AclSync]:
     from mirrorless.adapters.kafka.acls import KafkaAcls  # noqa: PLC0415 -- other commands start sooner without Kafka
     from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- same
 
-    name = deployment.flow_name(flow)
+    deployment = DeployedFlows.of(arguments)
+    name = deployment.flow_name(arguments.flow)
     settings = deployment.settings(name)
-    documents: StateStore = deployment.stores(name).documents
-    return AclSync(
+    return deployment, AclSync(
         settings=settings,
         source=KafkaAcls(settings.source, flow=str(name)),
         target=KafkaAcls(settings.target, flow=str(name)),
         topics=KafkaTopics(settings.source, flow=str(name), role="operator").partitions,
-        documents=documents,
+        documents=deployment.stores(name).documents,
     )
 
 
-def _answer(arguments: argparse.Namespace, view: AclView) -> None:
+def _answer(arguments: argparse.Namespace, sync: AclSync, view: AclView) -> int:
+    _, moved = stored(sync.documents, view.flow)
+    view = replace(view, granted=frozenset(moved.created))
     if arguments.json:
         print_json(as_json(view))
     else:
         show(view, plan_only=arguments.run is run_plan)
+    return int(bool(view.trouble or (view.outcome is not None and view.outcome.failed)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
