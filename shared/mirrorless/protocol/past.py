@@ -86,11 +86,8 @@ class Past(msgspec.Struct, frozen=True):
         span, following = spans[number], spans[number + 1 :][:1]
         if downstream < span.downstream + span.length:
             return _exact(span.upstream + downstream - span.downstream)
-        furthest = None
-        if following:
-            room = following[0].downstream - span.downstream - span.length
-            furthest = min(following[0].upstream + room, self.end.upstream if self.end is not None else 2**63)
-        return PastPlace(span.upstream + span.length, furthest)
+        room = following[0].downstream - span.downstream - span.length if following else 0
+        return PastPlace(span.upstream + span.length, following[0].upstream + room if following else None)
 
     @property
     def end(self) -> Span | None:
@@ -106,12 +103,17 @@ class Past(msgspec.Struct, frozen=True):
 
     def before(self, upstream: int) -> Past | None:
         """What is left where all from an upstream offset on is gone; None where that is nothing."""
-        kept = [
-            Span(each.upstream, each.downstream, min(each.length, upstream - each.upstream))
-            for each in self.spans()
-            if each.upstream < upstream
-        ]
+        kept = _below(self.spans(), upstream)
         return Past.of(self.generation, kept) if kept else None
+
+
+def _below(spans: Iterable[Span], upstream: int) -> list[Span]:
+    """The parts of spans below an upstream offset."""
+    return [
+        Span(each.upstream, each.downstream, min(each.length, upstream - each.upstream))
+        for each in spans
+        if each.upstream < upstream
+    ]
 
 
 def _exact(offset: int) -> PastPlace:
@@ -182,7 +184,8 @@ class SyncedLane:
                 break
             peak = stretch[-1][0] + 1
             known = [*spans_of(*zip(*stretch, strict=True)), *_behind(known, peak)]
-        known = [each for each in known if each.downstream >= start]
+        # What stands at the place or behind it comes again; what stands before the log's beginning is gone.
+        known = _below([each for each in known if each.downstream >= start], place)
         return tuple(_thinned([Span(0, start, 0), *known, Span(place, end, 0)]))
 
 

@@ -184,7 +184,7 @@ def _compared(source: LogWindow, target: LogWindow, least: int, *, source_compac
         why=why if again is None else f"{why}, and keys went back behind it, from {again} on",
         twice=_twice(source.records, target.records, walk),
         strangers=sum(1 for number in walk[matched[0] :] if number is None),
-        tail=_tail(source, target.records, walk) if again is None else (),
+        tail=_tail(source, target.records, walk),
     )
 
 

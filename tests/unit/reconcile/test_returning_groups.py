@@ -101,4 +101,4 @@ def test_a_group_before_the_chain_of_a_lane_that_was_taken_over_goes_back_to_no_
     groups, troubles = back.bring({place: LANE}, {LANE: 110}, lambda: lambda: 60.0)
 
     assert (troubles, source.offsets["shop"][LANE.topic, LANE.partition].offset) == ([], 11)
-    assert [(each.readiness, each.reread, each.lanes[0].state) for each in groups] == [("behind", 69, "approximate")]
+    assert [(each.readiness, each.reread, each.lanes[0].state) for each in groups] == [("behind", 86, "approximate")]
