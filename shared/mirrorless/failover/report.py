@@ -172,7 +172,7 @@ def report_of(flow: FlowName, document: FailoverDocument) -> Report:
         tone=tone,
         figures=tuple(_figures(totals)),
         sections=tuple(_sections(flow, document, missing)),
-        made_at=document.back.ended_at if document.back is not None else document.ended_at,
+        made_at=(document.back or document).ended_at,
     )
 
 

@@ -217,7 +217,7 @@ class FailoverCommand:
         while self._steps_left(work, go_round=rounds > 0):
             rounds -= 1
         if not work.document.is_ended:
-            work.save(work.document.ended(self.effects.clock()))
+            work.save(work.document.changed(ended_at=self.effects.clock()))
 
     def _steps_left(self, work: FailoverWork, *, go_round: bool) -> bool:
         """Carry out what is left; whether all begins again, because the last look has found what can be replicated."""
@@ -231,16 +231,15 @@ class FailoverCommand:
                 work.say(f"{result.said}: the steps before it are carried out again")
                 back = work.document.back is not None
                 again = work.document.to_repeat(to_go_round(back=back))
-                if again.back is not None:
-                    again = msgspec.structs.replace(again, back=msgspec.structs.replace(again.back, reconcile_run=""))
-                work.save(again)
+                work.save(again.changed(reconcile_run="") if back else again)
                 self._observation = observe(self.effects, work.document.order, back=back)
                 if not self.force and not back:  # a lane that was stopped meanwhile is waited for, and so is named
                     self._observation = replace(self._observation, stopped=())
                 return True
             document = work.document.with_result(result)
             # With its end, so that no other command begins in between: the look would not count for that one.
-            work.save(document.ended(self.effects.clock()) if step == self.plan[-1] else document)
+            last = step == self.plan[-1]
+            work.save(document.changed(ended_at=self.effects.clock()) if last else document)
             self.on_step(step, result)
         return False
 

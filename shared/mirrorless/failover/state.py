@@ -112,12 +112,12 @@ class FailoverDocument(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_ended(self) -> bool:
         """Whether the way that is under way, there or back, has ended."""
-        return bool(self.ended_at if self.back is None else self.back.ended_at)
+        return bool((self.back or self).ended_at)
 
     @property
     def current(self) -> tuple[StepResult, ...]:
         """The steps of the way that is under way: there, or back."""
-        return self.steps if self.back is None else self.back.steps
+        return (self.back or self).steps
 
     def result(self, step: StepName) -> StepResult | None:
         """The result of a step of the current way; None where it was not carried out, or counts no more."""
@@ -132,31 +132,25 @@ class FailoverDocument(msgspec.Struct, frozen=True, kw_only=True):
         """The document after a step of the current way; what the step had changed before stays in its result."""
         known = next((each for each in self.current if each.step == result.step), None)
         if known is None:
-            return self._with((*self.current, result))
+            return self.changed(steps=(*self.current, result))
         result = msgspec.structs.replace(
             result,
             at=known.at,
             ms=result.at + result.ms - known.at,
             commands=tuple(dict.fromkeys((*known.commands, *result.commands))),
         )
-        return self._with(tuple(result if each.step == result.step else each for each in self.current))
+        return self.changed(steps=tuple(result if each.step == result.step else each for each in self.current))
 
     def to_repeat(self, steps: Collection[StepName]) -> FailoverDocument:
         """The document with some steps of the current way to be carried out again."""
-        return self._with(
-            tuple(msgspec.structs.replace(each, again=True) if each.step in steps else each for each in self.current)
-        )
+        again = (msgspec.structs.replace(each, again=each.again or each.step in steps) for each in self.current)
+        return self.changed(steps=tuple(again))
 
-    def _with(self, steps: tuple[StepResult, ...]) -> FailoverDocument:
+    def changed(self, **fields: Any) -> FailoverDocument:
+        """The document with other fields of the current way: there, or back."""
         if self.back is None:
-            return msgspec.structs.replace(self, steps=steps)
-        return msgspec.structs.replace(self, back=msgspec.structs.replace(self.back, steps=steps))
-
-    def ended(self, at: int) -> FailoverDocument:
-        """The document at the end of the current way."""
-        if self.back is None:
-            return msgspec.structs.replace(self, ended_at=at)
-        return msgspec.structs.replace(self, back=msgspec.structs.replace(self.back, ended_at=at))
+            return msgspec.structs.replace(self, **fields)
+        return msgspec.structs.replace(self, back=msgspec.structs.replace(self.back, **fields))
 
 
 def read_document(documents: StateStore, flow: FlowName, key: str = DOCUMENT) -> FailoverDocument | None:

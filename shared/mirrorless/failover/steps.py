@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from mirrorless.chain.run import Run
 from mirrorless.clock import Deadline
 from mirrorless.errors import ConfigurationError, Retriable
@@ -403,5 +401,4 @@ def _back(work: FailoverWork) -> Failback:
 
 def _remember(work: FailoverWork, run_id: str, **before: Any) -> None:
     """Store the run, before it is started: it is found again wherever this command ends."""
-    back = msgspec.structs.replace(_back(work), reconcile_run=run_id, **before)
-    work.save(msgspec.structs.replace(work.document, back=back))
+    work.save(work.document.changed(reconcile_run=run_id, **before))
