@@ -130,3 +130,9 @@ class ChainBroken(MirrorlessError):
     def __init__(self, what: str, *, where: str = "", hint: str = "", target_lost: bool = False) -> None:
         super().__init__(what, where=where, hint=hint)
         self.target_lost = target_lost
+
+
+def few(names: Iterable[str], most: int = 3) -> str:
+    """Names with commas between, the first of them; the others are counted: `a, b, c and 2 more`."""
+    every = list(names)
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")

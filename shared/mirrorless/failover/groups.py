@@ -11,12 +11,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from mirrorless.errors import Retriable
+from mirrorless.errors import Retriable, few
 from mirrorless.failover.state import FailoverMode
 from mirrorless.failover.work import CALL_SECONDS, Done, FailoverWork
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.groups.ownership import members_stopped
-from mirrorless.reports.format import few, numbered
+from mirrorless.reports.format import numbered
 from mirrorless.scheduled.functions import CONTROL
 from mirrorless.scheduled.runner import LEASE_MS, HeldLease, LeasedDocuments, RoundReport, TaskReport, lease
 

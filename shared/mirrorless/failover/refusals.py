@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from mirrorless.chain.lane import FlowName, Lane
-from mirrorless.errors import Refused
+from mirrorless.errors import Refused, few
 from mirrorless.failover.state import FailoverDocument, FailoverOrder, read_document
 from mirrorless.failover.work import FailoverEffects
 from mirrorless.ports.stores import lanes_with_a_chain
-from mirrorless.reports.format import few, numbered
+from mirrorless.reports.format import numbered
 from mirrorless.topics.acls import unguarded
 from mirrorless.topics.discovery import discover
 from mirrorless.topics.topic_state import StoredTopics

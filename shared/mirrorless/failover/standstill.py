@@ -18,7 +18,7 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head, Stop
 from mirrorless.chain.run import Run
 from mirrorless.clock import Deadline
-from mirrorless.errors import ConfigurationError
+from mirrorless.errors import ConfigurationError, few
 from mirrorless.failover.groups import READY_SECONDS, checkpoints_of, end_waits, one_round
 from mirrorless.failover.state import still_seconds
 from mirrorless.failover.work import Done, FailoverSide, FailoverWork, Unfinished
@@ -26,7 +26,7 @@ from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lanes.gaps import LogLooks
 from mirrorless.ports.kafka import LogEnds, TopicPartition
 from mirrorless.ports.stores import Chains, links_after
-from mirrorless.reports.format import few, numbered
+from mirrorless.reports.format import numbered
 from mirrorless.topics.acls import Acl, to_create, to_delete
 
 PRODUCERS_SECONDS: Final = 600.0

@@ -9,11 +9,10 @@ from functools import partial
 from typing import Final, TypeVar
 
 from mirrorless.clock import Deadline
-from mirrorless.errors import Retriable
+from mirrorless.errors import Retriable, few
 from mirrorless.groups.checkpoints import Direction, GroupPositions, TranslatedGroup, translated_by_name
 from mirrorless.mm2.internal_records import CircuitBreaker
 from mirrorless.ports.kafka import Groups, GroupState, InternalTopics, OffsetAndMetadata, TopicPartition
-from mirrorless.reports.format import few
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 

@@ -21,7 +21,7 @@ from typing import Final, Self
 
 from mirrorless.chain.lane import by_topic
 from mirrorless.clock import Deadline
-from mirrorless.errors import Retriable
+from mirrorless.errors import Retriable, few
 from mirrorless.flow.rate_limit import in_parallel
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.groups.checkpoints import (
@@ -45,7 +45,6 @@ from mirrorless.ports.stores import Chains, StateStore
 from mirrorless.protocol.map_reads import MapReads
 from mirrorless.protocol.past import PastStore
 from mirrorless.protocol.translate import OffsetMap
-from mirrorless.reports.format import few
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 

@@ -20,13 +20,12 @@ from mirrorless.chain.claims import MARKER
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import NEW_LANE, RUNNING, Head
 from mirrorless.clock import Deadline
-from mirrorless.errors import Retriable
+from mirrorless.errors import Retriable, few
 from mirrorless.flow.counts import Count
 from mirrorless.lanes.chain_scan import ChainScan
 from mirrorless.lanes.check_state import RECENT_MS, UNKNOWN, LaneNotes
 from mirrorless.lanes.gaps import UNREAD, GapRange, LogLooks
 from mirrorless.ports.stores import LaneStates
-from mirrorless.reports.format import few
 from mirrorless.scheduled.runner import RoundReport
 
 FOREIGN: Final[Count] = "lanes-foreign"

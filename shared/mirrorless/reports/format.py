@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from mirrorless.reports.report import Cell
@@ -56,12 +55,6 @@ def short(value: float) -> str:
 def numbered(count: int, noun: str) -> str:
     """A count with its noun: `1 lane`, `2,000 lanes`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def few(names: Iterable[str], most: int = 3) -> str:
-    """Names with commas between, the first of them; the others are counted: `a, b, c and 2 more`."""
-    every = list(names)
-    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
 
 
 def moment(ms: int) -> str:

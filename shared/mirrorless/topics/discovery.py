@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from mirrorless.errors import few
 from mirrorless.flow.filters import should_replicate
 from mirrorless.flow.policy import HEARTBEATS_TOPIC, is_legal_topic
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.flow.triggers import MAPPING, SCHEDULE
-from mirrorless.reports.format import few
 
 LONGEST_GROUP = 200
 """Characters of a mapping's consumer group, at most: Lambda's limit."""
