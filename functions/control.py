@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -56,38 +55,15 @@ from mirrorless.scheduled.standby import RegionClock
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
 from mirrorless.topics.topic_state import StoredTopics
 
-if TYPE_CHECKING:
-    from mirrorless.protocol.flow_rules import FlowRules
 
-
-@dataclass(slots=True)
 class ControlWiring:
     """The warm clients of a flow's tasks. Of what was read they keep settled entries of journals only."""
 
-    settings: FlowSettings
-    scope: FlowScope = field(init=False)
-    documents: DynamoDbDocuments = field(init=False)
-    checkpoints: DynamoDbDocuments = field(init=False)
-    chains: DynamoDbChains = field(init=False)
-    source: GroupSide = field(init=False)
-    target: GroupSide = field(init=False)
-    topics: KafkaTopics = field(init=False)
-    source_log: KafkaSourceLog = field(init=False)
-    counterpart: DynamoDbChains | None = field(default=None, init=False)
-    target_log: KafkaSourceLog | None = field(default=None, init=False)
-    states: DynamoDbLaneStates = field(init=False)
-    ledger: DynamoDbLossLedger = field(init=False)
-    rules: FlowRules | None = field(init=False)
-    ensured: EnsuredTopics = field(default_factory=EnsuredTopics)
-    log_ends: LogEndCheck | None = field(default=None, init=False)
-    groups_left: set[tuple[Direction, str]] = field(default_factory=set)
-    """See `GroupSync.left`."""
-
-    def __post_init__(self) -> None:
+    def __init__(self, settings: FlowSettings) -> None:
         """Make the clients; none of them connects here."""
-        flow = self.settings
+        self.settings = flow = settings
         dynamodb = dynamodb_client(flow.target.region, flow.tables_role)
-        self.scope = FlowScope.of(self.settings)
+        self.scope = FlowScope.of(flow)
         self.documents = DynamoDbDocuments(dynamodb, flow.tables.control)
         self.checkpoints = DynamoDbDocuments(dynamodb, flow.tables.checkpoints)
         self.chains = DynamoDbChains(dynamodb, flow.tables.offset_map, retention_days=flow.offset_map_retention_days)
@@ -103,12 +79,16 @@ class ControlWiring:
             for cluster in (flow.source, flow.target)
         )
         self.source_log = KafkaSourceLog(flow.source, flow=flow.flow)
-        if (table := self.settings.counterpart_map) is not None:
+        self.counterpart: DynamoDbChains | None = None
+        self.target_log: KafkaSourceLog | None = None
+        if (table := flow.counterpart_map) is not None:
             self.counterpart = DynamoDbChains(dynamodb_client(flow.source.region), table)
             self.target_log = KafkaSourceLog(flow.target, flow=flow.flow)
         self.topics = KafkaTopics(flow.target, flow=flow.flow, role="remote-topics")
-        if flow.stops_at_oversize:
-            self.log_ends = self._log_ends()
+        self.ensured = EnsuredTopics()
+        self.log_ends = self._log_ends() if flow.stops_at_oversize else None
+        self.groups_left: set[tuple[Direction, str]] = set()
+        """See `GroupSync.left`."""
 
     def partitions(self, deadline: Deadline) -> dict[str, int]:
         """Partition counts of the target's remote topics of this flow, by source topic."""

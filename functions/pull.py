@@ -12,7 +12,6 @@ from __future__ import annotations
 import gc
 import os
 import time
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -59,31 +58,22 @@ LEFT_OVER_OBJECTS = 10_000
 """Container objects left over from transactions before the garbage collector runs."""
 
 
-@dataclass(slots=True)
 class PullWiring:
     """The warm clients of one shard, and what is remembered of its lanes from run to run."""
 
-    settings: PullSettings
-    environment: str = field(default_factory=lambda: uuid4().hex[:12])
-    readings: Readings = field(default_factory=Readings)
-    dynamodb: Any = field(init=False)
-    documents: DynamoDbDocuments = field(init=False)
-    engine: Engine = "batches"
-    """Of the last run."""
-    engine_at: float = field(default_factory=time.monotonic)
-    """When it was chosen."""
-    copies: dict[Engine, tuple[Replicator, Log]] = field(default_factory=dict)
-    """The clients of each engine that a run has had."""
-    groups: KafkaGroups = field(init=False)
-    epochs: KafkaLogEpochs = field(init=False)
-    metrics: BatchMetrics = field(init=False)
-    limit: ByteRateLimit | None = None
-
-    def __post_init__(self) -> None:
+    def __init__(self, settings: PullSettings) -> None:
         """Make the clients; none of them connects here."""
-        flow = self.settings.flow
-        if cap := self.settings.maximum_bytes_per_second:
-            self.limit = ByteRateLimit(cap / self.settings.shards)
+        self.settings, flow = settings, settings.flow
+        self.environment = uuid4().hex[:12]
+        self.readings = Readings()
+        self.engine: Engine = "batches"
+        """Of the last run."""
+        self.engine_at = time.monotonic()
+        """When it was chosen."""
+        self.copies: dict[Engine, tuple[Replicator, Log]] = {}
+        """The clients of each engine that a run has had."""
+        cap = settings.maximum_bytes_per_second
+        self.limit = ByteRateLimit(cap / settings.shards) if cap else None
         self.dynamodb = dynamodb_client(flow.target.region, flow.tables_role, direct=True)
         self.documents = DynamoDbDocuments(self.dynamodb, flow.tables.control)
         self.groups = KafkaGroups(flow.source, flow=flow.flow)

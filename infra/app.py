@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
-from infra.stacks.home import ControlStack, MappingsStack, MonitoringStack, PullStack, ReplicationStack, StandbyStack
+from infra.stacks.home import ControlStack, FunctionStack, MappingsStack, MonitoringStack, ReplicationStack
 from infra.stacks.spark import SparkStack
 from infra.stacks.state import StateStack
 from infra.validation import validated
 from mirrorless.errors import MirrorlessError
-from mirrorless.flow.naming import FORWARD, PULL
+from mirrorless.flow.naming import FORWARD, PULL, STANDBY
 
 if TYPE_CHECKING:
     from infra.deployment import Deployment
@@ -36,12 +36,12 @@ def build(app: App, deployment: Deployment) -> App:
         spark = SparkStack(app, deployment=deployment, place=place)
         for state in sorted({place, *(flow.state for flow in deployment.flows_at("jobs", place))}):
             spark.add_stack_dependency(states[state])
-    pulls = {place: PullStack(app, deployment=deployment, place=place) for place in deployment.pulls}
+    pulls = {place: FunctionStack(app, PULL, deployment=deployment, place=place) for place in deployment.pulls}
     for place, pull in pulls.items():
         for state in sorted({flow.state for flow in deployment.flows_at(PULL, place)}):
             pull.add_stack_dependency(states[state])
     for place in deployment.standbys:
-        StandbyStack(app, deployment=deployment, place=place).add_stack_dependency(states[place])
+        FunctionStack(app, STANDBY, deployment=deployment, place=place).add_stack_dependency(states[place])
     for home in deployment.homes:
         replication = ReplicationStack(app, deployment=deployment, place=home)
         for place in sorted({flow.state for flow in deployment.flows_at(FORWARD, home)}):

@@ -7,7 +7,8 @@ beside their tables.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
@@ -15,21 +16,19 @@ from constructs import Construct
 from infra.constructs.endpoints import add_endpoints
 from infra.constructs.flow_function import FlowFunction
 from infra.constructs.forwarder import Forwarder, FoundMappings, map_topics
-from infra.constructs.schedules import FlowSchedules, control_starts, pull_starts, standby_starts
+from infra.constructs.schedules import FlowSchedules, ScheduleStart, control_starts, pull_starts, standby_starts
 from infra.deployment import ALIAS
-from infra.monitoring.alarms import pull_alarms, standby_alarms
+from infra.monitoring.alarms import Alarm, pull_alarms, standby_alarms
 from infra.monitoring.flow_monitoring import FlowMonitoring, OnCallTopic, add_alarm
 from infra.stacks import PlacedStack
 from mirrorless.flow.naming import FORWARD, METRICS_PER_TOPIC_VARIABLE, PULL, STANDBY
 from mirrorless.scheduled.functions import CONTROL, PULL_TIMEOUT_SECONDS, SCHEDULED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Mapping
 
-    from infra.constructs.schedules import ScheduleStart
     from infra.deployment import Deployment, FlowDeployment, Location
     from infra.iam import Part
-    from infra.monitoring.alarms import Alarm
 
 
 class ReplicationStack(PlacedStack):
@@ -134,108 +133,63 @@ class FunctionStack(PlacedStack):
     """The stack of one part of flows in one place, apart from their homes."""
 
     def __init__(
-        self,
-        scope: Construct,
-        part: Literal["pull", "standby"],
-        *,
-        deployment: Deployment,
-        place: Location,
-        description: str,
-        has_topic: Collection[Location],
+        self, scope: Construct, part: Literal["pull", "standby"], *, deployment: Deployment, place: Location
     ) -> None:
-        """Args: has_topic: places where another stack makes the topic."""
+        """Args: place: where scheduled topics are read; or the target of flows at home in other regions."""
+        description = "reads scheduled topics"
+        elsewhere = set(deployment.homes)  # there another stack makes the topic
+        if part == STANDBY:
+            description = "checkpoints and group offsets while a flow's home is silent"
+            elsewhere |= set(deployment.pulls)
         super().__init__(scope, part, deployment=deployment, place=place, description=description)
-        self._part = part
-        self._group = scheduler.CfnScheduleGroup(self, "Schedules", name=f"{deployment.settings.name}-{part}")
-        self._endpoints = add_endpoints(self, deployment, place, made_by=part)
-        if deployment.settings.alarms.email and place not in has_topic:
-            OnCallTopic(self, "OnCall", deployment=deployment, place=place, address=deployment.settings.alarms.email)
-
-    def add(
-        self,
-        flow: FlowDeployment,
-        *,
-        description: str,
-        memory_mb: int,
-        timeout_seconds: int,
-        variables: Mapping[str, str],
-        starts: list[ScheduleStart],
-        alarms: Iterable[Alarm],
-    ) -> None:
-        """Add one flow's function. Args: description: of the function, for the console."""
-        part, of_flow = self._part, Construct(self, flow.id)
-        function = FlowFunction(
-            of_flow,
-            part.title(),
-            deployment=self.deployment,
-            flow=flow,
-            part=part,
-            description=f"{flow.id}: {description}",
-            memory_mb=memory_mb,
-            timeout_seconds=timeout_seconds,
-            variables=variables,
-        )
-        FlowSchedules(
-            of_flow,
-            "Schedules",
-            deployment=self.deployment,
-            flow=flow,
-            place=flow.place_of(part),
-            group=self._group,
-            functions={part: function},
-            starts=starts,
-            after=self._endpoints,
-        )
-        for alarm in alarms:
-            add_alarm(of_flow, alarm, deployment=self.deployment, flow=flow, place=flow.place_of(part))
-
-
-class PullStack(FunctionStack):
-    """The pull stack of one place."""
-
-    def __init__(self, scope: Construct, *, deployment: Deployment, place: Location) -> None:
-        """Args: place: where scheduled topics of flows are read."""
-        super().__init__(
-            scope,
-            PULL,
-            deployment=deployment,
-            place=place,
-            description="reads scheduled topics",
-            has_topic=deployment.homes,
-        )
-        settings = deployment.settings
-        for flow in deployment.flows_at(PULL, place):
-            self.add(
-                flow,
-                description="reads scheduled topics",
-                memory_mb=flow.flow.settings.schedule.memory_mb,
-                timeout_seconds=PULL_TIMEOUT_SECONDS,
-                variables={METRICS_PER_TOPIC_VARIABLE: str(settings.metrics_per_topic).lower()},
-                starts=pull_starts(flow),
-                alarms=pull_alarms(flow, record_age_seconds=settings.alarms.record_age_seconds),
+        group = scheduler.CfnScheduleGroup(self, "Schedules", name=f"{deployment.settings.name}-{part}")
+        endpoints = add_endpoints(self, deployment, place, made_by=part)
+        if (address := deployment.settings.alarms.email) and place not in elsewhere:
+            OnCallTopic(self, "OnCall", deployment=deployment, place=place, address=address)
+        for flow in deployment.flows_at(part, place):
+            of_flow, (options, starts, alarms) = Construct(self, flow.id), _OF_PART[part](deployment, flow)
+            function = FlowFunction(of_flow, part.title(), deployment=deployment, flow=flow, part=part, **options)
+            FlowSchedules(
+                of_flow,
+                "Schedules",
+                deployment=deployment,
+                flow=flow,
+                place=place,
+                group=group,
+                functions={part: function},
+                starts=starts,
+                after=endpoints,
             )
+            for alarm in alarms:
+                add_alarm(of_flow, alarm, deployment=deployment, flow=flow, place=place)
 
 
-class StandbyStack(FunctionStack):
-    """The standby stack of one place."""
+FunctionOptions = tuple[dict[str, Any], list[ScheduleStart], list[Alarm]]
+"""Of a function, what starts it, and the alarms about it."""
 
-    def __init__(self, scope: Construct, *, deployment: Deployment, place: Location) -> None:
-        """Args: place: the target of flows at home in other regions."""
-        super().__init__(
-            scope,
-            STANDBY,
-            deployment=deployment,
-            place=place,
-            description="checkpoints and group offsets while a flow's home is silent",
-            has_topic={*deployment.homes, *deployment.pulls},
-        )
-        for flow in deployment.flows_at(STANDBY, place):
-            self.add(
-                flow,
-                description=f"{CONTROL.description}, while {flow.home.region} is silent",
-                memory_mb=CONTROL.memory_mb,
-                timeout_seconds=CONTROL.timeout_seconds,
-                variables={},
-                starts=standby_starts(flow),
-                alarms=standby_alarms(flow),
-            )
+
+def _pull(deployment: Deployment, flow: FlowDeployment) -> FunctionOptions:
+    settings = deployment.settings
+    options = {
+        "description": f"{flow.id}: reads scheduled topics",
+        "memory_mb": flow.flow.settings.schedule.memory_mb,
+        "timeout_seconds": PULL_TIMEOUT_SECONDS,
+        "variables": {METRICS_PER_TOPIC_VARIABLE: str(settings.metrics_per_topic).lower()},
+    }
+    return options, pull_starts(flow), pull_alarms(flow, record_age_seconds=settings.alarms.record_age_seconds)
+
+
+def _standby(_: Deployment, flow: FlowDeployment) -> FunctionOptions:
+    options = {
+        "description": f"{flow.id}: {CONTROL.description}, while {flow.home.region} is silent",
+        "memory_mb": CONTROL.memory_mb,
+        "timeout_seconds": CONTROL.timeout_seconds,
+        "variables": {},
+    }
+    return options, standby_starts(flow), standby_alarms(flow)
+
+
+_OF_PART: Final[Mapping[str, Callable[[Deployment, FlowDeployment], FunctionOptions]]] = {
+    PULL: _pull,
+    STANDBY: _standby,
+}

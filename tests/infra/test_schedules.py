@@ -24,7 +24,7 @@ from infra.iam.statements import (
     tables_role_rights,
 )
 from infra.packaging.assets import HOLLOW
-from infra.stacks.home import PullStack
+from infra.stacks.home import FunctionStack
 from infra.stacks.state import trusted
 from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
@@ -361,7 +361,7 @@ def test_endpoints_that_only_the_reader_needs_are_made_in_its_stack(home: str) -
     settings = SCHEDULED | {"schedule": {"run.in": "source"}, "function": {"run.in": home}}
     found = deployment(settings, source={"vpc": VPC})
     app = App(context={**CONTEXT, HOLLOW: True})
-    stack = PullStack(app, deployment=found, place=found.pulls[0])
+    stack = FunctionStack(app, "pull", deployment=found, place=found.pulls[0])
 
     resources = app.synth().get_stack_by_name(stack.stack_name).template["Resources"]
 

@@ -19,8 +19,7 @@ from mirrorless.protocol.digest import Columns, fingerprint
 from mirrorless.records.origin import rows_of
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import Codec, RecordBatch, batch_digest
-from mirrorless.transforms.avro_fields import SchemaId, WriterSchemas
-from mirrorless.transforms.avro_types import long_bytes
+from mirrorless.transforms.avro_fields import SchemaId, WriterSchemas, long_bytes
 from mirrorless.transforms.rules import KeyRing, KeySettings, Rule, RuleInForce
 from mirrorless.transforms.transform import TopicTransform, TransformFailed, make_ready
 from mirrorless.verify.findings import LaneVerdict

@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.records.record import Record
 from mirrorless.transforms import avro_fields
-from mirrorless.transforms.avro_fields import LONGEST, AvroFields, SchemaId
-from mirrorless.transforms.avro_types import encoded, long_bytes, resolved, sized
+from mirrorless.transforms.avro_fields import LONGEST, AvroFields, SchemaId, encoded, long_bytes, resolved, sized
 from mirrorless.transforms.ciphers import opened, pseudonym
 from mirrorless.transforms.masks import KeysInUse, TransformFailed
 from mirrorless.transforms.paths import tree_of
