@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -12,6 +12,10 @@ from urllib.request import Request, urlopen
 
 from lab.servers.artifacts import DEFAULT_KAFKA, TEMPLATES, classpath, java_command, resolve
 from lab.servers.process import ChildProcess, free_port
+from mirrorless.adapters.kafka.wire.cluster import WireCluster
+from mirrorless.adapters.kafka.wire.group_members import running_group
+from mirrorless.clock import deadline_in
+from mirrorless.flow.settings import ClusterSettings
 from tests.support.waiting import eventually
 
 POM = Path(__file__).parent.parent / "benchmarks" / "beside_mm2" / "mirror-maker-pom.xml"
@@ -65,9 +69,10 @@ class RealMirrorMaker:
             eventually(lambda: self._ask("PUT", "resume"), "the connector goes on")
 
     def kill(self) -> None:
-        """SIGKILL it."""
+        """SIGKILL it, and wait until its group has noticed."""
         assert self._process is not None
         self._process.kill()
+        eventually(self._is_gone, "the group of its workers is empty")
 
     def stop(self) -> None:
         """Stop it cleanly; in a Connect cluster the connector alone, and its worker lives on."""
@@ -76,11 +81,17 @@ class RealMirrorMaker:
             eventually(lambda: self._ask("PUT", "stop"), "the connector stops")
         else:
             self._process.stop(30)
+        eventually(self._is_gone, "the group of its workers is empty, or has no task of the connector")
 
     def end(self) -> None:
         """Leave nothing behind."""
         if self._process is not None:
             self._process.kill()
+
+    def _is_gone(self) -> bool:
+        cluster = ClusterSettings(alias=TARGET, bootstrap=self.target)
+        with closing(WireCluster(cluster, flow="test", client_role="test", needed=())) as wire:
+            return not running_group(wire, self.connect, "" if self.connect else f"{SOURCE}-mm2", deadline_in(20.0))
 
     def _ask(self, method: str, what: str, body: Mapping[str, str] | None = None) -> bool:
         """Ask the worker about its connector. Returns whether it did so: it may be starting, or rebalancing."""
