@@ -32,7 +32,7 @@ from mirrorless.jobs.topic_ids import ids_of_run, made_anew
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.past import PastStore
 from mirrorless.protocol.positions import ORDERED_MS
-from mirrorless.reconcile.conflicts import reads_of, refuse_live_replay
+from mirrorless.reconcile.conflicts import LaneConflicts, conflict_task, refuse_live_replay
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task, refuse_one_way
 from mirrorless.reconcile.difference import Stretch
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
@@ -44,7 +44,6 @@ from spark.jobs.context import lanes_at_a_time
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.lane_copies import TOGETHER, copy_all
 from spark.jobs.leases import HeldLanes, KeptLeases
-from spark.jobs.reconcile.conflicts import find_conflicts
 from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
 from spark.jobs.reconcile.tasks import join_all, results_of, tallies
 from spark.jobs.reconcile.topics import ReconciledTopics
@@ -245,29 +244,27 @@ class Reconciliation:
     def _compare(self, lanes: Sequence[LaneUnderWay]) -> None:
         """Set beside each lane's orphans what else was written with their keys."""
         self.run.phase = "compare keys"
-        orphans = {
-            number: united([*_ranges(each.remembered(self.run.files) or each.orphans), *self._waiting(each)])
-            for number, each in enumerate(lanes)
+        orphans = [
+            (each, ranges)
+            for each in lanes
             if each.going
-        }
-        places = {number: lanes[number].place for number, ranges in orphans.items() if ranges}
-        ends = self._topics.stable_ends(places.values()) if places else {}
-        reads = [
-            read
-            for number, place in places.items()
-            for read in reads_of(
-                self._flow,
-                number,
-                lanes[number].inspection,
-                orphans[number],
-                self._chains,
-                end=ends.get(place),
-                copied=not self.options.look_only,
-            )
+            and (ranges := united([*_ranges(each.remembered(self.run.files) or each.orphans), *self._waiting(each)]))
         ]
-        for number, found in find_conflicts(self.run.session, reads, self._files).items():
-            lanes[number].conflicts = found
-            lanes[number].error = lanes[number].error or found.error
+        ends = self._topics.stable_ends(each.place for each, _ in orphans) if orphans else {}
+        tasks = [
+            conflict_task(
+                self._flow,
+                each.inspection,
+                ranges,
+                self._chains,
+                end=ends.get(each.place),
+                copied=not self.options.look_only,
+                files=self._files,
+            )
+            for each, ranges in orphans
+        ]
+        for (each, _), found in zip(orphans, results_of(self.run.context, tasks, LaneConflicts), strict=True):
+            each.conflicts, each.error = found, each.error or found.error
 
     # On the driver
 

@@ -23,15 +23,14 @@ from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.request import PLAN, JobRequest, VerifyOptions
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.transforms.rules import RuleInForce
-from mirrorless.verify.compacted_keys import Expiry, take_key
 from mirrorless.verify.findings import LaneVerdict
+from mirrorless.verify.parts import LaneKeys
 from mirrorless.verify.summary import is_clean, report_of, shorten, totals_of
 from mirrorless.verify.task import VerifyTask
 from spark.jobs.clients import warm_tables
 from spark.jobs.driver import JobOutcome, JobRun, drive
-from spark.jobs.verify.compacted_keys import compare_latest
-from spark.jobs.verify.lanes import verdicts_of
-from spark.jobs.verify.results import write_findings, write_lanes
+from spark.jobs.verify.lanes import take_keys, verdicts_of
+from spark.jobs.verify.results import write_lanes
 
 ANSWER_SECONDS = 20.0
 """For one request of the driver to a cluster."""
@@ -54,8 +53,7 @@ def verify(run: JobRun) -> JobOutcome:
     run.files.write(PLAN, msgspec.json.encode({"lanes": [str(task.lane) for task in tasks]}))
     verdicts = verdicts_of(run, tasks)
 
-    run.phase = "compare keys"
-    _compare_keys(run, tasks, verdicts, target, source)
+    take_keys(run, _lanes_of_keys(tasks, verdicts, target, source))
     verdicts += gone
     write_lanes(run.files, verdicts)
     shorten(verdicts)
@@ -153,46 +151,29 @@ def _tasks(
     return tasks, gone
 
 
-def _compare_keys(
-    run: JobRun,
+def _lanes_of_keys(
     tasks: Sequence[VerifyTask],
     verdicts: Sequence[LaneVerdict],
     target: Mapping[str, Cleanup],
     source: Mapping[str, Cleanup],
-) -> None:
-    """The latest values of compacted topics; where these cannot be compared, thinned out runs are not provable."""
-    lanes = [
-        (task, verdict)
-        for task, verdict in zip(tasks, verdicts, strict=True)
+) -> list[tuple[VerifyTask, LaneVerdict, LaneKeys]]:
+    """The lanes to compare by their keys; where these cannot be compared, thinned out runs are not provable."""
+    found = []
+    for task, verdict in zip(tasks, verdicts, strict=True):
         # Where flows mark their copies, the latest value of a key may have been produced on either cluster.
-        if task.target_compacts
-        and verdict.state == "done"
-        and verdict.counts.records
-        and task.settings.origin_rule(task.topic) is None
-    ]
-    compared = [each for each in lanes if each[0].topic in source and not any(each[1].rules)]
-    for _, verdict in (each for each in lanes if each not in compared):
+        marked = task.settings.origin_rule(task.topic) is not None
+        if marked or not task.target_compacts or verdict.state != "done" or not verdict.counts.records:
+            continue
+        if task.topic in source and not any(verdict.rules):
+            there, here = source[task.topic].expires, target[task.topic].expires
+            found.append((task, verdict, LaneKeys(source_expires=there, target_expires=here)))
+            continue
         # Compaction outlives the map: of an old record it is not known which rule held for it.
         why = "rules have made them" if any(verdict.rules) else "the source is not there"
         verdict.note(f"the latest values of its keys are not compared: {why}")
         verdict.counts.not_provable += verdict.counts.compacted
         verdict.counts.compacted = 0
-    if not compared:
-        return
-    latest = compare_latest(run.session, [task for task, _ in compared])
-    before = [len(verdict.findings) for _, verdict in compared]
-    for pair in latest.differing:
-        task, verdict = compared[pair.lane]
-        expiry = Expiry(
-            source=source[task.topic].expires,
-            target=target[task.topic].expires,
-            behind=pair.lane in latest.behind,
-        )
-        take_key(verdict, pair.source, pair.target, expiry)
-    for number, (task, verdict) in enumerate(compared):
-        verdict.counts.keys += latest.keys.get(number, 0)
-        write_findings(run.files, task, "keys", verdict.findings[before[number] :])
-        verdict.show()
+    return found
 
 
 def _options(request: JobRequest) -> VerifyOptions:

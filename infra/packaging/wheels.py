@@ -52,10 +52,9 @@ _PRUNED = (
     # What pyarrow was built and tested with, its file systems, and Flight, a protocol of its own: half of it by size.
     *(f"pyarrow/{name}" for name in ("tests", "include", "includes", "src", "*.p[xy][dix]", "_pyarrow_cpp_tests*")),
     *(f"pyarrow/{name}" for name in ("*_flight*", "libarrow_s3*", "_s3fs*", "_gcsfs*", "_azurefs*", "_hdfs*")),
-    # What numpy and pandas were built and tested with.
+    # What numpy was built and tested with.
     *(f"numpy/{name}" for name in ("tests", "*/tests", "*/*/tests", "distutils", "f2py", "_core/include", "_core/lib")),
     "numpy/random/lib",
-    "pandas/tests",
     # One library under three names, which a wheel cannot link: the loader needs `.so.N`.
     "pyarrow/libarrow*.so",
     "pyarrow/libarrow*.so.*.*",

@@ -15,9 +15,8 @@ _LOCAL: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "4",
-    "spark.sql.artifact.isolation.enabled": "false",
+    # A Java that starts quickly instead of becoming fast: it only sends out tasks, and no rows pass through it.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 _MOST_EXECUTORS: Final = "spark.dynamicAllocation.maxExecutors"
@@ -27,24 +26,18 @@ _MOST_EXECUTORS: Final = "spark.dynamicAllocation.maxExecutors"
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set where `spark-submit` has started this process."""
 
-_QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Of a Java that starts quickly instead of becoming fast."""
 
-
-def spark_context(name: str, *, quick_java: bool = False) -> SparkContext:
+def spark_context(name: str) -> SparkContext:
     """The context of this process: EMR's, or a local one where `MIRRORLESS_SPARK_MASTER` is set.
 
-    It runs tasks. A session, for SQL, takes two seconds and as much CPU more to start: see `JobRun.session`.
+    It runs tasks. Nothing needs a session, for SQL, which takes two seconds and as much CPU more to start.
 
     Args:
         name: of the application.
-        quick_java: whether a local one only sends out tasks, and no rows pass through it.
     """
     conf = SparkConf().setAppName(name)
     if master := os.environ.get(SPARK_MASTER_VARIABLE):
         conf.setMaster(master).setAll(list(_LOCAL.items()))
-        if quick_java:
-            conf.set("spark.driver.extraJavaOptions", _QUICK_JAVA)
     context = SparkContext.getOrCreate(conf)
     if _SUBMITTED in os.environ:
         _end_with_java(context)

@@ -22,7 +22,6 @@ from typing import Any, Final
 
 import msgspec
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.aws.metrics import METRICS_EVERY_MS, emit_progress
@@ -103,12 +102,6 @@ class JobRun:
             raise self._not_started
         return self._context
 
-    @property
-    def session(self) -> SparkSession:
-        """Spark for SQL, in the same context."""
-        _ = self.context  # the builder takes the one that is there
-        return SparkSession.builder.getOrCreate()
-
     def start_spark(self) -> threading.Thread:
         """Start Spark in a thread, while the driver reads the facts for its plan."""
         if self._starting is None:
@@ -118,8 +111,7 @@ class JobRun:
 
     def _start_spark(self) -> None:
         try:
-            quick = self.request.kind == "backfill"
-            self._context = spark_context(f"mirrorless {self.request.run_id}", quick_java=quick)
+            self._context = spark_context(f"mirrorless {self.request.run_id}")
         except Exception as exc:  # noqa: BLE001 -- raised where Spark is needed
             print(f"Spark has not started: {exc!r}", file=sys.stderr)
             self._not_started = exc

@@ -134,7 +134,7 @@ def test_the_lab_and_the_command_import_only_what_comes_with_the_lab() -> None:
     )
 
     assert imported.returncode == 0, imported.stderr
-    assert {"pyspark", "pandas", "aws_cdk", "mypy", "pytest"} <= set(others.split())
+    assert {"pyspark", "numpy", "aws_cdk", "mypy", "pytest"} <= set(others.split())
 
 
 def test_the_set_up_hands_lists_of_extras_to_pip_whole() -> None:

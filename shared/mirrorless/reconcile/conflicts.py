@@ -5,13 +5,17 @@ first ones listed. Where the source topic is compacted, `replay` would put the o
 value would become the key's latest. So an orphan is withheld there, unless it is newer, by its timestamp, than every
 other record of its key. A timestamp that is missing is not newer.
 
-The keys are compared by their hashes, in Spark: see `spark.jobs.reconcile.conflicts`.
+The keys are compared by their hashes. Orphans are held, so many at a time, and everything else is read beside them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import chain, islice
+from math import inf
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -22,13 +26,14 @@ from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.ports.stores import Chains
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.difference import committed_runs
+from mirrorless.reconcile.difference import committed_runs, read_through
 from mirrorless.reconcile.findings import InspectTask, LaneInspection
 from mirrorless.reconcile.join import places_of
-from mirrorless.reconcile.orphans import reaching, united
+from mirrorless.reconcile.orphans import united, within
+from mirrorless.records.record import Record
 
-SECTION_OFFSETS: Final = 500_000
-"""Offsets that one task reads."""
+HELD_ORPHANS: Final = 500_000
+"""At about 500 bytes each; more of them take more readings of the rest."""
 
 LISTED: Final = 100
 """Conflicts of one lane in the report; more are counted."""
@@ -39,23 +44,32 @@ SAMPLED: Final = 5
 KEY_BYTES: Final = 60
 """Of a listed conflict's key."""
 
+HASH_BYTES: Final = 16
+
+NEAR: Final = 500
+"""Upstream offsets between two orphans that are read through."""
+
 ConflictSide = Literal["source", "target"]
 
 
-class ConflictSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Read a part of a log for the keys of one lane."""
+class ConflictTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag=True):
+    """Set beside the orphans of one lane what else was written with their keys, and keep them in the run's folder."""
 
     settings: FlowSettings
-    lane: int
-    """The lane's number in the job."""
-    side: ConflictSide
     topic: str
+    """On the source."""
+    remote_topic: str
     partition: int
+    files: str
+    """URI or path of the run's folder."""
+    orphans: tuple[OffsetRange, ...]
+    """Upstream offsets at which every record is an orphan; growing and apart."""
     wanted: OffsetRange
-    orphans: tuple[OffsetRange, ...] = ()
-    """Offsets of the log at which every record is an orphan; growing and apart."""
+    """Upstream: what is read."""
     skipped: tuple[OffsetRange, ...] = ()
-    """Offsets of the log that do not count: orphans that were written again."""
+    """Upstream offsets that do not count: orphans that were written again."""
+    on_target: tuple[OffsetRange, ...] = ()
+    """Downstream: what is read beside."""
 
 
 class ConflictRecord(msgspec.Struct, frozen=True):
@@ -68,6 +82,11 @@ class ConflictRecord(msgspec.Struct, frozen=True):
     bytes: int
     """Of key and value."""
     tombstone: bool
+
+    @property
+    def rank(self) -> tuple[float, int, str]:
+        """By which the newest is found: a record without a timestamp may be newer than any."""
+        return inf if self.timestamp < 0 else self.timestamp, self.offset, self.side
 
 
 class Conflict(msgspec.Struct, frozen=True):
@@ -152,62 +171,159 @@ def since_of(chains: Chains, lane: ReconciledLane, first: int) -> int:
     return since
 
 
-def reads_of(
+def conflict_task(
     settings: FlowSettings,
-    number: int,
     inspection: LaneInspection,
     orphans: Sequence[OffsetRange],
     chains: Chains,
     *,
     end: int | None,
     copied: bool,
-) -> list[ConflictSection]:
+    files: str,
+) -> ConflictTask:
     """What is to be read for the conflicts of one lane.
 
     Args:
         settings: of the flow.
-        number: of the lane in the job.
         inspection: of the lane.
         orphans: upstream offsets, growing and apart; at least one.
         chains: of the flow.
         end: the source's stable end; None where it has no leader now, and the read itself shows whether it has one.
         copied: whether what is new on the target stands on the source by now; otherwise the target is read.
+        files: URI or path of the run's folder.
 
     Raises:
         Retriable: the store does not answer.
     """
     lane = inspection.lane(settings.name)
     since = min(inspection.position, since_of(chains, lane, orphans[0].first))
-    of_lane = ConflictSection(
+    return ConflictTask(
         settings=settings,
-        lane=number,
-        side="source",
         topic=inspection.topic,
+        remote_topic=inspection.remote_topic,
         partition=inspection.partition,
-        wanted=OffsetRange(since, orphans[-1].next if end is None else end),
+        files=files,
         orphans=tuple(orphans),
+        wanted=OffsetRange(since, orphans[-1].next if end is None else end),
         skipped=united(places_of(committed_runs(chains, lane.replay))),
+        on_target=() if copied else inspection.to_copy,
     )
-    return [
-        of_lane,
-        *(
-            ConflictSection(
-                settings=settings,
-                lane=number,
-                side="target",
-                topic=inspection.remote_topic,
-                partition=inspection.partition,
-                wanted=new,
-            )
-            for new in (() if copied else inspection.to_copy)
-        ),
-    ]
 
 
-def sections_of(task: ConflictSection) -> Iterator[ConflictSection]:
-    """The parts of a read, each of `SECTION_OFFSETS` at most."""
-    for first in range(task.wanted.first, task.wanted.next, SECTION_OFFSETS):
-        part = OffsetRange(first, min(first + SECTION_OFFSETS, task.wanted.next))
-        yield msgspec.structs.replace(
-            task, wanted=part, orphans=reaching(task.orphans, part), skipped=reaching(task.skipped, part)
+class KeptOrphan(NamedTuple):
+    """An orphan without its content, and the newest other record of its key."""
+
+    offset: int
+    timestamp: int
+    size: int
+    """Of key and value, in bytes."""
+    tombstone: bool
+    label: bytes | None
+    """The first bytes of its key; None where it has none."""
+    hash: bytes
+    other: ConflictRecord | None = None
+
+    @classmethod
+    def of(cls, record: Record) -> KeptOrphan:
+        """A record alone."""
+        label, hashed = None if record.key is None else record.key[:KEY_BYTES], _hash(record.key or b"")
+        return cls(record.offset, record.timestamp, _size(record), record.value is None, label, hashed)
+
+
+@dataclass(slots=True)
+class ConflictSearch:
+    """The search for the conflicts of one lane."""
+
+    task: ConflictTask
+    read: Callable[[ConflictSide, OffsetRange], Iterable[Sequence[Record]]]
+    """Reads a range of the lane's partition on one side, chunk by chunk."""
+    _keys: dict[bytes, bool] = field(default_factory=dict)
+    """Those of orphans, at about 100 bytes each, and whether they were written on both sides."""
+    _times: list[int] = field(default_factory=list)
+    """The oldest and the newest."""
+    _sample: list[OrphanKey] = field(default_factory=list)
+    _listed: dict[bytes, Conflict] = field(default_factory=dict)
+    _older: list[OffsetRange] = field(default_factory=list)
+
+    def orphans(self) -> Iterator[list[KeptOrphan]]:
+        """All orphans in order, some at a time.
+
+        Raises:
+            Retriable: a cluster does not answer.
+        """
+        coming = map(KeptOrphan.of, chain.from_iterable(self._orphans()))
+        while some := list(islice(coming, HELD_ORPHANS)):
+            newest = self._newest({each.hash for each in some if each.label is not None})
+            kept = [each if each.label is None else each._replace(other=newest.get(each.hash)) for each in some]
+            for each in kept:
+                self._count(each)
+            yield kept
+
+    def found(self) -> LaneConflicts:
+        """What they come to."""
+        return LaneConflicts(
+            keys=len(self._keys),
+            oldest=min(self._times, default=-1),
+            newest=max(self._times, default=-1),
+            first_keys=tuple(self._sample),
+            conflicts=sum(self._keys.values()),
+            listed=tuple(sorted(self._listed.values(), key=lambda each: each.orphan.offset)),
+            older=tuple(self._older),
         )
+
+    def _orphans(self) -> Iterator[list[Record]]:
+        for wanted in read_through(self.task.orphans, near=NEAR):
+            for records in self.read("source", wanted):
+                inside = within(self.task.orphans, (each.offset for each in records))
+                yield [record for record, is_orphan in zip(records, inside, strict=True) if is_orphan]
+
+    def _newest(self, keys: set[bytes]) -> dict[bytes, ConflictRecord]:
+        """The newest record of each of some keys that is no orphan. One without a timestamp is the newest."""
+        found: dict[bytes, ConflictRecord] = {}
+        for side, record in self._others() if keys else ():
+            if record.key is None or (hashed := _hash(record.key)) not in keys:
+                continue
+            other = ConflictRecord(side, record.offset, record.timestamp, _size(record), record.value is None)
+            if hashed not in found or found[hashed].rank < other.rank:
+                found[hashed] = other
+        return found
+
+    def _others(self) -> Iterator[tuple[ConflictSide, Record]]:
+        task = self.task
+        apart = united([*task.orphans, *task.skipped])
+        for records in self.read("source", task.wanted):
+            for record, left_out in zip(records, within(apart, (each.offset for each in records)), strict=True):
+                if not left_out:
+                    yield "source", record
+        for wanted in task.on_target:
+            for records in self.read("target", wanted):
+                yield from (("target", record) for record in records)
+
+    def _count(self, each: KeptOrphan) -> None:
+        if each.timestamp >= 0:
+            times = (*self._times, each.timestamp)
+            self._times = [min(times), max(times)]
+        if each.label is None:
+            return
+        text = each.label.decode("utf-8", "backslashreplace")
+        if len(self._sample) < SAMPLED:
+            self._sample.append(OrphanKey(text, each.hash.hex(), each.offset, each.timestamp, each.size))
+        self._keys[each.hash] = each.other is not None
+        if each.other is None:
+            return
+        if each.hash in self._listed or len(self._listed) < LISTED:
+            orphan = ConflictRecord("source", each.offset, each.timestamp, each.size, each.tombstone)
+            self._listed[each.hash] = Conflict(text, orphan, each.other)
+        if each.timestamp <= each.other.rank[0]:
+            row = OffsetRange(each.offset, each.offset + 1)
+            if self._older and self._older[-1].next == row.first:
+                row = OffsetRange(self._older.pop().first, row.next)
+            self._older.append(row)
+
+
+def _hash(key: bytes) -> bytes:
+    return blake2b(key, digest_size=HASH_BYTES).digest()
+
+
+def _size(record: Record) -> int:
+    return len(record.key or b"") + len(record.value or b"")

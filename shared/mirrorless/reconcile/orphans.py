@@ -60,11 +60,6 @@ def within(ranges: Sequence[OffsetRange], offsets: Iterable[int]) -> list[bool]:
     return found
 
 
-def reaching(ranges: Sequence[OffsetRange], part: OffsetRange) -> tuple[OffsetRange, ...]:
-    """The ranges that reach into another one."""
-    return tuple(each for each in ranges if each.first < part.next and part.first < each.next)
-
-
 _DONE: Final[dict[Policy, str]] = {
     "report": "never replicated before the source was lost; it is on the source alone",
     "quarantine": "never replicated before the source was lost; copied to {topic} on the target",

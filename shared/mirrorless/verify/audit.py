@@ -17,7 +17,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Final, Self
 
 import msgspec
@@ -25,8 +24,8 @@ import msgspec
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import CHUNK_RECORDS, Chunk, LaneLog, OffsetRange
 from mirrorless.records.record import Record
-from mirrorless.verify.compacted_keys import Expiry, Latest, take_key
-from mirrorless.verify.comparison import CONTENT_BYTES, LeftOver, RecordAt
+from mirrorless.verify.compacted_keys import Expiry, every_key
+from mirrorless.verify.comparison import LeftOver, RecordAt
 from mirrorless.verify.explanation import judge_left_over
 from mirrorless.verify.findings import Counts, LaneVerdict
 from mirrorless.verify.side_by_side import UNKNOWN, LogReader, SideBySide
@@ -36,13 +35,8 @@ from mirrorless.verify.walk import WalkedSide, patience
 LOOK_SECONDS: Final = 0.5
 """Between two looks at the end of a copy that is waited for."""
 
-HELD_KEYS: Final = 500_000
-"""Keys of both sides that are held, at about 300 bytes each; more of them take more readings."""
-
 ENDS: Final = 1_000
 """The last records of a compacted copy, by which it is found how far the copying has come."""
-
-KEY_SPACE: Final = 2 ** (8 * CONTENT_BYTES)
 
 PENDING: Final = "what the source has from upstream offset {} on is not on the target yet"
 EARLY: Final = "it stands before records that precede it on the source"
@@ -183,46 +177,37 @@ class LogsAudit:
         """Some contents that the source has, and where they stand there."""
         if not contents:
             return
-        for record in _all_of(self._reader(log, self.task.topic)):
-            seen = RecordAt.of(record)
-            if seen.content in contents:
-                yield seen.content, seen.offset
+        for records in _all_of(self._reader(log, self.task.topic)):
+            for seen in map(RecordAt.of, records):
+                if seen.content in contents:
+                    yield seen.content, seen.offset
 
     # The latest of each key
 
     def _compare_keys(self) -> None:
-        """Compare the latest records of all keys, a part of all keys in each reading: as many as may be held."""
-        first, width = 0, KEY_SPACE
-        while first < KEY_SPACE:
-            held = HeldKeys(first=first, width=width)
-            ends = deque[bytes](maxlen=ENDS)
-            for key, latest in self._keyed(self._reader(self.target, self.task.copy)):
-                held.take(key, latest, on_source=False)
-                ends.append(latest.content)
-            ours = self._reader(self.source, self.task.topic)  # after the target: no copy can seem ahead
-            come, last = ours.covered, set(ends)
-            for key, latest in self._keyed(ours):
-                held.take(key, latest, on_source=True)
-                if latest.content in last:
-                    last.discard(latest.content)  # another one like it may follow that has no copy yet
-                    come = latest.offset + 1
-            self._judge_keys(held, come, ours.end)
-            first, width = first + held.width, held.width
+        """Compare the latest records of all keys. How far the copying has come is shown by the copy's last records."""
+        ends, come, end = deque[bytes](maxlen=ENDS), 0, 0
 
-    def _judge_keys(self, held: HeldKeys, come: int, end: int) -> None:
-        """Judge the latest of some keys. Args: come: the source's offsets below have copies. end: of the source."""
-        expiry = Expiry(source=self.task.source_expires, target=self.task.target_expires, behind=come < end)
-        for lot in held.source.keys() | held.target.keys():
-            ours, theirs = held.source.get(lot), held.target.get(lot)
-            pending = ours is not None and ours.offset >= come
-            take_key(self.verdict, ours._replace(pending=True) if ours and pending else ours, theirs, expiry)
-        self.verdict.counts.keys += len(held.source.keys() | held.target.keys())
+        def target() -> Iterator[list[Record]]:
+            ends.clear()
+            for records in _all_of(self._reader(self.target, self.task.copy)):
+                ends.extend(RecordAt.of(each).content for each in records if each.key is not None)
+                yield records
 
-    def _keyed(self, reader: LogReader) -> Iterator[tuple[bytes, Latest]]:
-        """All records with a key: a compacted topic takes no others, and removes older ones."""
-        for record in _all_of(reader):
-            if record.key is not None:
-                yield record.key, Latest(record.offset, RecordAt.of(record).content, record.value is None)
+        def source() -> Iterator[list[Record]]:
+            nonlocal come, end
+            ours, last = self._reader(self.source, self.task.topic), set(ends)  # after the target
+            come, end = ours.covered, ours.end
+            for records in _all_of(ours):
+                for seen in (RecordAt.of(each) for each in records if last and each.key is not None):
+                    if seen.content in last:
+                        last.discard(seen.content)  # another one like it may follow that has no copy yet
+                        come = seen.offset + 1
+                yield records
+
+        for held in every_key(target, source):
+            expiry = Expiry(source=self.task.source_expires, target=self.task.target_expires, behind=come < end)
+            held.judge(self.verdict, expiry, come)
 
     def _reader(self, log: LaneLog, topic: str) -> LogReader:
         """A side from its first record to its end as it is now."""
@@ -251,29 +236,7 @@ class LogsAudit:
         self.note("read", done=self._done, total=self._total, records=verdict.read, bytes=verdict.bytes)
 
 
-@dataclass(slots=True, kw_only=True)
-class HeldKeys:
-    """The latest records of some keys on both sides: those whose hash is in a range, as many as may be held."""
-
-    first: int
-    width: int
-    source: dict[int, Latest] = field(default_factory=dict)
-    target: dict[int, Latest] = field(default_factory=dict)
-
-    def take(self, key: bytes, latest: Latest, *, on_source: bool) -> None:
-        """Take the next record of a side, where it is one of these keys."""
-        lot = int.from_bytes(sha256(key).digest()[:CONTENT_BYTES]) - self.first
-        if not 0 <= lot < self.width:
-            return
-        (self.source if on_source else self.target)[lot] = latest
-        while len(self.source) + len(self.target) > HELD_KEYS:
-            self.width //= 2
-            for side in (self.source, self.target):
-                for each in [each for each in side if each >= self.width]:
-                    del side[each]
-
-
-def _all_of(reader: LogReader) -> Iterator[Record]:
+def _all_of(reader: LogReader) -> Iterator[list[Record]]:
     while records := reader.ahead(CHUNK_RECORDS):
-        yield from records
+        yield records
         reader.drop(len(records))

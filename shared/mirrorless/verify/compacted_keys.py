@@ -1,19 +1,29 @@
-"""The verification of compacted topics by the latest value of each key: older values may be gone.
+"""Compacted topics are compared by the latest value of each key: older values may be gone.
 
 The two sides are compacted independently, so a digest over offsets cannot hold. Both keep the latest value of a key. A
 tombstone that one side has removed already is equal to one that still stands there.
 
-The target is read first, beyond the position of the chain that was read before; the source after it, to its end. So a
-key whose latest value on the source is not replicated yet is recognized, and is not judged.
+The target is read first and the source after it, to its end: no key can seem ahead. A key whose latest value on the
+source is not replicated yet is recognized, and is not judged. Keys are held by hashes, a range of these in each
+reading: one reading, where there are no more than can be held.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Final, Literal, NamedTuple
 
 from mirrorless.jobs.copy_task import OffsetRange
+from mirrorless.records.record import Record
+from mirrorless.verify.comparison import CONTENT_BYTES, RecordAt
 from mirrorless.verify.findings import Finding, LaneVerdict
+
+HELD_KEYS: Final = 2_000_000
+"""Of both sides together, at about 300 bytes each; more of them take more readings."""
+
+KEY_SPACE: Final = 2 ** (8 * CONTENT_BYTES)
 
 KeyVerdict = Literal["same", "pending", "missing", "different", "expired", "not provable"]
 
@@ -26,7 +36,7 @@ class Latest(NamedTuple):
     """See `comparison.content`."""
     tombstone: bool
     pending: bool = False
-    """On the source: at or above the lane's position."""
+    """On the source: it has no copy yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,3 +113,55 @@ def _find(
             what=what,
         )
     )
+
+
+@dataclass(slots=True, kw_only=True)
+class HeldKeys:
+    """The latest records of some keys on both sides: those whose hash is in a range, as many as may be held."""
+
+    first: int
+    width: int
+    source: dict[int, Latest] = field(default_factory=dict)
+    target: dict[int, Latest] = field(default_factory=dict)
+
+    def take(self, records: Iterable[Record], side: dict[int, Latest]) -> None:
+        """Take the next records of a side. A compacted topic takes none without a key, and removes older ones."""
+        for record in records:
+            if record.key is None:
+                continue
+            lot = int.from_bytes(sha256(record.key).digest()[:CONTENT_BYTES]) - self.first
+            if 0 <= lot < self.width:
+                side[lot] = Latest(record.offset, RecordAt.of(record).content, record.value is None)
+                if len(self.source) + len(self.target) > HELD_KEYS:
+                    self._hold_fewer()
+
+    def _hold_fewer(self) -> None:
+        while len(self.source) + len(self.target) > HELD_KEYS:
+            self.width //= 2
+            for side in (self.source, self.target):
+                for each in [each for each in side if each >= self.width]:
+                    del side[each]
+
+    def judge(self, verdict: LaneVerdict, expiry: Expiry, position: int) -> None:
+        """Judge all of them. Args: position: upstream; what stands there or behind has no copy yet."""
+        lots = self.source.keys() | self.target.keys()
+        for lot in lots:
+            ours = self.source.get(lot)
+            pending = ours is not None and ours.offset >= position
+            take_key(verdict, ours._replace(pending=True) if ours and pending else ours, self.target.get(lot), expiry)
+        verdict.counts.keys += len(lots)
+
+
+def every_key(
+    target: Callable[[], Iterable[Iterable[Record]]], source: Callable[[], Iterable[Iterable[Record]]]
+) -> Iterator[HeldKeys]:
+    """All keys of both sides, some in each reading. Args: target, source: read a side from its first record on."""
+    first, width = 0, KEY_SPACE
+    while first < KEY_SPACE:
+        held = HeldKeys(first=first, width=width)
+        for records in target():
+            held.take(records, held.target)
+        for records in source():
+            held.take(records, held.source)
+        yield held
+        first, width = first + held.width, held.width

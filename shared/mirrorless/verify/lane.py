@@ -14,21 +14,25 @@ fenced. A lane may be live meanwhile: what arrives after step 2 is not verified.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
 
-from mirrorless.chain.lane_state import Head
+from mirrorless.chain.lane_state import NEW_LANE, Head
 from mirrorless.chain.run import Link, Run
-from mirrorless.jobs.copy_task import BatchLog, LaneLog
+from mirrorless.errors import Retriable
+from mirrorless.jobs.copy_task import BatchLog, Chunk, LaneLog, OffsetRange
 from mirrorless.lanes.taken_over import was_taken_over
 from mirrorless.ports.stores import Chains, LossLedger
+from mirrorless.records.record import Record
+from mirrorless.verify.compacted_keys import Expiry, every_key
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.parts import (
     WHOLE,
     JoinedLane,
+    LaneKeys,
     LanePart,
     LaneSection,
     OpenPortion,
@@ -165,7 +169,7 @@ class LaneVerification:
         Raises:
             Retriable: the target or the store does not answer; or the source, where the request wants it.
         """
-        found = LanePart(name=part.name, verdict=new_verdict(self.task, survey))
+        found = LanePart(name=part.name, verdict=new_verdict(self.task, survey.chain))
         if survey.empty:
             return found
         copies = SourceCopies(
@@ -186,6 +190,48 @@ class LaneVerification:
             found=found,
             note=self.note,
         ).run(part)
+
+    # The latest value of each key
+
+    def keys(self, part: LaneKeys) -> LanePart:
+        """Compare the latest record of each key, all of both sides.
+
+        Raises:
+            Retriable: a cluster or the store does not answer, or a transaction hides the end of the target.
+        """
+        lane, verdict = self.task.lane, new_verdict(self.task, ChainEnd.of(NEW_LANE))
+        target = self._target()
+        ours = WalkedSide(log=self.source, topic=self.task.topic, partition=self.task.partition)
+        position, end, behind = 0, 0, False
+
+        def read(chunks: Iterable[Chunk], *, total: int) -> Iterator[list[Record]]:
+            for chunk in chunks:
+                verdict.read += len(chunk.records)
+                self.note("compare keys", done=chunk.covered, total=total, records=verdict.read, bytes=0)
+                yield chunk.records
+
+        def theirs() -> Iterator[list[Record]]:
+            nonlocal position, end
+            end = ours.bounds().next
+            head = self.chains.heads([lane])[lane]
+            position, verdict.generation, log = head.position, head.generation, target.bounds()
+            if log.next <= self._last_claimed(head):
+                raise Retriable("an open transaction hides the end of the remote partition", where=str(lane))
+            yield from read(target.read(log), total=log.next)
+
+        def originals() -> Iterator[list[Record]]:
+            nonlocal behind
+            log, behind = ours.bounds(), False
+            for records in read(ours.read(log), total=log.next):
+                behind = behind or any(position <= each.offset < end for each in records)
+                yield records
+            # A newer record may have replaced a key's record during the reading: it is below the end as it is by now.
+            yield from read(ours.read(OffsetRange(log.next, ours.bounds().next)), total=log.next)
+
+        for held in every_key(theirs, originals):
+            expiry = Expiry(source=part.source_expires, target=part.target_expires, behind=behind)
+            held.judge(verdict, expiry, position)
+        return LanePart(name=part.name, verdict=verdict)
 
     def _target(self) -> WalkedSide:
         settings, topic = self.task.settings, self.task.topic

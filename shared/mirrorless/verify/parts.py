@@ -116,6 +116,19 @@ class Search(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         return f"search-{self.number}"
 
 
+class LaneKeys(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The latest values of a compacted lane's keys, on both sides."""
+
+    source_expires: bool
+    """Whether it also deletes old records by time or size."""
+    target_expires: bool
+
+    @property
+    def name(self) -> str:
+        """See `LaneSection`."""
+        return "keys"
+
+
 class SurveyedLane(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds of a lane as they were read once, for all of its parts."""
 
@@ -163,14 +176,14 @@ class LanePart(msgspec.Struct, kw_only=True):
     """Of a search: contents, and where they stand."""
 
 
-def new_verdict(task: VerifyTask, survey: SurveyedLane) -> LaneVerdict:
+def new_verdict(task: VerifyTask, chain: ChainEnd) -> LaneVerdict:
     """The verdict on a lane before anything was read."""
     return LaneVerdict(
         lane=str(task.lane),
         topic=task.topic,
         partition=task.partition,
-        generation=survey.chain.generation,
-        position=survey.chain.position,
+        generation=chain.generation,
+        position=chain.position,
     )
 
 
@@ -281,7 +294,7 @@ class JoinedLane:
 
     def __post_init__(self) -> None:
         """Begin with what the survey has seen."""
-        self.verdict = new_verdict(self.task, self.survey)
+        self.verdict = new_verdict(self.task, self.survey.chain)
         for note in self.survey.notes:
             self.verdict.note(note)
 

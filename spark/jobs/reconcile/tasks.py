@@ -23,6 +23,7 @@ from mirrorless.chain.lane import Lane
 from mirrorless.clock import Deadline, now_ms
 from mirrorless.flow.settings import ClusterSettings, FlowSettings
 from mirrorless.ports.kafka import TopicPartition
+from mirrorless.reconcile.conflicts import ConflictTask, LaneConflicts
 from mirrorless.reconcile.findings import (
     InspectTask,
     JoinTask,
@@ -39,11 +40,12 @@ from mirrorless.reconcile.join import BackLaneJoin
 from mirrorless.reconcile.outcome import Tally
 from spark.jobs.clients import warm_log, warm_tables, warm_target
 from spark.jobs.lane_tasks import TaskAttempt, result_of, run_lanes
+from spark.jobs.reconcile.conflicts import find_conflicts
 from spark.jobs.reconcile.summary import LaneUnderWay
 
 T = TypeVar("T")
 
-ReconcileTask = InspectTask | OrphanTask | JoinTask | TallyTask
+ReconcileTask = InspectTask | OrphanTask | JoinTask | TallyTask | ConflictTask
 
 
 def results_of(context: SparkContext, tasks: Sequence[ReconcileTask], kind: type[T]) -> list[T]:
@@ -73,6 +75,8 @@ def do_task(text: bytes, attempt: TaskAttempt) -> bytes:
                 attempt,
                 failed=lambda error: LaneOrphans(until=search.position, error=error),
             )
+        case ConflictTask() as keys:
+            found = result_of(lambda: find_conflicts(keys), attempt, failed=lambda error: LaneConflicts(error=error))
         case TallyTask() as sums:
             tally = Tally(chains=_chains(sums.settings), request=sums.run_id)
             found = result_of(

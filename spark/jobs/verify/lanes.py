@@ -32,6 +32,7 @@ from mirrorless.verify.lane import LaneVerification
 from mirrorless.verify.parts import (
     WHOLE,
     JoinedLane,
+    LaneKeys,
     LanePart,
     LaneSection,
     OpenPortion,
@@ -60,7 +61,7 @@ class LaneToCut(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         return "survey"
 
 
-AnyPart = LaneToCut | LaneSection | OpenPortion | Search
+AnyPart = LaneToCut | LaneSection | OpenPortion | Search | LaneKeys
 
 
 class PartWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +70,7 @@ class PartWork(msgspec.Struct, frozen=True, kw_only=True):
     task: VerifyTask
     part: AnyPart
     survey: SurveyedLane | None = None
-    """Of a long lane, behind its survey; a task that has none verifies the lane whole."""
+    """Of a long lane, behind its survey; a task that has none verifies the lane whole, or its keys."""
     known: bool = False
     """Whether an earlier run may have done it."""
 
@@ -89,7 +90,7 @@ def do_part(work: bytes, attempt: TaskAttempt) -> bytes:
 
 def _done(work: PartWork, attempt: TaskAttempt) -> LanePart:
     task, part = work.task, work.part
-    files, name = open_job_files(task.files), progress_file(task, part if work.survey is not None else None)
+    files, name = open_job_files(task.files), progress_file(work)
     notes = TaskNotes(str(task.lane), files, name)
     began, cpu = time.monotonic(), time.process_time()
 
@@ -119,6 +120,8 @@ def _found(work: PartWork, lane: LaneVerification) -> LanePart:
     match work.part:
         case LaneToCut() as part:
             return LanePart(name=part.name, verdict=_verdict(work.task), survey=lane.survey(most=part.most))
+        case LaneKeys() as part:
+            return lane.keys(part)
         case part if work.survey is None:
             return LanePart(name=part.name, verdict=lane.verify())
         case part:
@@ -170,10 +173,11 @@ class TaskNotes:
             self._files.write(self._name, msgspec.json.encode(self._last))
 
 
-def progress_file(task: VerifyTask, part: AnyPart | None) -> str:
+def progress_file(work: PartWork) -> str:
     """The file with the progress of a lane, or of one part of it."""
-    whole = lane_file(task.topic, task.partition)
-    return whole if part is None else f"{whole.removesuffix('.json')}#{part.name}.json"
+    whole = lane_file(work.task.topic, work.task.partition)
+    apart = work.survey is not None or isinstance(work.part, LaneKeys)
+    return f"{whole.removesuffix('.json')}#{work.part.name}.json" if apart else whole
 
 
 AT_ONCE = 1_000
@@ -209,10 +213,6 @@ class _Parts:
     def do(self, work: Sequence[tuple[_Lane, AnyPart, int]]) -> Iterator[tuple[_Lane, LanePart]]:
         """Each part done, in its order; begun with the largest. Args: work: with the bytes of each."""
         largest_first = sorted(range(len(work)), key=lambda number: -work[number][2])
-        given = [(work[number][0], work[number][1]) for number in largest_first]
-        self.run.expect(
-            {progress_file(lane.task, part if lane.survey else None): _waiting(lane.task) for lane, part in given}
-        )
         pieces = [
             PartWork(
                 task=lane.task,
@@ -220,8 +220,9 @@ class _Parts:
                 survey=lane.survey,
                 known=part_file(lane.task, part.name) in self.known,
             )
-            for lane, part in given
+            for lane, part, _ in (work[number] for number in largest_first)
         ]
+        self.run.expect({progress_file(each): _waiting(each.task) for each in pieces})
         answers = run_lanes(
             self.run.context,
             do_part,
@@ -241,7 +242,7 @@ def verdicts_of(run: JobRun, tasks: Sequence[VerifyTask]) -> list[LaneVerdict]:
     """
     if not tasks:
         return []
-    run.expect({progress_file(each, None): _waiting(each) for each in tasks})
+    run.expect({lane_file(each.topic, each.partition): _waiting(each) for each in tasks})
     lanes = [_Lane(task=task, size=size) for task, size in zip(tasks, lane_sizes(tasks), strict=True)]
     most = section_bytes(sum(each.size for each in lanes), lanes_at_a_time(run.context))
     parts = _Parts(run, {*run.files.names(f"{PARTS}/")})
@@ -278,6 +279,22 @@ def verdicts_of(run: JobRun, tasks: Sequence[VerifyTask]) -> list[LaneVerdict]:
 
     run.phase = "join"
     return [_joined(lane, parts) for lane in lanes]
+
+
+def take_keys(run: JobRun, lanes: Sequence[tuple[VerifyTask, LaneVerdict, LaneKeys]]) -> None:
+    """Compare the latest values of compacted lanes, and add what is found to their verdicts.
+
+    Raises:
+        Exception: of Spark, when a worker died at a task's last attempt.
+    """
+    if not lanes:
+        return
+    run.phase = "compare keys"
+    parts = _Parts(run, {*run.files.names(f"{PARTS}/")})
+    work = [(_Lane(task=task, size=0), keys, BYTES_OF_A_TASK) for task, _, keys in lanes]
+    for (_, verdict, _), (_, part) in zip(lanes, parts.do(work), strict=True):
+        verdict.add(part.verdict)
+        verdict.show()
 
 
 def lane_sizes(tasks: Sequence[VerifyTask]) -> list[int]:

@@ -36,10 +36,7 @@ def job(run):
         open(place + "/working", "w").close()
         time.sleep(600)
     try:
-        if HOW == "tasks":
-            run.context.parallelize([1], 1).map(endless).collect()
-        else:
-            run.session.range(1).mapInArrow(endless, "id long").collect()
+        run.context.parallelize([1], 1).map(endless).collect()
     finally:
         time.sleep(2)  # for longer than Java takes to end by itself: as many leases to end
         run.files.write("let-go", b"")
@@ -55,19 +52,15 @@ SUBMIT = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit")]
 
 
 @pytest.mark.parametrize(
-    ("start", "how"),
-    [
-        pytest.param(SUBMIT, "tasks", id="submitted", marks=HELD),
-        pytest.param([sys.executable], "tasks", id="local"),
-        pytest.param([sys.executable], "rows", id="local-sql", marks=HELD),
-    ],
+    "start",
+    [pytest.param(SUBMIT, id="submitted", marks=HELD), pytest.param([sys.executable], id="local")],
 )
-def test_a_driver_that_is_ended_ends_its_work_and_lets_its_lanes_go(start: list[str], how: str, tmp_path: Path) -> None:
+def test_a_driver_that_is_ended_ends_its_work_and_lets_its_lanes_go(start: list[str], tmp_path: Path) -> None:
     """Java, the first process of a container, waits for that."""
     flow = make_flow(source="source:9092", target="target:9092")
     request = JobRequest("backfill-1", flow, ("orders",), BackfillOptions())
     (tmp_path / "request.json").write_bytes(encode_request(request))
-    (tmp_path / "job.py").write_text(f"HOW = {how!r}\n{JOB}")
+    (tmp_path / "job.py").write_text(JOB)
     log = tmp_path / "log"
     with log.open("wb") as out:
         submitted = subprocess.Popen(

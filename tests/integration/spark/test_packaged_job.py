@@ -30,8 +30,8 @@ from spark.jobs.driver import drive
 from spark.jobs.lane_tasks import run_lanes
 
 def origins(task, attempt):
-    import confluent_kafka, mirrorless.protocol.replicate, msgspec, numpy, os, pandas, pyarrow, sys
-    modules = (mirrorless.protocol.replicate, confluent_kafka, msgspec, numpy, pandas, pyarrow)
+    import confluent_kafka, mirrorless.protocol.replicate, msgspec, numpy, os, pyarrow, sys
+    modules = (mirrorless.protocol.replicate, confluent_kafka, msgspec, numpy, pyarrow)
     return json.dumps({"here": os.getcwd(), "path": sys.path, "files": [each.__file__ for each in modules]}).encode()
 
 def job(run):

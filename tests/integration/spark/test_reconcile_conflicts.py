@@ -1,11 +1,10 @@
-"""Keys that were written on both sides of an outage: found by Spark, and never replaced by an older value."""
+"""Keys that were written on both sides of an outage: found, and never replaced by an older value."""
 
 from __future__ import annotations
 
-import random
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,10 +13,7 @@ from pyspark.sql import SparkSession
 
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError
-from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.reconcile.conflicts import LISTED
 from mirrorless.reconcile.orphans import WITHHELD
-from spark.jobs.reconcile.conflicts import ROWS, conflicts_of, keep_orphans, orphans_of
 from tests.integration.spark.test_reconcile import crash_after
 from tests.support.failover_stage import FailoverStage
 from tests.support.lane_stage import Crash, LaneStage
@@ -123,87 +119,3 @@ def test_values_are_not_compared_with_those_of_live_producers(failover: Failover
     with pytest.raises(ConfigurationError, match="stop the producers"):
         failover.reconcile("replay", live_source=True)
     assert failover.source_values() == BEFORE[:4]
-
-
-class _Row(NamedTuple):  # as `ROWS`
-    lane: int
-    key: bytes
-    label: bytes | None
-    orphan: bool
-    side: str
-    offset: int
-    timestamp: int
-    size: int
-    tombstone: bool
-    error: str | None = None
-
-
-def test_conflicts_of_random_lanes_are_those_that_a_search_finds(spark: SparkSession) -> None:
-    chance = random.Random(7)
-    rows = []
-    for lane in range(60):
-        for offset in range(chance.randrange(40)):
-            orphan = chance.random() < 0.5
-            key = b"%d" % chance.randrange(6)
-            label = key if orphan and chance.random() < 0.9 else None
-            # A record without a key has a hash of its own.
-            unlike = key if label or not orphan else b"offset %d" % offset
-            rows.append(
-                _Row(lane, unlike, label, orphan, "source", offset, chance.randrange(-1, 9), offset, tombstone=False)
-            )
-    chance.shuffle(rows)
-    found = conflicts_of(orphans_of(spark.createDataFrame(rows, ROWS)))
-
-    for lane in range(60):
-        orphans = sorted((row for row in rows if row.lane == lane and row.orphan), key=lambda row: row.offset)
-        others = [row for row in rows if row.lane == lane and not row.orphan]
-        if not orphans:
-            assert lane not in found
-            continue
-        beside = {row.offset: [each for each in others if each.key == row.key] for row in orphans}
-        withheld = {
-            row.offset
-            for row in orphans
-            if any(row.timestamp <= each.timestamp or each.timestamp < 0 for each in beside[row.offset])
-        }
-        assert {offset for each in found[lane].older for offset in range(each.first, each.next)} == withheld
-        assert found[lane].keys == len({row.label for row in orphans if row.label})
-        assert found[lane].conflicts == len({row.key for row in orphans if beside[row.offset]})
-        times = [row.timestamp for row in orphans if row.timestamp >= 0]
-        assert (found[lane].oldest, found[lane].newest) == (min(times, default=-1), max(times, default=-1))
-        last = {row.key: row.offset for row in orphans if beside[row.offset]}
-        assert [each.orphan.offset for each in found[lane].listed] == sorted(last.values())
-        assert all(each.older == (each.orphan.offset in withheld) for each in found[lane].listed)
-
-
-def test_every_orphan_of_every_lane_is_in_the_runs_folder_by_its_offset(spark: SparkSession, tmp_path: Path) -> None:
-    rows = [
-        _Row(lane, b"key", label, orphan=True, side="source", offset=each, timestamp=each, size=7, tombstone=each == 2)
-        for lane in range(3)
-        for label in (b"key" if lane else None,)
-        for each in range(11_000)  # more than come to a worker at once
-    ]
-    rows.append(
-        _Row(3, b"0", None, orphan=True, side="source", offset=0, timestamp=-1, size=0, tombstone=True, error="!")
-    )
-    random.Random(7).shuffle(rows)
-    places = {lane: ("t", 10 + lane) for lane in range(4)}
-    assert keep_orphans(orphans_of(spark.createDataFrame(rows, ROWS)), places, str(tmp_path)) == 33_000
-    assert not (tmp_path / "orphans" / "t-13.parquet").exists(), "a journal that was not read has no orphans"
-    kept = kept_orphans(tmp_path)
-    assert kept["partition"].to_pylist() == [10 + lane for lane in range(3) for _ in range(11_000)]
-    assert kept["offset"].to_pylist() == [*range(11_000)] * 3
-    hashes = [None, b"key".hex().upper(), b"key".hex().upper()]
-    assert kept["key_hash"].to_pylist() == [each for each in hashes for _ in range(11_000)]
-    assert kept["tombstone"].to_pylist() == [each == 2 for _ in range(3) for each in range(11_000)]
-    assert set(kept["size"].to_pylist()) == {7}
-
-
-def test_a_lane_lists_its_first_conflicts_and_counts_them_all(spark: SparkSession) -> None:
-    rows = []
-    for number in range(LISTED + 50):
-        key = b"key %d" % number
-        rows.append(_Row(0, key, key, orphan=True, side="source", offset=number, timestamp=1, size=1, tombstone=False))
-        rows.append(_Row(0, key, None, orphan=False, side="target", offset=number, timestamp=2, size=1, tombstone=True))
-    found = conflicts_of(orphans_of(spark.createDataFrame(rows, ROWS)))[0]
-    assert (found.conflicts, len(found.listed), found.older) == (LISTED + 50, LISTED, (OffsetRange(0, LISTED + 50),))

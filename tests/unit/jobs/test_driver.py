@@ -152,9 +152,8 @@ def test_spark_starts_beside_the_plan_and_only_once(run: JobRun, monkeypatch: py
     may_start, started = threading.Event(), list[str]()
     context = cast("SparkContext", object())
 
-    def spark_context(_: str, *, quick_java: bool) -> SparkContext:
+    def spark_context(_: str) -> SparkContext:
         assert may_start.wait(20)
-        assert quick_java
         started.append(threading.current_thread().name)
         return context
 
@@ -170,17 +169,17 @@ def test_spark_starts_beside_the_plan_and_only_once(run: JobRun, monkeypatch: py
 def test_a_start_that_failed_beside_the_plan_is_tried_where_spark_is_needed(
     run: JobRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tries = list[bool]()
+    tries = list[str]()
 
-    def spark_context(_: str, *, quick_java: bool) -> SparkContext:
-        tries.append(quick_java)
+    def spark_context(name: str) -> SparkContext:
+        tries.append(name)
         raise RuntimeError("no Java")
 
     monkeypatch.setattr(driver, "spark_context", spark_context)
     run.start_spark()
     with pytest.raises(RuntimeError, match="no Java"):
         _ = run.context
-    assert tries == [True, True]
+    assert len(tries) == 2
     assert "no Java" in capsys.readouterr().err
 
 

@@ -15,7 +15,7 @@ from mirrorless.chain.losses import Loss
 from mirrorless.chain.run import Run
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.ports.kafka import OffsetAndMetadata
-from mirrorless.reconcile.conflicts import SECTION_OFFSETS, ConflictSection, reads_of, sections_of, since_of
+from mirrorless.reconcile.conflicts import conflict_task, since_of
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import RangesLook, Stretch, apart, claims_of, read_through, seen_in
 from mirrorless.reconcile.findings import LaneInspection
@@ -96,40 +96,13 @@ def test_what_is_new_is_read_on_the_target_until_it_is_copied_and_orphans_also_w
     )
     orphans = (OffsetRange(6, 8),)
 
-    def reads(*, end: int | None, copied: bool) -> list[tuple[str, str, OffsetRange]]:
-        found = reads_of(SETTINGS, 3, inspection, orphans, outage.chains, end=end, copied=copied)
-        assert {each.lane for each in found} == {3}
-        return [(each.side, each.topic, each.wanted) for each in found]
+    def reads(*, end: int | None, copied: bool) -> tuple[OffsetRange, tuple[OffsetRange, ...]]:
+        found = conflict_task(SETTINGS, inspection, orphans, outage.chains, end=end, copied=copied, files="")
+        assert (found.topic, found.remote_topic, found.orphans) == (HERE, THERE, orphans)
+        return found.wanted, found.on_target
 
-    assert reads(end=20, copied=True) == [("source", HERE, OffsetRange(5, 20))]
-    assert reads(end=None, copied=False) == [
-        ("source", HERE, OffsetRange(5, 8)),
-        ("target", THERE, OffsetRange(2, 3)),
-        ("target", THERE, OffsetRange(7, 9)),
-    ]
-
-
-def test_journals_of_a_read_cover_it_with_what_reaches_into_each() -> None:
-    end = 2 * SECTION_OFFSETS + 5
-    orphans = (OffsetRange(3, 4), OffsetRange(SECTION_OFFSETS - 1, SECTION_OFFSETS + 1))
-    task = ConflictSection(
-        settings=SETTINGS,
-        lane=0,
-        side="source",
-        topic=HERE,
-        partition=0,
-        wanted=OffsetRange(3, end),
-        orphans=orphans,
-        skipped=(OffsetRange(end - 1, end),),
-    )
-    journals = list(sections_of(task))
-    assert [(each.wanted.first, each.wanted.next) for each in journals] == [
-        (3, SECTION_OFFSETS + 3),
-        (SECTION_OFFSETS + 3, 2 * SECTION_OFFSETS + 3),
-        (2 * SECTION_OFFSETS + 3, end),
-    ]
-    assert [each.orphans for each in journals] == [orphans, (), ()]
-    assert [each.skipped for each in journals] == [(), (), (OffsetRange(end - 1, end),)]
+    assert reads(end=20, copied=True) == (OffsetRange(5, 20), ())
+    assert reads(end=None, copied=False) == (OffsetRange(5, 8), (OffsetRange(2, 3), OffsetRange(7, 9)))
 
 
 T = TypeVar("T")

@@ -18,8 +18,7 @@ from mirrorless.clock import Deadline
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import Chunk, OffsetRange
 from mirrorless.records.record import Record
-from mirrorless.verify import audit as audits
-from mirrorless.verify import comparison, side_by_side
+from mirrorless.verify import compacted_keys, comparison, side_by_side
 from mirrorless.verify.audit import ABORTED, EARLY, AuditTask, AuditVerdict, LogsAudit
 from mirrorless.verify.audit_report import FOUND, audit_report, audit_totals, is_true_copy
 from mirrorless.verify.comparison import RecordAt, compare
@@ -543,7 +542,7 @@ def test_two_sides_that_are_compacted_apart_have_no_finding(
 ) -> None:
     source, target, written, come = both
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audits, "HELD_KEYS", held)
+        patch.setattr(compacted_keys, "HELD_KEYS", held)
         verdict = audit(source, target, by_keys=True)
 
     later = {key for offset, key, _ in written if offset >= come}
@@ -554,7 +553,7 @@ def test_two_sides_that_are_compacted_apart_have_no_finding(
 
 @pytest.mark.parametrize("held", [1_000, 2])
 def test_a_key_with_another_value_or_none_is_found(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audits, "HELD_KEYS", held)
+    monkeypatch.setattr(compacted_keys, "HELD_KEYS", held)
     source, target = MemoryLog(), MemoryLog()
     for value in range(40):
         for log in (source, target):

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrorless.errors import Retriable
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.records.record import Record
+from mirrorless.verify import compacted_keys
 from mirrorless.verify.compacted_keys import Expiry, KeyVerdict, Latest, judge_key, take_key
 from mirrorless.verify.findings import LaneVerdict
-from spark.jobs.verify import compacted_keys as partial
-from spark.jobs.verify.compacted_keys import LastOfKeys
+from mirrorless.verify.parts import LaneKeys
+from tests.support.verified_lane import MemoryLog, VerifiedLane
 
 Log = list[tuple[int, int, bytes | None]]
 """Offset, key, value."""
@@ -107,21 +112,69 @@ def test_what_one_side_has_removed_by_itself_is_not_called_missing(
     assert judge_key(source, target, expiry) == answer
 
 
-@given(keys=st.lists(st.integers(0, 5), max_size=40), most=st.integers(1, 8))
-def test_a_task_yields_the_last_record_of_each_key_and_never_holds_more_keys_than_it_may(
-    keys: list[int], most: int
-) -> None:
-    records = [Record(at, 1, [], b"%d" % key, b"%d" % at) for at, key in enumerate(keys)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partial, "HELD_KEYS", most)
-        seen = LastOfKeys(3)
-        batches = [batch for each in records for batch in seen.take([each], 0)] + list(seen.rows())
+# The keys of a lane, read from both logs
 
-    last: dict[bytes, int] = {}
-    for row in (row for batch in batches for row in batch.to_pylist()):
-        assert (row["lane"], row["source"], row["pending"]) == (3, True, True)
-        last[row["key"]] = max(row["offset"], last.get(row["key"], -1))
-    assert sorted(last.values()) == sorted({key: at for at, key in enumerate(keys)}.values())
-    assert max([batch.num_rows for batch in batches], default=0) <= most
-    if most > 6:
-        assert sum(batch.num_rows for batch in batches) == len(set(keys))
+
+def keys_of(lane: VerifiedLane, *, held: int = 1_000) -> LaneVerdict:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compacted_keys, "HELD_KEYS", held)
+        return lane.verification().keys(LaneKeys(source_expires=False, target_expires=False)).verdict
+
+
+def a_lane(written: Sequence[tuple[int, bytes | None]], *, copied: int) -> VerifiedLane:
+    """Records of some keys, of which the first are replicated."""
+    lane = VerifiedLane()
+    for at, (key, value) in enumerate(written):
+        some = lane.write(Record(-1, 0, [], b"%d" % key, value))
+        if at < copied:
+            lane.replicate(some)
+    return lane
+
+
+@pytest.mark.parametrize("held", [1_000, 2])
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=20), st.data())
+def test_every_key_of_a_lane_is_judged_once_however_few_may_be_held(
+    held: int, keys: list[tuple[int, bool]], data: st.DataObject
+) -> None:
+    written = [(key, b"%d" % at if live else None) for at, (key, live) in enumerate(keys)]
+    copied = data.draw(st.integers(0, len(written)))
+    lane, pending = a_lane(written, copied=copied), {key for key, _ in written[copied:]}
+    at = data.draw(st.sampled_from([None, *range(copied)]))
+    due = False
+    if at is not None:
+        del lane.target.records[2 * at]  # a marker follows each
+        key, value = written[at]
+        due = value is not None and key not in pending | {key for key, _ in written[at + 1 : copied]}
+
+    counts = keys_of(lane, held=held).counts
+
+    assert (counts.keys, counts.keys_pending) == (len({key for key, _ in written}), len(pending))
+    assert counts.found == 1 if due else counts.found <= (at is not None)
+
+
+def test_a_key_that_is_written_anew_while_the_source_is_read_is_not_gone() -> None:
+    """Compaction removes what was replaced: its successor stands behind the end that the source had at first."""
+    lane = a_lane([(0, b"0"), (1, b"1")], copied=2)
+    asked = list[MemoryLog]()
+
+    def bounds(log: MemoryLog, *_: Any) -> OffsetRange:
+        found = OffsetRange(log.start, log.next)
+        asked.append(log)
+        if log is lane.source and sum(each is log for each in asked) == 2:  # behind the target
+            lane.write(lane.source.records.pop(0))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MemoryLog, "bounds", bounds)
+        counts = keys_of(lane).counts
+
+    assert (counts.found, counts.not_provable, counts.keys, counts.keys_pending) == (0, 0, 2, 1)
+
+
+def test_keys_are_not_compared_while_a_transaction_hides_the_end_of_the_target() -> None:
+    lane = a_lane([(0, b"0"), (1, b"1")], copied=2)
+    lane.target.next -= 2
+    del lane.target.records[2]
+
+    with pytest.raises(Retriable, match="hides the end"):
+        keys_of(lane)
