@@ -89,7 +89,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(arguments: argparse.Namespace) -> int:
     """Audit the topics. Exit code 0: every copy is true; 3: something was found; 1: not all could be read."""
     from mirrorless.adapters.audits import audit_tasks  # noqa: PLC0415 -- the Kafka client is slow to import
-    from mirrorless.verify.audit_report import audit_report, audit_totals, is_true_copy  # noqa: PLC0415 -- same
+    from mirrorless.verify.audit import audit_report, audit_totals, is_true_copy  # noqa: PLC0415 -- same
 
     source, target = (_cluster(arguments, side) for side in ("source", "target"))
     options = _options(arguments, source)
@@ -274,7 +274,7 @@ def _follow(futures: Sequence[Future[AuditVerdict]], news: Any) -> None:
 
 def _show(verdicts: Sequence[AuditVerdict], options: AuditOptions, result: str) -> None:
     """Show the topics, the first findings with their places, what there is to say of partitions, and the result."""
-    from mirrorless.verify.audit_report import total_of, wrong_of  # noqa: PLC0415 -- as in `run`
+    from mirrorless.verify.audit import total_of, wrong_of  # noqa: PLC0415 -- as in `run`
     from mirrorless.verify.summary import row_of  # noqa: PLC0415 -- same
 
     topics = [(topic, [each for each in verdicts if each.topic == topic]) for topic in options.copies]

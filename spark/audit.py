@@ -16,8 +16,7 @@ from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.clock import now_ms
 from mirrorless.jobs.progress import LaneProgress
 from mirrorless.jobs.request import PLAN, AuditOptions, lane_file
-from mirrorless.verify.audit import AuditTask, AuditVerdict
-from mirrorless.verify.audit_report import audit_report, audit_totals, found_of, is_true_copy
+from mirrorless.verify.audit import AuditTask, AuditVerdict, audit_report, audit_totals, found_of, is_true_copy
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.lane_tasks import TaskAttempt, limit_garbage_collection, result_of, run_lanes
 from spark.jobs.verify.lanes import TaskNotes

@@ -33,13 +33,23 @@ from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.past import PastStore
 from mirrorless.protocol.positions import ORDERED_MS
 from mirrorless.reconcile.conflicts import LaneConflicts, conflict_task, refuse_live_replay
-from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task, refuse_one_way
-from mirrorless.reconcile.difference import Stretch
-from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
-from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader, forecast, readers_of
+from mirrorless.reconcile.difference import Stretch, united, without
 from mirrorless.reconcile.inspect import counts_orphans, left_to_watch, orphans_ahead, still_written
-from mirrorless.reconcile.orphans import lane_of, to_do, united, withheld, withholding, without
+from mirrorless.reconcile.outcome import FailbackForecast, OrphanReader, forecast, readers_of
 from mirrorless.reconcile.returning_groups import GroupsBack, ReturningGroup
+from mirrorless.reconcile.tasks import (
+    InspectTask,
+    LaneInspection,
+    LaneOrphans,
+    OrphanTask,
+    back_tasks,
+    lane_of,
+    orphan_task,
+    refuse_one_way,
+    to_do,
+    withheld,
+    withholding,
+)
 from spark.jobs.context import lanes_at_a_time
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.lane_copies import TOGETHER, copy_all

@@ -24,13 +24,11 @@ from mirrorless.jobs.request import PLAN, JobRequest, VerifyOptions
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.transforms.rules import RuleInForce
 from mirrorless.verify.findings import LaneVerdict
-from mirrorless.verify.parts import LaneKeys
+from mirrorless.verify.parts import LaneKeys, VerifyTask
 from mirrorless.verify.summary import is_clean, report_of, shorten, totals_of
-from mirrorless.verify.task import VerifyTask
 from spark.jobs.clients import warm_tables
 from spark.jobs.driver import JobOutcome, JobRun, drive
-from spark.jobs.verify.lanes import take_keys, verdicts_of
-from spark.jobs.verify.results import write_lanes
+from spark.jobs.verify.lanes import take_keys, verdicts_of, write_lanes
 
 ANSWER_SECONDS = 20.0
 """For one request of the driver to a cluster."""

@@ -29,7 +29,7 @@ from mirrorless.jobs.request import (
     ReconcileOptions,
     VerifyOptions,
 )
-from mirrorless.reconcile.copy_tasks import refuse_one_way
+from mirrorless.reconcile.tasks import refuse_one_way
 from mirrorless.topics.discovery import Discovery, discover
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ from mirrorless.errors import Retriable
 from mirrorless.jobs.request import Policy
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap, Translation
-from mirrorless.reconcile.copy_tasks import ORPHANS_SUFFIX
+from mirrorless.reconcile.tasks import ORPHANS_SUFFIX
 from mirrorless.verify.comparison import Comparison, RecordAt, compare
 
 OF_RECORDS = ("lost", "duplicated", "reordered", "different")

@@ -29,9 +29,9 @@ from mirrorless.clock import now_ms
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.copy_task import CopyResult, OffsetRange
 from mirrorless.jobs.request import JobRequest, ReconcileOptions
-from mirrorless.reconcile.copy_tasks import ReconciledLane, back_tasks
 from mirrorless.reconcile.difference import apart, claims_of, seen_in
 from mirrorless.reconcile.join import copies_above, joined, places_of
+from mirrorless.reconcile.tasks import ReconciledLane, back_tasks
 from mirrorless.records.record import Record
 from spark.jobs.context import spark_context
 from spark.jobs.driver import JobOutcome, JobRun

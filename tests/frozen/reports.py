@@ -45,10 +45,9 @@ from mirrorless.jobs.request import (
     encode_request,
 )
 from mirrorless.lanes.gaps import Cleanup
-from mirrorless.reconcile.findings import LaneInspection
-from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader
-from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic
+from mirrorless.reconcile.outcome import FailbackForecast, LaneOutcome, LocalTopic, OrphanReader
 from mirrorless.reconcile.returning_groups import ReturningGroup
+from mirrorless.reconcile.tasks import LaneInspection
 from mirrorless.reports.report import Report
 from mirrorless.verify.findings import LaneVerdict
 from spark import backfill, verify

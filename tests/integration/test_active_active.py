@@ -35,7 +35,7 @@ from mirrorless.records.origin import ORIGIN_HEADER
 from mirrorless.scheduled.runner import RoundReport, Task
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from mirrorless.verify.lane import LaneVerification
-from mirrorless.verify.task import VerifyTask
+from mirrorless.verify.parts import VerifyTask
 from tests.support.failover_scenario import deployed, effects_between, read_as_member
 from tests.support.lane_stage import ORDERED, LaneStage
 from tests.support.readback import await_settled, read_topic

@@ -47,7 +47,7 @@ from mirrorless.topics.pause import order_pause, order_resume
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from mirrorless.transforms.rules import KeySettings, Mask, Rule
 from mirrorless.verify.lane import LaneVerification
-from mirrorless.verify.task import VerifyTask
+from mirrorless.verify.parts import VerifyTask
 from tests.support.batch_writers import write_header_name
 from tests.support.lane_stage import ORDERED, Crash, LaneStage, at_step, crash
 from tests.support.readback import assert_mirrored, await_settled, committed, links, read_topic

@@ -26,7 +26,7 @@ from mirrorless.topics.pause import MAPPINGS, PausedMappings, order_pause, order
 from mirrorless.verify.copied_end import LOOK
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane import TAKEN_OVER, LaneVerification
-from mirrorless.verify.task import VerifyTask
+from mirrorless.verify.parts import VerifyTask
 from tests.support.commands import Answer, Command, lab_state
 from tests.support.lane_stage import Crash, LaneStage
 from tests.support.mirror_maker import RealMirrorMaker

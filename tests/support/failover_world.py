@@ -25,7 +25,7 @@ from mirrorless.groups.round import CheckpointRound
 from mirrorless.ports.kafka import LogEnds, OffsetAndMetadata, TopicPartition
 from mirrorless.ports.stores import StateStore
 from mirrorless.protocol.digest import digest
-from mirrorless.reconcile.copy_tasks import ReconciledLane
+from mirrorless.reconcile.tasks import ReconciledLane
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import Codec, RecordBatch, batch_digest
 from mirrorless.topics.acl_sync import AclSync

@@ -24,9 +24,8 @@ from mirrorless.transforms.rules import KeyRing, KeySettings, Rule, RuleInForce
 from mirrorless.transforms.transform import TopicTransform, TransformFailed, make_ready
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane import LaneVerification
-from mirrorless.verify.parts import JoinedLane, LanePart, LaneSection, OpenPortion, Search, portions_of
+from mirrorless.verify.parts import JoinedLane, LanePart, LaneSection, OpenPortion, Search, VerifyTask, portions_of
 from mirrorless.verify.source_copies import RuleById
-from mirrorless.verify.task import VerifyTask
 from tests.support.batches import batch_of
 from tests.support.chains import LANE, MemoryChains, MemoryLossLedger
 from tests.support.flows import make_flow

@@ -16,7 +16,7 @@ from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.request import AuditOptions
 from mirrorless.lanes.gaps import cleanup_of
 from mirrorless.verify.audit import AuditTask, AuditVerdict, LogsAudit
-from mirrorless.verify.task import Note
+from mirrorless.verify.parts import Note
 
 ANSWER_SECONDS: Final = 20.0
 """For one request to a cluster."""

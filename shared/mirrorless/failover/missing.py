@@ -25,8 +25,8 @@ from mirrorless.lanes.gaps import GapRange, LogLooks, Look
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.stores import links_after
 from mirrorless.protocol.recovery import settle_doubts, unsettled_stop
-from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import apart
+from mirrorless.reconcile.tasks import ReconciledLane
 from mirrorless.reports.format import moment, numbered
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.topics.topic_state import UNKNOWN, StoredTopics, TopicEnds

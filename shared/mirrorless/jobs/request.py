@@ -7,7 +7,7 @@ first file in the folder of its run:
     jobs/<run id>/request.json        the request; written once, when the run is started
     jobs/<run id>/plan.json           the plan, lane by lane; written by the driver before it begins
     jobs/<run id>/lanes/<lane>.json   the progress of each lane; written by its task, every few seconds
-    jobs/<run id>/findings/, …        results of a verification, see `spark.jobs.verify.results`
+    jobs/<run id>/findings/, …        results of a verification, see `spark.jobs.verify.lanes`
     jobs/<run id>/progress.json       the sum, with the run's state; written by the driver
     jobs/<run id>/report.json, .html  the report; written last, by the driver
 

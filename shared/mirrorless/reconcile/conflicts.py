@@ -25,11 +25,9 @@ from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.ports.stores import Chains
-from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.difference import committed_runs, read_through
-from mirrorless.reconcile.findings import InspectTask, LaneInspection
+from mirrorless.reconcile.difference import committed_runs, read_through, united, within
 from mirrorless.reconcile.join import places_of
-from mirrorless.reconcile.orphans import united, within
+from mirrorless.reconcile.tasks import InspectTask, LaneInspection, ReconciledLane
 from mirrorless.records.record import Record
 
 HELD_ORPHANS: Final = 500_000

@@ -12,7 +12,8 @@ Pure: runs come in, ranges of downstream offsets come out. A chain may have mill
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -194,3 +195,36 @@ def seen_in(ranges: Iterable[OffsetRange], records: Iterable[Record]) -> Seen:
     look = RangesLook(ranges)
     look.add(records)
     return look.seen()
+
+
+def united(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """The same offsets as ranges that grow and are apart."""
+    found: list[OffsetRange] = []
+    for each in sorted(ranges, key=lambda each: each.first):
+        if each.first >= each.next:
+            continue
+        if found and each.first <= found[-1].next:
+            found[-1] = OffsetRange(found[-1].first, max(found[-1].next, each.next))
+        else:
+            found.append(each)
+    return tuple(found)
+
+
+def without(ranges: Iterable[OffsetRange], others: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """The offsets of some ranges that are not in others; both grow and are apart."""
+    ends = [each.next for each in others]
+    return tuple(
+        part
+        for each in ranges
+        for part in apart((others[at] for at in range(bisect_right(ends, each.first), len(others))), each)
+    )
+
+
+def within(ranges: Sequence[OffsetRange], offsets: Iterable[int]) -> list[bool]:
+    """Whether each of some growing offsets is in one of some ranges, which grow and are apart."""
+    found, which = [], 0
+    for offset in offsets:
+        while which < len(ranges) and ranges[which].next <= offset:
+            which += 1
+        found.append(which < len(ranges) and ranges[which].first <= offset)
+    return found

@@ -36,7 +36,6 @@ from mirrorless.ports.kafka import Target, TopicPartition
 from mirrorless.ports.stores import Chains, JobFiles, LaneStates
 from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.protocol.replay_check import contradiction
-from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import (
     Claims,
     RangesLook,
@@ -47,8 +46,8 @@ from mirrorless.reconcile.difference import (
     read_through,
     unclaimed,
 )
-from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.join import copies_above, places_of
+from mirrorless.reconcile.tasks import InspectTask, LaneInspection, LaneOrphans, OrphanTask, ReconciledLane
 from mirrorless.records.record import Record
 from mirrorless.reports.format import numbered
 

@@ -36,10 +36,8 @@ from mirrorless.errors import LostRace, Retriable
 from mirrorless.flow.rate_limit import in_parallel
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.ports.stores import Chains, LossLedger
-from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import committed_runs
-from mirrorless.reconcile.findings import LaneToJoin
-from mirrorless.reconcile.orphans import orphaned
+from mirrorless.reconcile.tasks import LaneToJoin, ReconciledLane, orphaned
 
 LINKS: Final = 500
 """Added to the chain before the next ones are made: a lane may have millions, and they are held as objects."""

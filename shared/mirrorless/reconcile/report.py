@@ -7,8 +7,7 @@ from typing import Any
 
 from mirrorless.jobs.progress import percent
 from mirrorless.reconcile.conflicts import ConflictRecord
-from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader
-from mirrorless.reconcile.outcome import READY, LaneOutcome, LocalTopic
+from mirrorless.reconcile.outcome import READY, FailbackForecast, LaneOutcome, LocalTopic, OrphanReader
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.reports.format import moment
 from mirrorless.reports.report import Figure, LanePlot, Report, ReportSection, Segment, Table, Tone

@@ -1,4 +1,4 @@
-"""The parts of a lane's verification, each done alone by any task, and the verdict that they are joined to.
+"""The task of verifying a lane, and its parts, each done alone by any task, and the verdict that they are joined to.
 
     runs       | A | B | C | D | E | F |      each run has its own digest
     sections   |   0   |   1   |   2   |      first pass: every run judged alone; B and C are wrong: they are left open
@@ -12,17 +12,74 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
+from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.run import Run
-from mirrorless.jobs.copy_task import OffsetRange
+from mirrorless.clock import Deadline
+from mirrorless.flow.settings import FlowSettings
+from mirrorless.jobs.copy_task import LaneLog, OffsetRange
+from mirrorless.jobs.request import Bound
 from mirrorless.verify.explanation import LEFT_OVERS, LeftOvers, judge_left_over
 from mirrorless.verify.findings import LaneVerdict
-from mirrorless.verify.run_ranges import Border, ChainEnd, LinkKey, TargetRanges, key_of
-from mirrorless.verify.task import VerifyTask
-from mirrorless.verify.walk import Judged
+from mirrorless.verify.run_ranges import Border, ChainEnd, LinkKey, TargetRanges, chosen, key_of
+from mirrorless.verify.walk import Judged, SeenAs
+
+
+class VerifyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The part of a job that is one lane, as it is sent to a task."""
+
+    settings: FlowSettings
+    topic: str
+    partition: int
+    run_id: str
+    start: Bound = Bound("earliest")
+    end: Bound = Bound("latest")
+    against_source: bool = False
+    target_compacts: bool = False
+    source_compacts: bool = False
+    source_silent: str = ""
+    """Why the source did not answer the job: then no lane waits for it again. Empty where it answered."""
+    files: str = ""
+    """URI or path of the run's folder, for the progress; empty for none."""
+
+    @property
+    def lane(self) -> Lane:
+        """The lane of the chain."""
+        return Lane(FlowName.parse(self.settings.flow), self.topic, self.partition)
+
+    def wants(self, run: Run, newest: int) -> bool:
+        """Whether a run is to be verified."""
+        return chosen(run, self.start, self.end, newest=newest)
+
+
+def but_its_own(settings: FlowSettings, topic: str) -> SeenAs | None:
+    """The target's records without those that were produced there; None where flows mark nothing."""
+    rule = settings.origin_rule(topic)
+    return None if rule is None else lambda _, records: [record for record in records if rule.is_copy(record)]
+
+
+class Note(Protocol):
+    """Reports the progress of a lane."""
+
+    def __call__(self, phase: str, *, done: int, total: int, records: int, bytes: int) -> None:  # noqa: A002 -- as in LaneProgress
+        """Report offsets read, of all; records proved; bytes read."""
+        ...
+
+
+class TargetLog(LaneLog, Protocol):
+    """A partition's log with the end that readers do not see."""
+
+    def end(self, topic: str, partition: int, deadline: Deadline) -> int:
+        """The offset that the next record will have; transactions may hide what lies before it.
+
+        Raises:
+            Retriable: the cluster does not answer.
+        """
+        ...
+
 
 SECTION_BYTES: Final = 1_000_000_000
 """Of keys and values in one section, about: runs are whole."""

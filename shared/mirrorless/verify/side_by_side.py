@@ -22,7 +22,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from mirrorless.errors import RecordsGone
 from mirrorless.jobs.copy_task import Chunk, OffsetRange
 from mirrorless.records.record import Record
 from mirrorless.verify.comparison import Alignment, LeftOver, RecordAt, align, pair_up
@@ -146,16 +145,9 @@ class LogReader:
 
     def _read(self) -> Generator[list[Record]]:
         while self.covered < self.end:
-            try:
-                for chunk in self.side.read(OffsetRange(self.covered, self.end)):
-                    self.heard(chunk, chunk.covered - self.covered)
-                    self.covered = chunk.covered
-                    yield [self.seen(each) for each in chunk.records]
-            except RecordsGone:
-                start = self.side.bounds().first
-                if start <= self.covered:
-                    raise
-                self.covered = self.begins = start
+            for chunk in self.side.content(OffsetRange(self.covered, self.end), self.heard):
+                self.covered, self.begins = chunk.covered, max(self.begins, self.side.start)
+                yield [self.seen(each) for each in chunk.records]
 
 
 class Ahead(NamedTuple):

@@ -92,7 +92,7 @@ def cut(
         taken = end
 
 
-CountRead = Callable[["Chunk | BatchChunk", int], None]
+CountRead = Callable[[Any, int], None]
 """Called with what was read, and the number of offsets that it covers."""
 
 SeenAs = Callable[["Run | None", list[Record]], list[Record]]
@@ -146,8 +146,7 @@ class WalkedSide:
         for reads_batches, group in groupby(run_ranges, key=kind):
             first = next(group)
             at, some = max(wanted.first, first.first), chain([first], group)  # noqa: B031  once, behind its first
-            read = self._read_batches if reads_batches else self.read
-            content = self._content(read, OffsetRange(at, wanted.next), BatchChunk if reads_batches else Chunk, count)
+            content = self.content(OffsetRange(at, wanted.next), count, batches=reads_batches)
             with closing(content):  # the reader stays warm for the next
                 for run_range, held, complete in cut(some, content, at):
                     if reads_batches:
@@ -173,22 +172,22 @@ class WalkedSide:
             found += [each for each in records if each.offset in claimed]
         return found
 
-    def _read_batches(self, wanted: OffsetRange) -> Iterator[BatchChunk]:
-        assert self.batches is not None  # noqa: S101 -- else nothing is read by batches
-        return self.batches.read(self.topic, self.partition, wanted, patience)
+    def content(self, wanted: OffsetRange, count: CountRead, *, batches: bool = False) -> Generator[Any]:
+        """What stands in a range: batches, or records. What retention deletes meanwhile is expired: reading goes on.
 
-    def _content(
-        self,
-        read: Callable[[OffsetRange], Iterator[Any]],
-        wanted: OffsetRange,
-        empty: Callable[[list[Any], int], Any],
-        count: CountRead,
-    ) -> Generator[Any]:
-        """What stands in a range. What retention deletes during the reading is expired, and reading continues."""
+        Args:
+            wanted: the range.
+            count: called with all that is read.
+            batches: whether whole batches are read.
+
+        Raises:
+            Retriable: the cluster does not answer.
+        """
+        empty = BatchChunk if batches else Chunk
         at, end = wanted.first, wanted.next if self.end is None else min(wanted.next, self.end)
         while at < end:
             try:
-                for chunk in read(OffsetRange(at, end)):
+                for chunk in self._read(OffsetRange(at, end), batches=batches):
                     count(chunk, chunk.covered - at)
                     at = chunk.covered
                     yield chunk
@@ -202,6 +201,12 @@ class WalkedSide:
                 break
         if end < wanted.next:
             yield empty([], wanted.next)  # the log ends before the map
+
+    def _read(self, wanted: OffsetRange, *, batches: bool) -> Iterator[Chunk | BatchChunk]:
+        if not batches:
+            return self.log.read(self.topic, self.partition, wanted, patience)
+        assert self.batches is not None  # noqa: S101 -- else nothing is read by batches
+        return self.batches.read(self.topic, self.partition, wanted, patience)
 
 
 def judge(

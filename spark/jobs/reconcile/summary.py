@@ -12,13 +12,11 @@ from mirrorless.jobs.request import Policy, lane_file
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.stores import JobFiles
 from mirrorless.reconcile.conflicts import LaneConflicts
-from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import Stretch
-from mirrorless.reconcile.findings import LISTED_RANGES, LaneInspection, LaneTally
-from mirrorless.reconcile.forecast import FailbackForecast, OrphanReader
-from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, is_clean, totals_of
+from mirrorless.reconcile.outcome import FailbackForecast, LaneOutcome, LocalTopic, OrphanReader, is_clean, totals_of
 from mirrorless.reconcile.report import report_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
+from mirrorless.reconcile.tasks import LISTED_RANGES, LaneInspection, LaneTally, ReconciledLane
 from spark.jobs.driver import JobOutcome, JobRun
 
 

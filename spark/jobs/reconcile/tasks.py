@@ -1,13 +1,16 @@
-"""Spark tasks of the reconcile job: they inspect a lane, find its orphans, join some lanes, or add up what was done.
+"""Spark tasks of the reconcile job: inspect a lane, find its orphans, compare keys, join lanes, add up what was done.
 
-The join of all lanes by tasks, one for each journal, and the sums of what the run did, by one for each lane.
+The join of all lanes by tasks, one for each journal, and the sums of what the run did, by one for each lane. Of a
+lane's orphans `orphans/<topic>-<partition>.parquet` in the run's folder has a row for each: its place, time and size,
+the beginning of its key, and the same of the newest other record of its key, without the contents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -22,9 +25,15 @@ from mirrorless.chain.entry import Journal
 from mirrorless.chain.lane import Lane
 from mirrorless.clock import Deadline, now_ms
 from mirrorless.flow.settings import ClusterSettings, FlowSettings
+from mirrorless.jobs.copy_task import OffsetRange
+from mirrorless.jobs.request import lane_file
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.reconcile.conflicts import ConflictTask, LaneConflicts
-from mirrorless.reconcile.findings import (
+from mirrorless.ports.stores import JobFiles
+from mirrorless.reconcile.conflicts import ConflictSearch, ConflictSide, ConflictTask, KeptOrphan, LaneConflicts
+from mirrorless.reconcile.inspect import SECONDS, KeptPlaces, LaneEnds, LaneView, chunks_of
+from mirrorless.reconcile.join import BackLaneJoin
+from mirrorless.reconcile.outcome import Tally
+from mirrorless.reconcile.tasks import (
     InspectTask,
     JoinTask,
     LaneInspection,
@@ -35,13 +44,92 @@ from mirrorless.reconcile.findings import (
     OrphanTask,
     TallyTask,
 )
-from mirrorless.reconcile.inspect import SECONDS, KeptPlaces, LaneEnds, LaneView
-from mirrorless.reconcile.join import BackLaneJoin
-from mirrorless.reconcile.outcome import Tally
+from mirrorless.records.record import Record
 from spark.jobs.clients import warm_log, warm_tables, warm_target
 from spark.jobs.lane_tasks import TaskAttempt, result_of, run_lanes
-from spark.jobs.reconcile.conflicts import find_conflicts
+from spark.jobs.parquet_rows import write_batches
 from spark.jobs.reconcile.summary import LaneUnderWay
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+BATCH_ROWS: Final = 20_000
+"""Of one batch of a file."""
+
+
+def find_conflicts(task: ConflictTask) -> LaneConflicts:
+    """Do the task.
+
+    Raises:
+        Retriable: a cluster or the run's folder does not answer.
+    """
+    settings = task.settings
+    places = {"source": (settings.source, task.topic), "target": (settings.target, task.remote_topic)}
+
+    def read(side: ConflictSide, wanted: OffsetRange) -> Iterator[Sequence[Record]]:
+        cluster, topic = places[side]
+        log = warm_log(msgspec.json.encode(cluster), settings.flow)
+        return (chunk.records for chunk in chunks_of(log, topic, task.partition, wanted))
+
+    search = ConflictSearch(task, read)
+    keep_orphans(open_job_files(task.files), task, search.orphans())
+    return search.found()
+
+
+def keep_orphans(files: JobFiles, task: ConflictTask, orphans: Iterator[Sequence[KeptOrphan]]) -> None:
+    """Write all orphans of a lane, if it has some; the file of an earlier attempt is replaced.
+
+    Raises:
+        Retriable: the run's folder does not take it; or as of the orphans.
+    """
+    if (first := next(orphans, None)) is None:
+        return
+    name = lane_file(task.topic, task.partition, "orphans", end=".parquet")
+    write_batches(files, name, _batches(task, chain([first], orphans)), _schema())
+
+
+def _batches(task: ConflictTask, orphans: Iterable[Sequence[KeptOrphan]]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa  # noqa: PLC0415 -- in the worker
+
+    for some in orphans:
+        rows = [
+            {
+                "topic": task.topic,
+                "partition": task.partition,
+                "offset": each.offset,
+                "timestamp": each.timestamp,
+                "size": each.size,
+                "tombstone": each.tombstone,
+                "key": each.label,
+                "key_hash": None if each.label is None else each.hash.hex().upper(),
+            }
+            | {
+                f"other_{name}": None if each.other is None else getattr(each.other, name.replace("size", "bytes"))
+                for name in ("side", "offset", "timestamp", "size", "tombstone")
+            }
+            for each in some
+        ]
+        for first in range(0, len(rows), BATCH_ROWS):
+            yield pa.RecordBatch.from_pylist(rows[first : first + BATCH_ROWS], _schema())
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa  # noqa: PLC0415 -- in the worker
+
+    place = [("offset", pa.int64()), ("timestamp", pa.int64()), ("size", pa.int64()), ("tombstone", pa.bool_())]
+    return pa.schema(
+        [
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            *place,
+            ("key", pa.binary()),
+            ("key_hash", pa.string()),
+            ("other_side", pa.string()),
+            *((f"other_{name}", kind) for name, kind in place),
+        ]
+    )
+
 
 T = TypeVar("T")
 

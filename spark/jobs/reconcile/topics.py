@@ -12,8 +12,8 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.request import JobRequest
 from mirrorless.lanes.gaps import cleanup_of
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.reconcile.findings import InspectTask, LaneInspection
 from mirrorless.reconcile.outcome import LocalTopic
+from mirrorless.reconcile.tasks import InspectTask, LaneInspection
 from spark.jobs.reconcile.tasks import ends_of
 
 ANSWER_SECONDS: Final = 30.0

@@ -1,9 +1,13 @@
 """The driver's way through a verification, and its Spark tasks, wired: each does one part of a lane, or a whole one.
 
     sizes  ->  surveys of long lanes  ->  sections and small lanes, largest first  ->  portions of what is open
-           ->  searches for what no run claims  ->  verdicts
+           ->  searches for what no run claims  ->  verdicts  ->  keys of compacted lanes
 
-What a part has shown is kept in the run's folder, so a run that is started again goes on.
+What a part has shown is kept in the run's folder, so a run that is started again goes on:
+
+    parts/<lane>#<part>.json            what was found in a part
+    findings/<lane>#<part>.parquet      its findings, where it has some
+    lanes.parquet                       the counts of every lane
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -27,7 +31,8 @@ from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
 from mirrorless.jobs.request import lane_file
 from mirrorless.ports.stores import JobFiles
-from mirrorless.verify.findings import LaneVerdict
+from mirrorless.verify.explanation import LeftOvers
+from mirrorless.verify.findings import Counts, Finding, LaneVerdict
 from mirrorless.verify.lane import LaneVerification
 from mirrorless.verify.parts import (
     WHOLE,
@@ -38,15 +43,132 @@ from mirrorless.verify.parts import (
     OpenPortion,
     Search,
     SurveyedLane,
+    VerifyTask,
     portions_of,
     section_bytes,
 )
-from mirrorless.verify.task import VerifyTask
 from spark.jobs.clients import warm_batch_log, warm_log, warm_tables
 from spark.jobs.context import lanes_at_a_time
 from spark.jobs.driver import JobRun
 from spark.jobs.lane_tasks import BYTES_OF_A_TASK, TaskAttempt, limit_garbage_collection, result_of, run_lanes
-from spark.jobs.verify.results import PARTS, light, part_file, read_part, write_findings, write_part
+from spark.jobs.parquet_rows import write_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+PARTS: Final = "parts"
+LANES: Final = "lanes.parquet"
+
+
+def part_file(task: VerifyTask, name: str) -> str:
+    """The name of the file with what was found in a part."""
+    return lane_file(task.topic, task.partition, PARTS, end=f"#{name}.json")
+
+
+def write_part(files: JobFiles, task: VerifyTask, part: LanePart) -> LanePart:
+    """Keep what was found in a part; what the driver needs of it.
+
+    Raises:
+        Retriable: the folder's store does not take it.
+    """
+    write_findings(files, task, part.name, part.verdict.findings)
+    part.verdict.show()
+    part.left_count = len(part.left)
+    files.write(part_file(task, part.name), msgspec.json.encode(part))
+    return light(part)
+
+
+def light(part: LanePart) -> LanePart:
+    """A part without its records that have no partner: the folder has them."""
+    return msgspec.structs.replace(part, left=LeftOvers())
+
+
+def read_part(files: JobFiles, task: VerifyTask, name: str) -> LanePart | None:
+    """What was found in a part before; None where it was not done yet."""
+    text = files.read(part_file(task, name))
+    return None if text is None else msgspec.json.decode(text, type=LanePart)
+
+
+def write_findings(files: JobFiles, task: VerifyTask, name: str, findings: Sequence[Finding]) -> None:
+    """Write findings of a lane, where there are some. Args: name: what they are of, unique in the lane."""
+    if not findings:
+        return
+    rows = [
+        {
+            "topic": task.topic,
+            "partition": task.partition,
+            "kind": each.kind,
+            "generation": each.generation,
+            "upstream_first": None if each.upstream is None else each.upstream.first,
+            "upstream_next": None if each.upstream is None else each.upstream.next,
+            "downstream_first": None if each.downstream is None else each.downstream.first,
+            "downstream_next": None if each.downstream is None else each.downstream.next,
+            "records": each.records,
+            "what": each.what,
+        }
+        for each in findings
+    ]
+    write_rows(
+        files, lane_file(task.topic, task.partition, "findings", end=f"#{name}.parquet"), rows, _findings_schema()
+    )
+
+
+def write_lanes(files: JobFiles, verdicts: Sequence[LaneVerdict]) -> None:
+    """Write the counts of every lane."""
+    plain = (
+        "topic",
+        "partition",
+        "state",
+        "error",
+        "generation",
+        "position",
+        "read",
+        "bytes",
+        "seconds",
+        "cpu_seconds",
+    )
+    rows = [
+        {name: getattr(each, name) for name in plain}
+        | msgspec.to_builtins(each.counts)
+        | {"notes": "; ".join(each.notes)}
+        for each in verdicts
+    ]
+    write_rows(files, LANES, rows, _lanes_schema())
+
+
+def _findings_schema() -> pa.Schema:
+    import pyarrow as pa  # noqa: PLC0415 -- where there are rows
+
+    offsets = ("upstream_first", "upstream_next", "downstream_first", "downstream_next")
+    return pa.schema(
+        [
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("kind", pa.string()),
+            ("generation", pa.int64()),
+            *((name, pa.int64()) for name in offsets),
+            ("records", pa.int64()),
+            ("what", pa.string()),
+        ]
+    )
+
+
+def _lanes_schema() -> pa.Schema:
+    import pyarrow as pa  # noqa: PLC0415 -- where there are rows
+
+    return pa.schema(
+        [
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("state", pa.string()),
+            ("error", pa.string()),
+            *((name, pa.int64()) for name in ("generation", "position", "read", "bytes")),
+            *((name, pa.float64()) for name in ("seconds", "cpu_seconds")),
+            *((name, pa.int64()) for name in Counts.__struct_fields__),
+            ("notes", pa.string()),
+        ]
+    )
 
 
 class LaneToCut(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -150,7 +272,7 @@ def _verification(task: VerifyTask, notes: TaskNotes) -> LaneVerification:
 
 
 class TaskNotes:
-    """Implements `mirrorless.verify.task.Note` in the run's folder."""
+    """Implements `mirrorless.verify.parts.Note` in the run's folder."""
 
     def __init__(self, lane: str, files: JobFiles, name: str) -> None:
         """Args: lane: its name. files: the folder. name: of the file."""

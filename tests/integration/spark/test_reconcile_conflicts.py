@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError
-from mirrorless.reconcile.orphans import WITHHELD
+from mirrorless.reconcile.tasks import WITHHELD
 from tests.integration.spark.test_reconcile import crash_after
 from tests.support.failover_stage import FailoverStage
 from tests.support.lane_stage import Crash, LaneStage

@@ -16,9 +16,9 @@ from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.reconcile import conflicts
 from mirrorless.reconcile.conflicts import LISTED, ConflictSearch, ConflictSide, ConflictTask, LaneConflicts
-from mirrorless.reconcile.orphans import united
+from mirrorless.reconcile.difference import united
 from mirrorless.records.record import Record
-from spark.jobs.reconcile.conflicts import keep_orphans
+from spark.jobs.reconcile.tasks import keep_orphans
 from tests.support.flows import make_flow
 
 

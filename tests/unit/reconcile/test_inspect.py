@@ -18,10 +18,9 @@ from mirrorless.jobs.copy_task import Chunk, OffsetRange
 from mirrorless.jobs.topic_ids import ids_of_run, made_anew
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.reconcile import inspect
-from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import Stretch
-from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.inspect import KeptPlaces, LaneView, left_to_watch, still_written
+from mirrorless.reconcile.tasks import InspectTask, LaneInspection, LaneOrphans, OrphanTask, ReconciledLane
 from mirrorless.records.record import Record
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
 from tests.support.flows import make_flow

@@ -16,11 +16,19 @@ from mirrorless.chain.run import Run
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.reconcile.conflicts import conflict_task, since_of
-from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.difference import RangesLook, Stretch, apart, claims_of, read_through, seen_in
-from mirrorless.reconcile.findings import LaneInspection
-from mirrorless.reconcile.forecast import OrphanReader, forecast, readers_of
-from mirrorless.reconcile.orphans import orphaned, to_do, united, withheld, withholding, within, without
+from mirrorless.reconcile.difference import (
+    RangesLook,
+    Stretch,
+    apart,
+    claims_of,
+    read_through,
+    seen_in,
+    united,
+    within,
+    without,
+)
+from mirrorless.reconcile.outcome import OrphanReader, forecast, readers_of
+from mirrorless.reconcile.tasks import LaneInspection, ReconciledLane, orphaned, to_do, withheld, withholding
 from mirrorless.records.record import Record
 from spark.jobs.reconcile.topics import not_reconciled
 from tests.support.chains import LANE, MemoryLossLedger, run

@@ -23,11 +23,17 @@ from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap
-from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import Stretch, apart, claims_of, committed_runs, seen_in, unclaimed
-from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, LaneToJoin, OrphanTask
 from mirrorless.reconcile.inspect import LaneView, orphans_ahead
 from mirrorless.reconcile.join import BackLaneJoin
+from mirrorless.reconcile.tasks import (
+    InspectTask,
+    LaneInspection,
+    LaneOrphans,
+    LaneToJoin,
+    OrphanTask,
+    ReconciledLane,
+)
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import PassTerms
 from tests.support.batches import LARGEST, batch_of

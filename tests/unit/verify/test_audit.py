@@ -19,8 +19,17 @@ from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import Chunk, OffsetRange
 from mirrorless.records.record import Record
 from mirrorless.verify import compacted_keys, comparison, side_by_side
-from mirrorless.verify.audit import ABORTED, EARLY, AuditTask, AuditVerdict, LogsAudit
-from mirrorless.verify.audit_report import FOUND, audit_report, audit_totals, is_true_copy
+from mirrorless.verify.audit import (
+    ABORTED,
+    EARLY,
+    FOUND,
+    AuditTask,
+    AuditVerdict,
+    LogsAudit,
+    audit_report,
+    audit_totals,
+    is_true_copy,
+)
 from mirrorless.verify.comparison import RecordAt, compare
 from mirrorless.verify.side_by_side import LATE, TOO_MANY
 from tests.support.verified_lane import MemoryLog, numbered

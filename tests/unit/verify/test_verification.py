@@ -20,9 +20,8 @@ from mirrorless.records.record import Record
 from mirrorless.records.record_batch import Codec
 from mirrorless.verify.findings import KINDS, LaneVerdict
 from mirrorless.verify.lane import LaneVerification
-from mirrorless.verify.parts import LEAST_BYTES, SECTION_BYTES, section_bytes
+from mirrorless.verify.parts import LEAST_BYTES, SECTION_BYTES, VerifyTask, section_bytes
 from mirrorless.verify.summary import is_clean
-from mirrorless.verify.task import VerifyTask
 from tests.support.batches import batch_of
 from tests.support.chains import FLOW, LANE, MemoryLossLedger, run
 from tests.support.flows import make_flow

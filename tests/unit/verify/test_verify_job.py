@@ -21,15 +21,13 @@ from mirrorless.reports.report import LanePlot
 from mirrorless.verify.comparison import LeftOver, RecordAt
 from mirrorless.verify.explanation import LeftOvers, differs
 from mirrorless.verify.findings import SEGMENTS, SHOWN, Finding, LaneVerdict, RuleUse
-from mirrorless.verify.parts import WHOLE, JoinedLane, LanePart, SurveyedLane
+from mirrorless.verify.parts import WHOLE, JoinedLane, LanePart, SurveyedLane, VerifyTask
 from mirrorless.verify.run_ranges import ChainEnd
 from mirrorless.verify.summary import is_clean, report_of, totals_of
-from mirrorless.verify.task import VerifyTask
 from spark.jobs.driver import JobRun
 from spark.jobs.lane_tasks import TaskAttempt
 from spark.jobs.verify import lanes as verified_lanes
-from spark.jobs.verify.lanes import PartWork
-from spark.jobs.verify.results import read_part, write_part
+from spark.jobs.verify.lanes import PartWork, read_part, write_part
 from spark.verify import _lanes_of_keys
 from tests.support.verified_lane import SETTINGS, VerifiedLane, ruled
 

@@ -124,7 +124,7 @@ class KafkaLaneLog:
         return OffsetRange(start, stable)
 
     def end(self, topic: str, partition: int, deadline: Deadline) -> int:
-        """See `mirrorless.verify.task.TargetLog.end`."""
+        """See `mirrorless.verify.parts.TargetLog.end`."""
         return self._log_ends(topic, partition, deadline)[2]
 
     def _log_ends(self, topic: str, partition: int, deadline: Deadline) -> LogEnds:
