@@ -380,7 +380,7 @@ def test_producers_write_to_the_remote_topic_from_a_failover_until_its_revocatio
 
     lost, granted = bench_at("127.0.0.1:1"), {*before, topic_acl(remote, "WRITE")}
     with monkeypatch.context() as patched:
-        patched.setattr(acl_command, "LOOK_SECONDS", 2.0)
+        patched.setattr(acl_command, "READ_SECONDS", 2.0)
         code, said = lost.answer("plan", str(FLOW))
     assert (code, [acl["name"] for acl in said["staged"]]) == (1, [remote])
     assert "did not list its ACLs" in said["trouble"]
