@@ -253,14 +253,17 @@ def _jobs(flow: Flow) -> Uses:
 
 def _migrating(flow: Flow) -> Uses:
     """An operator audits copies, finds where MirrorMaker 2 stands, takes over from it, and gives back."""
-    topics, alias = data_topics(flow), flow.policy.prefix(flow.name.source)
-    offsets = (offsets_topic(alias),)
+    topics, policy = data_topics(flow), flow.policy
+    alias = policy.prefix(flow.name.source)
+    offsets, there = (offsets_topic(alias),), remote(flow, topics)
+    said = (policy.offset_syncs_topic(flow.name.source), policy.checkpoints_topic(flow.name.source))
     compare = ("AdminClient", "list_topics", "list_offsets", "describe_configs", "Consumer", "consume")
     return [
-        _use(*compare, topics=topics, groups=(JOB_GROUP,)),
+        _use(*compare, topics=(*topics, policy.offset_syncs_topic(flow.name.target)), groups=(JOB_GROUP,)),
         _use("alter_consumer_group_offsets", topics=topics, groups=_mapping_groups(flow)),
     ], [
-        _use(*compare, topics=remote(flow, topics) + offsets, groups=(JOB_GROUP,)),
+        _use(*compare, topics=there + offsets + said, groups=(JOB_GROUP,)),
+        _follow(flow, there),
         _use("describe_consumer_groups", groups=(worker_group(alias),)),
         _use("Producer", IDEMPOTENT_PRODUCER, "produce", topics=offsets),
     ]
@@ -387,6 +390,7 @@ MIGRATING: Final = PartCalls(
     tables={
         "offset_map": ("Query", "BatchGetItem", "PutItem"),
         "lanes": ("UpdateItem",),
+        "checkpoints": ("Query", "BatchWriteItem"),
         "control": ("Query", "BatchWriteItem"),
     },
     clusters=_migrating,
