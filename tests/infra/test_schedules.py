@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from aws_cdk import App
 
-from infra.constructs.schedules import pull_starts, scheduled_functions
 from infra.deployment import plan
 from infra.guard.templates import Resource
 from infra.iam import Part
@@ -24,7 +23,7 @@ from infra.iam.statements import (
     tables_role_rights,
 )
 from infra.packaging.assets import HOLLOW
-from infra.stacks.home import FunctionStack
+from infra.stacks.home import FunctionStack, pull_starts, scheduled_functions
 from infra.stacks.state import trusted
 from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
