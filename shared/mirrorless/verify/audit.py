@@ -22,7 +22,7 @@ from typing import Final, Self
 import msgspec
 
 from mirrorless.flow.settings import ClusterSettings
-from mirrorless.jobs.copy_task import CHUNK_RECORDS, Chunk, LaneLog, OffsetRange
+from mirrorless.jobs.copy_task import CHUNK_RECORDS, Chunk, LaneLog
 from mirrorless.records.record import Record
 from mirrorless.reports.format import numbered
 from mirrorless.reports.report import Figure, Report, ReportSection, Table
@@ -165,11 +165,11 @@ class LogsAudit:
         aborted = dict(self._found(contents - known.keys(), self.uncommitted)) if self._holes else {}
         rest = list[LeftOver]()
         for each in left.surplus:
-            content, downstream = each.seen.content, OffsetRange(each.seen.offset, each.seen.offset + 1)
+            content = each.seen.content
             if (at := aborted.get(content)) is not None:
-                sides.find("foreign", ABORTED, 1, upstream=OffsetRange(at, at + 1), downstream=downstream)
+                self.verdict.find_one("foreign", RecordAt(at, content), each.seen, ABORTED)
             elif (at := known.get(content)) is not None and sides.was_missing(at):
-                sides.find("reordered", EARLY, 1, upstream=OffsetRange(at, at + 1), downstream=downstream)
+                self.verdict.find_one("reordered", RecordAt(at, content), each.seen, EARLY)
             else:
                 rest.append(each)
         left.surplus = rest

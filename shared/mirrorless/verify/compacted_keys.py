@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
-from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.records.record import Record
 from mirrorless.verify.comparison import CONTENT_BYTES, RecordAt
-from mirrorless.verify.findings import Finding, LaneVerdict
+from mirrorless.verify.findings import LaneVerdict
 
 HELD_KEYS: Final = 2_000_000
 """Of both sides together, at about 300 bytes each; more of them take more readings."""
@@ -81,11 +80,11 @@ def take_key(verdict: LaneVerdict, source: Latest | None, target: Latest | None,
     """Count a key that is not the same on both sides."""
     match judge_key(source, target, expiry):
         case "missing":
-            _find(verdict, "missing", source, target, "the source has a value for its key, and the target has none")
+            verdict.find_one("missing", source, target, "the source has a value for its key, and the target has none")
         case "different":
             there = source is not None and not source.tombstone
             copied = target is not None and not target.tombstone
-            _find(verdict, "different", source, target, _WORDS[there, copied])
+            verdict.find_one("different", source, target, _WORDS[there, copied])
         case "expired":
             verdict.counts.expired += 1
         case "not provable":
@@ -94,25 +93,6 @@ def take_key(verdict: LaneVerdict, source: Latest | None, target: Latest | None,
             verdict.counts.keys_pending += 1
         case "same":
             pass
-
-
-def _find(
-    verdict: LaneVerdict,
-    kind: Literal["missing", "different"],
-    source: Latest | None,
-    target: Latest | None,
-    what: str,
-) -> None:
-    verdict.find(
-        Finding(
-            kind=kind,
-            generation=verdict.generation,
-            upstream=None if source is None else OffsetRange(source.offset, source.offset + 1),
-            downstream=None if target is None else OffsetRange(target.offset, target.offset + 1),
-            records=1,
-            what=what,
-        )
-    )
 
 
 @dataclass(slots=True, kw_only=True)

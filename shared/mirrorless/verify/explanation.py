@@ -204,7 +204,7 @@ class Explanation:
         wrong = [(source, target) for source, target in found.pairs if places.get(source.offset) != target.offset]
         for source, target in wrong:
             what = f"the map has downstream offset {places.get(source.offset)}"
-            self.verdict.find(_finding("misplaced", self.verdict.generation, source, target, what))
+            self.verdict.find_one("misplaced", source, target, what)
         # The target may have compressed whole batches anew: their records are what counts.
         runs = (one.run_range.run for one in group)
         run = next((run for run in runs if run and not of_batches(run)), None)
@@ -241,22 +241,22 @@ def judge_left_over(
     contents = known.keys() | {each.seen.content for each in kept.missing}
     faults = sort_out(kept.missing, kept.surplus, contents)
     words = {(one, other): text for one, other, text in kept.words}
-    generation, find = verdict.generation, verdict.find
+    find = verdict.find_one
     for lost in faults.lost:
-        find(_finding("missing", generation, lost, None, "the source has it, and the target does not"))
+        find("missing", lost, None, "the source has it, and the target does not")
     for twice in faults.duplicated:
         where = known.get(twice.content)
         original = RecordAt(where, twice.content) if of_source and where is not None else None
         more = "" if where is None or of_source else f" than at downstream offset {where}"
-        find(_finding("duplicated", generation, original, twice, ONCE_MORE + more))
+        find("duplicated", original, twice, ONCE_MORE + more)
     for original, copy in faults.reordered:
-        find(_finding("reordered", generation, original, copy, "it stands among other records than on the source"))
+        find("reordered", original, copy, "it stands among other records than on the source")
     for instead, copy in faults.different:
         if instead is None:
             kind, what = stranger
         else:
             kind, what = "different", words.get((instead.offset, copy.offset), ANOTHER)
-        find(_finding(kind, generation, instead, copy, what))
+        find(kind, instead, copy, what)
 
 
 def upstream_of(run_range: RunRange, first: int, length: int) -> OffsetRange | None:
@@ -266,19 +266,6 @@ def upstream_of(run_range: RunRange, first: int, length: int) -> OffsetRange | N
             at = span.upstream + first - span.downstream
             return OffsetRange(at, at + length)
     return None
-
-
-def _finding(
-    kind: FindingKind, generation: int, source: RecordAt | None, target: RecordAt | None, what: str
-) -> Finding:
-    return Finding(
-        kind=kind,
-        generation=generation,
-        upstream=None if source is None else OffsetRange(source.offset, source.offset + 1),
-        downstream=None if target is None else OffsetRange(target.offset, target.offset + 1),
-        records=1,
-        what=what,
-    )
 
 
 def differs(original: Record, copy: Record) -> str:

@@ -7,7 +7,7 @@ called missing.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import msgspec
 
@@ -40,6 +40,15 @@ SHOWN_AT = 10
 
 SEGMENTS = 500
 """Parts of one lane that a plot shows; the rest is one part."""
+
+
+class HasOffset(Protocol):
+    """A record, or what is known of one."""
+
+    @property
+    def offset(self) -> int:
+        """Its offset."""
+        ...
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,6 +187,19 @@ class LaneVerdict(msgspec.Struct, kw_only=True):
         kind = finding.kind
         setattr(self.counts, kind, getattr(self.counts, kind) + finding.records)
         self.keep(finding)
+
+    def find_one(self, kind: FindingKind, source: HasOffset | None, target: HasOffset | None, what: str) -> None:
+        """Count a finding of one record, and keep it. Args: source, target: the record there; None where it is not."""
+        self.find(
+            Finding(
+                kind=kind,
+                generation=self.generation,
+                upstream=None if source is None else OffsetRange(source.offset, source.offset + 1),
+                downstream=None if target is None else OffsetRange(target.offset, target.offset + 1),
+                records=1,
+                what=what,
+            )
+        )
 
     def keep(self, finding: Finding) -> None:
         """Keep a finding that is counted, or join it to the one before, up to `KEPT`."""

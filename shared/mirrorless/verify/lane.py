@@ -36,7 +36,7 @@ from mirrorless.records.record import Record
 from mirrorless.verify.compacted_keys import Expiry, every_key
 from mirrorless.verify.comparison import RecordAt
 from mirrorless.verify.explanation import GONE, Explanation, judge_left_over
-from mirrorless.verify.findings import Finding, LaneVerdict
+from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.parts import (
     TOO_MANY,
     WHOLE,
@@ -346,16 +346,7 @@ class LanePass:
             what = "the source has it, no run covers it, and it is not in the loss ledger"
             if isinstance(record, CopyByRule):
                 what = f"{record.no_copy or 'its rule keeps it'}, and it was filtered"
-            self.found.verdict.find(
-                Finding(
-                    kind="missing",
-                    generation=run.generation,
-                    upstream=OffsetRange(offset, offset + 1),
-                    downstream=None,
-                    records=1,
-                    what=what,
-                )
-            )
+            self.found.verdict.find_one("missing", record, None, what)
 
     def _compare(self, run: Run, judged: Judged, *, explained: bool) -> None:
         """Compare the source's records with a run. Args: explained: whether the second pass compares it."""
