@@ -54,8 +54,7 @@ from spark.jobs.context import lanes_at_a_time
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.lane_copies import TOGETHER, copy_all
 from spark.jobs.leases import HeldLanes, KeptLeases
-from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
-from spark.jobs.reconcile.tasks import join_all, results_of, tallies
+from spark.jobs.reconcile.tasks import LaneUnderWay, join_all, outcome_of, results_of, tallies
 from spark.jobs.reconcile.topics import ReconciledTopics
 
 ReconcileStep = Literal["looked", "copied", "found", "joined", "compared", "carried out", "groups"]

@@ -52,7 +52,7 @@ from mirrorless.reports.report import Report
 from mirrorless.verify.findings import LaneVerdict
 from spark import backfill, verify
 from spark.jobs.driver import JobOutcome, JobRun, drive
-from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
+from spark.jobs.reconcile.tasks import LaneUnderWay, outcome_of
 from tests.frozen.key_tree import tree
 from tests.support.flows import make_flow
 
