@@ -251,7 +251,7 @@ class PlaceSearch:
                         left[lane] = wider
                     found[lane] = end
                     looked[lane] = replace(ours[lane], records=()), replace(theirs[lane], records=())
-                _tell(len(lanes) - len(left), len(lanes))
+                tell("compared the tails of", len(lanes) - len(left), len(lanes))
             pasts = self._pasts(source, target, found, looked)
         return [
             LanePlace(
@@ -434,9 +434,9 @@ def _last(said: Mapping[SourcePartition, StoredOffset], alias: str, lane: Lane) 
     return said[about].last if about in said else None
 
 
-def _tell(done: int, count: int) -> None:
-    """How far the search is, on standard error."""
+def tell(what: str, done: int, count: int) -> None:
+    """How far something is, on standard error."""
     terminal = sys.stderr.isatty()
-    text = f"compared the tails of {done} of {count} lanes"
+    text = f"{what} {done} of {count} lanes"
     end = "" if terminal and done < count else "\n"
     print(f"\r{text} " if terminal else text, end=end, file=sys.stderr, flush=True)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from cli.args import add_deployment, add_flow, add_order
-from cli.copied_places import ANSWER_SECONDS, LanePlace, PlaceSearch
+from cli.copied_places import ANSWER_SECONDS, TOGETHER, LanePlace, PlaceSearch, tell
 from cli.deployment import DeployedFlows, Stores
 from cli.orders import Order, obey
 from cli.output import TableColumns, console, lane_as_json, print_json, sentence, table
@@ -258,6 +259,9 @@ def run_take_over(arguments: argparse.Namespace) -> int:
         raise Refused(f"the target does not stand still: {plan.moving}", where=str(plan.flow), hint=STOP_IT)
     refuse_unless_paused(stores, flow)
     orders = [_order(each, stores) for each in plan.lanes]
+    due = [(order, order.carry_out) for order in orders if order.carry_out is not None]
+    for done, (order, carry_out) in enumerate(due, 1):
+        order.carry_out = partial(_carry_out, carry_out, done, len(due))
     by_topic: dict[str, list[FoundLane]] = defaultdict(list)
     for each in plan.lanes:
         by_topic[each.lane.topic].append(each)
@@ -272,6 +276,14 @@ def run_take_over(arguments: argparse.Namespace) -> int:
         nothing="The flow has no lane with a remote partition: nothing to do.",
     )
     return code or int(bool(plan.of("left out")))
+
+
+def _carry_out(carry_out: Callable[[], str | None], done: int, count: int) -> str | None:
+    """Carry an order out, and say now and then how far that is."""
+    said = carry_out()
+    if done % TOGETHER == 0 or done == count:
+        tell("took over, or held,", done, count)
+    return said
 
 
 STOP_IT: Final = (

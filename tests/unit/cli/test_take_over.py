@@ -224,6 +224,7 @@ def test_each_lane_goes_on_is_held_or_stays_and_the_mapping_begins_there(
     assert (plan.code, [each["state"] for each in plan.json["lanes"]]) == (1, states)
     assert [each["place"] for each in plan.json["lanes"]] == [6, None, 4, 4, 0, 0]
     assert take_over(in_lab, 1) == states
+    assert in_lab("migrate", "take-over", str(FLOW), TOPIC, "--execute").err.endswith("held, 1 of 1 lanes\n")
 
     assert [each.position for each in heads(stores)] == [6, 0, 7, 4, 0, 0]
     assert [each.generation for each in heads(stores)] == [1, 0, 0, 1, 1, 1]
