@@ -254,8 +254,6 @@ class TwoClusters:
         sides, translator = self.round.sides, self.round.translator
         sides.source = replace(sides.source, topics=deaf, groups=self.source if calls else deaf)
         translator.source_log = deaf
-        translator.source_ends = lambda *asked: deaf.ends(*asked)  # noqa: PLW0108 -- it may hear again
-        translator.source_partitions = lambda *asked: deaf.partitions(*asked)  # noqa: PLW0108 -- same
         return deaf
 
     # Records

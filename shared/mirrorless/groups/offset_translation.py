@@ -29,12 +29,14 @@ from mirrorless.groups.checkpoints import (
     TranslatedGroup,
     here_and_there,
 )
+from mirrorless.groups.clusters import Sides
 from mirrorless.lanes.gaps import GapRange, LogLooks, Look
 from mirrorless.ports.kafka import LogEnds, TopicPartition
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.map_reads import MapReads
 from mirrorless.protocol.past import PastStore
 from mirrorless.protocol.translate import OffsetMap, OneWay, Translation, TwoWayPlace, place_there
+from mirrorless.scheduled.scope import FlowScope
 
 TAIL: Final = 500
 """Upstream offsets after a lane's position that are searched for records, at most."""
@@ -44,8 +46,6 @@ BESIDE_THE_LOG: Final = frozenset({"out_of_range", "gone"})
 
 CommittedOffset = tuple[Direction, Lane, int]
 """A committed offset: direction, lane, and the offset on the side where it was read."""
-
-EndsOf = Callable[[Iterable[TopicPartition], Deadline], dict[TopicPartition, LogEnds]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +102,8 @@ class OffsetTranslator:
 
     chains: MapReads
     past: PastStore
-    source_partition: Callable[[Lane], TopicPartition]
-    remote_partition: Callable[[Lane], TopicPartition]
-    source_ends: EndsOf
-    source_partitions: Callable[[Deadline], Mapping[str, int]]
-    """How many the source has of each topic."""
-    target_ends: EndsOf
+    scope: FlowScope
+    sides: Sides
     source_log: LogLooks
     transactional: bool
     """Whether no record becomes visible before its run is prepared: only then does the stable end prove anything."""
@@ -206,7 +202,7 @@ class OffsetTranslator:
         """The offsets on partitions that the source does not have, whatever the map knows of those."""
         if self._partitions is None and any(direction == "forward" for direction, *_ in found):
             try:
-                self._partitions = self.at_source(self.source_partitions, deadline)
+                self._partitions = self.at_source(self.sides.source.topics.partitions, deadline)
             except Retriable as exc:
                 self.log_trouble = exc.what
         counts = self._partitions
@@ -215,7 +211,7 @@ class OffsetTranslator:
             return {}
         gone = dict[CommittedOffset, TranslatedOffset]()
         for each, at in found.items():
-            topic, partition = self.source_partition(each[1])
+            topic, partition = self.scope.source_partition(each[1])
             if each[0] == "forward" and partition >= counts.get(topic, 0):
                 gone[each] = replace(at, offset=None, state="gone")
         return gone
@@ -235,12 +231,12 @@ class OffsetTranslator:
         backward = {lane: Lane(lane.flow.turned, lane.topic, lane.partition) for lane in lanes}
         self.journals_read = 3 * len({(lane.topic, lane.partition // JOURNAL_LANES) for lane in lanes})
         ends: dict[Direction, Mapping[Lane, int]] = {"reverse": self._stable_ends(lanes, deadline)}
-        places = {self.source_partition(lane): lane for lane in lanes}
+        places = {self.scope.source_partition(lane): lane for lane in lanes}
         backs: Mapping[Lane, Head] = {}
         before = self.chains.heads(lanes)
 
         def at_source(limit: Deadline) -> tuple[Mapping[TopicPartition, LogEnds], Mapping[Lane, Head]]:
-            return self.source_ends(places, limit), counterpart.heads(backward.values())
+            return self.sides.source.topics.ends(places, limit), counterpart.heads(backward.values())
 
         self.answered = True
         try:
@@ -286,8 +282,8 @@ class OffsetTranslator:
         return isinstance(first, Run) and bool(first.spans) and offset < first.spans[0].upstream
 
     def _stable_ends(self, lanes: Iterable[Lane], deadline: Deadline) -> dict[Lane, int]:
-        remote = {lane: self.remote_partition(lane) for lane in lanes}
-        ends = self.target_ends(remote.values(), deadline) if remote else {}
+        remote = {lane: self.scope.remote_partition(lane) for lane in lanes}
+        ends = self.sides.target.topics.ends(remote.values(), deadline) if remote else {}
         return {lane: ends[partition][1] for lane, partition in remote.items() if partition in ends}
 
     def _at_the_ends(
@@ -312,21 +308,22 @@ class OffsetTranslator:
         ]
         if not unmapped and not ahead:
             return {}
-        there = self.target_ends({self.remote_partition(lane) for _, lane, _ in unmapped}, deadline) if unmapped else {}
-        begun = {self.source_partition(lane) for _, lane, offset in unmapped if offset > 0 or not self.from_earliest}
-        begun |= {self.source_partition(lane) for _, lane, _ in ahead}
+        remote, on_source = self.scope.remote_partition, self.scope.source_partition
+        there = self.sides.target.topics.ends({remote(lane) for _, lane, _ in unmapped}, deadline) if unmapped else {}
+        begun = {on_source(lane) for _, lane, offset in unmapped if offset > 0 or not self.from_earliest}
+        begun |= {on_source(lane) for _, lane, _ in ahead}
         here: Mapping[TopicPartition, LogEnds] = {}
         if begun:
             try:
-                here = self.at_source(partial(self.source_ends, begun), deadline)
+                here = self.at_source(partial(self.sides.source.topics.ends, begun), deadline)
             except Retriable as exc:
                 self.log_trouble = exc.what
                 self._unasked |= {*unmapped, *ahead}
         known: dict[CommittedOffset, TranslatedOffset] = {}
         for each in (*unmapped, *ahead):
             _, lane, offset = each
-            start, _, high = there.get(self.remote_partition(lane), (0, 0, -1))
-            source_start, _, source_high = here.get(self.source_partition(lane), (0, 0, -1))
+            start, _, high = there.get(remote(lane), (0, 0, -1))
+            source_start, _, source_high = here.get(on_source(lane), (0, 0, -1))
             if 0 <= source_high < offset:
                 known[each] = replace(fresh[each], offset=None, state="out_of_range")
             elif fresh[each].state == "ahead_of_replication":
@@ -367,7 +364,7 @@ class OffsetTranslator:
         deadline: Deadline,
     ) -> dict[CommittedOffset, TranslatedOffset]:
         """The same of one direction, by the log that the groups read."""
-        partition_of = self.source_partition if direction == "forward" else self.remote_partition
+        partition_of = self.scope.source_partition if direction == "forward" else self.scope.remote_partition
         tails = {
             each: (head.position, each[2])
             for each, found in fresh.items()

@@ -105,11 +105,8 @@ class CheckpointRound:
             translator=OffsetTranslator(
                 chains=chains,
                 past=past,
-                source_partition=scope.source_partition,
-                remote_partition=scope.remote_partition,
-                source_ends=sides.source.topics.ends,
-                source_partitions=sides.source.topics.partitions,
-                target_ends=sides.target.topics.ends,
+                scope=scope,
+                sides=sides,
                 source_log=source_log,
                 target_log=target_log,
                 counterpart=counterpart,
