@@ -33,6 +33,6 @@ PAUSE_SECONDS: Final = 0.25
 LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
-def pause_seconds(failures: int) -> float:
+def pause_seconds(failures: int, longest: float = LONGEST_PAUSE_SECONDS) -> float:
     """The pause after so many failures in a row."""
-    return min(PAUSE_SECONDS * 2.0 ** (failures - 1), LONGEST_PAUSE_SECONDS)
+    return min(PAUSE_SECONDS * 2.0 ** (failures - 1), longest)

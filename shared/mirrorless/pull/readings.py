@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mirrorless.chain.run import Run
+from mirrorless.clock import pause_seconds
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.copy_choice import BatchTally
 from mirrorless.pull.shards import LANES_OF_TRANSACTION, transactions
@@ -16,9 +17,6 @@ FOLLOWED: Final = 1_024
 
 ASIDE_SECONDS: Final = 60.0
 """For which a lane that is stopped, or waits for a job, is left alone; as long as states of lanes are remembered."""
-
-PAUSE_SECONDS: Final = 1.0
-"""For which a lane is left alone after its first failure; it doubles with each, up to `ASIDE_SECONDS`."""
 
 LOOK_SECONDS: Final = 1.0
 """Between two looks at the ends of lanes that are not followed."""
@@ -215,5 +213,5 @@ class Readings:
             self.lanes[place].together = max(1, min(self.lanes[place].together, len(tried)) // FEWER)
         for place in blamed:
             reading = self.lanes[place]
-            reading.free_at = now + min(PAUSE_SECONDS * 2**reading.failures, ASIDE_SECONDS)
             reading.failures += 1
+            reading.free_at = now + pause_seconds(reading.failures, ASIDE_SECONDS)
