@@ -18,20 +18,44 @@ from mirrorless.flow.settings import ClusterSettings
 
 REAL = bytes.fromhex(
     "00000007636f6e6e6563740006537461626c650007636f6e6e656374000973657373696f6e65640000000100016d00016300"
-    "022f68000000030102030000005b0002000000066c65616465720009687474703a2f2f6c2f00000000000000070000000200"
-    "066f726465727300000003ffffffff0000000000000001000370617900000001000000000000000100017800000001ffffff"
-    "ff00000000"
+    "022f68000000000000005b0002000000066c65616465720009687474703a2f2f6c2f00000000000000070000000200066f72"
+    "6465727300000003ffffffff0000000000000001000370617900000001000000000000000100017800000001ffffffff0000"
+    "0000"
 )
 """The group `connect` as Kafka 3.9 and 4.1 write it: one member with two tasks of `orders`, and one of `pay`."""
 
 Tasks = dict[str, list[int]]
 
 
+def assignment(given: Tasks, taken: Tasks | None = None, delay: int = 0) -> bytes:
+    """As the leader writes it; `given` and `taken` by connector."""
+    packed = pack(">hh", 2, 0) + string("leader") + string("http://leader") + pack(">q", 7)
+    for tasks in (given, taken):
+        packed += pack(">i", -1 if tasks is None else len(tasks))
+        for connector, numbers in (tasks or {}).items():
+            packed += string(connector) + pack(f">i{len(numbers)}i", len(numbers), *numbers)
+    return packed + pack(">i", delay)
+
+
+def joined(tasks: Tasks) -> bytes:
+    """What a member of the cooperative protocol says when it joins."""
+    had = assignment(tasks)
+    return pack(">h", 2) + string("http://worker") + pack(">qi", 7, len(had)) + had
+
+
+EAGER = pack(">h", 0) + string("http://worker") + pack(">q", 7)
+"""What one of the eager protocol says."""
+
+
 @dataclass
 class Group:
-    """A group as its coordinator describes it; each member with the tasks of its connectors, or None before it has."""
+    """A group as its coordinator describes it.
 
-    members: list[Tasks | None] = field(default_factory=list)
+    Each member has the tasks of its connectors, or None before it has any, or what it said when it joined, and its
+    assignment.
+    """
+
+    members: list[Tasks | tuple[bytes, bytes] | None] = field(default_factory=list)
     state: str = "Stable"
     kind: str = "connect"
     error: int = 0
@@ -43,16 +67,10 @@ class Group:
             return self.raw
         found = pack(">h", self.error) + b"".join(map(string, (name, self.state, self.kind, "sessioned")))
         found += pack(">i", len(self.members))
-        for tasks in self.members:
-            assignment = b""
-            if tasks is not None:
-                assignment = pack(">hh", 2, 0) + string("leader") + string("http://leader") + pack(">q", 7)
-                assignment += pack(">i", len(tasks))
-                for connector, numbers in tasks.items():
-                    assignment += string(connector) + pack(f">i{len(numbers)}i", len(numbers), *numbers)
-                assignment += pack(">ii", -1, 0)  # what newer versions add
+        for member in self.members:
+            said, has = member if isinstance(member, tuple) else (b"", b"" if member is None else assignment(member))
             found += b"".join(map(string, ("member", "client", "/127.0.0.1")))
-            found += pack(">i", 3) + b"url" + pack(">i", len(assignment)) + assignment
+            found += pack(">i", len(said)) + said + pack(">i", len(has)) + has
         return found
 
 
@@ -95,6 +113,13 @@ OURS, OTHER = {"orders": [-1, 0, 1]}, {"payments": [0]}
         ([{"connect": Group([OTHER, {}])}, {}], "", ""),
         ([{"connect": Group(raw=REAL)}], "", "connect"),
         ([{"connect": Group(raw=REAL.replace(b"orders", b"others"))}], "", ""),
+        ([{"connect": Group([(joined(OURS), assignment({}))])}], "", "connect"),  # nothing has changed since it joined
+        ([{"connect": Group([(joined(OURS), assignment({}, {"orders": [0]}))])}], "", "connect"),  # one is left
+        ([{"connect": Group([(joined(OURS), assignment({}, {"orders": [-1, 0, 1]}))])}], "", ""),
+        ([{"connect": Group([(joined(OTHER), assignment(OURS))])}], "", "connect"),
+        ([{"connect": Group([(EAGER, assignment(OURS))])}], "", "connect"),
+        ([{"connect": Group([(EAGER, assignment(OTHER))])}], "", ""),
+        ([{"connect": Group([(joined(OTHER), assignment({}, delay=300_000))])}], "", "connect"),  # a worker was killed
         ([{"connect": Group([None], state="PreparingRebalance")}], "", "connect"),
         ([{"connect": Group([], state="Empty")}], "", ""),
         ([{"shop": Group([OURS], kind="consumer")}], "", ""),

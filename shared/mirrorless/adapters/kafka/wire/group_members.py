@@ -1,10 +1,12 @@
 """The groups of Connect's workers that run a connector: librdkafka shows none of their members.
 
     ListGroups, DescribeGroups    of each broker, those that it coordinates
+    metadata of a member          version, its URL, offset of the configs, the assignment that it joined with
     assignment of a member        version, error, leader, its URL, offset of the configs, then of each connector its
-                                  tasks; -1 stands for the connector itself
+                                  tasks, twice: those given and those taken; ms until lost tasks are given out; -1
+                                  stands for the connector itself
 
-(Kafka, connect/runtime: ConnectProtocol.java; newer versions add to the end)
+(Kafka, connect/runtime: ConnectProtocol.java and IncrementalCooperativeConnectProtocol.java)
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def running_group(cluster: WireCluster, connector: str, alone: str, deadline: De
             for _ in answer.array():
                 error = answer.int16()
                 group, state, _, _ = (answer.text() for _ in range(4))
-                runs = [connector in _assigned(answer) for _ in answer.array()]
+                runs = [_runs(answer, connector) for _ in answer.array()]
                 if error not in {0, KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NOT_COORDINATOR}:
                     raise ConnectionError(f"{group}: {KafkaError(error).name()}")
                 coordinated |= error != KafkaError.NOT_COORDINATOR
@@ -68,17 +70,37 @@ def _listed(answer: AnswerReader) -> list[str]:
     return [group for group, kind in listed if kind == _CONNECT]
 
 
-def _assigned(member: AnswerReader) -> set[str]:
-    """The connectors of which a member has tasks."""
+def _runs(member: AnswerReader, connector: str) -> bool:
+    """Whether a member has tasks of a connector, or lost ones wait to be given out.
+
+    Connect waits some minutes for a worker that was killed (KIP-415). A member has what it had when it joined, without
+    what was taken from it, and what it was given since: the cooperative protocol names changes alone.
+    """
     for _ in range(3):
         member.text()  # its ids, and its host
-    member.skip(member.int32())
-    assignment = AnswerReader(member.skip(member.int32()))
+    joined, given = (AnswerReader(member.skip(max(0, member.int32()))) for _ in range(2))
+    had: set[tuple[str, int]] = set()
+    if joined.left:
+        joined.int16()
+        joined.text()
+        joined.int64()
+        if joined.left:  # the eager protocol ends here, and gives everything anew
+            had, _, _ = _tasks(AnswerReader(joined.skip(max(0, joined.int32()))))
+    new, revoked, delay = _tasks(given)
+    return delay > 0 or any(name == connector for name, _ in (had - revoked) | new)
+
+
+def _tasks(assignment: AnswerReader) -> tuple[set[tuple[str, int]], set[tuple[str, int]], int]:
+    """The tasks that an assignment gives, those that it takes, and ms until lost ones are given out."""
     if not assignment.left:
-        return set()
+        return set(), set(), 0
     assignment.skip(4)
     for _ in range(2):
         assignment.text()
     assignment.int64()
-    tasks = [(assignment.text(), [assignment.int32() for _ in assignment.array()]) for _ in assignment.array()]
-    return {connector for connector, numbers in tasks if any(number >= 0 for number in numbers)}
+    found = []
+    for _ in range(2):
+        some = assignment.array() if assignment.left else range(0)
+        each = [(assignment.text(), [assignment.int32() for _ in assignment.array()]) for _ in some]
+        found.append({(connector, number) for connector, numbers in each for number in numbers if number >= 0})
+    return found[0], found[1], assignment.int32() if assignment.left else 0
