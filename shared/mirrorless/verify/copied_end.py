@@ -165,7 +165,7 @@ def _compared(source: LogWindow, target: LogWindow, least: int, *, source_compac
     walk = walked.partners
     matched = [at for at, number in enumerate(walk) if number is not None]
     if not matched:
-        return _nowhere(source, target)
+        return _nowhere(source, target, least, source_compacts=source_compacts)
     low, high = max(walked.low, sum(1 for each in source.records if each.offset <= least) - 1), walked.high
     last = source.records[high].offset
     if low < high:
@@ -223,7 +223,18 @@ def _more(needs: Needs, read: object, why: str) -> CopiedEnd:
     return CopiedEnd(needs="" if read else needs, why=why)
 
 
-def _nowhere(source: LogWindow, target: LogWindow) -> CopiedEnd:
+def _nowhere(source: LogWindow, target: LogWindow, least: int, *, source_compacts: bool) -> CopiedEnd:
+    """Without any record on both sides.
+
+    A compacted source may have removed all that was copied, each by a later value of its key. Then it has nothing up to
+    what the replicator says, and all that it has is to be copied. What it has below that would stand on the target.
+    """
+    gone = source_compacts and least >= source.start and all(each.offset > least for each in source.records)
+    if gone and source.from_start and source.to_end:
+        why = (
+            "the source, which is compacted, has removed all that the target has, and what it has is not on the target"
+        )
+        return CopiedEnd(place=least + 1, why=why) if target.from_start else CopiedEnd(needs="target", why=why)
     count = len(target.records)
     why = f"none of the last {count} records of the target is on the source from {source.first} to {source.next - 1}"
     why += ": it changes records, or others write to the remote topic, or the source has removed them"

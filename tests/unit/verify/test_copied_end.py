@@ -119,6 +119,30 @@ def test_a_place_is_not_before_what_it_says_where_that_was_removed() -> None:
     assert copied_end(whole(source), whole(TEN[:5]), 4, source_compacts=True).place == 5
 
 
+@pytest.mark.parametrize(
+    ("source", "said", "target", "compacts", "place", "needs"),
+    [
+        (TEN[7:], 4, whole(TEN[:6]), True, 5, ""),
+        (TEN[7:], 4, whole(TEN[:6]), False, None, ""),
+        ([TEN[2], *TEN[7:]], 4, whole(of(20, 21, 22)), True, None, ""),  # 2 was copied: as something else
+        (TEN[7:], None, whole(TEN[:6]), True, None, ""),
+        (TEN[7:], 4, window(TEN[3:6], (3, 6), 0, 6), True, None, "target"),
+    ],
+)
+def test_a_compacted_source_that_has_removed_all_that_was_copied_is_copied_from_what_is_said(
+    source: Sequence[KeyedRecord],
+    said: int | None,
+    target: LogWindow,
+    *,
+    compacts: bool,
+    place: int | None,
+    needs: str,
+) -> None:
+    found = copied_end(whole(source), target, said, source_compacts=compacts)
+
+    assert (found.place, found.needs) == (place, needs), found.why
+
+
 def test_duplicates_are_named_on_both_sides() -> None:
     found = copied_end(whole(TEN), whole(of(0, 1, 2, 3, 1, 2, 3, 4, 2)), 4)
 
