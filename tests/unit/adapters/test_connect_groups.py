@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from struct import pack
 
@@ -77,13 +78,15 @@ class Group:
 class Brokers(WireCluster):
     """Each with the groups that it coordinates."""
 
-    def __init__(self, *brokers: dict[str, Group], listing: int = 0) -> None:
+    def __init__(self, *brokers: dict[str, Group], listing: int = 0, no_groups: bool = False) -> None:
         super().__init__(ClusterSettings(alias="b", bootstrap="127.0.0.1:1"), flow="f", client_role="t", needed=())
         self._groups, self._listing = brokers, listing
+        self._errors = {"__consumer_offsets": KafkaError.UNKNOWN_TOPIC_OR_PART} if no_groups else {}
         self._brokers = {number: ("127.0.0.1", number) for number in range(len(brokers))}
 
-    def refresh(self, *_: object) -> None:
+    def refresh(self, topics: Iterable[str], _: float) -> None:
         """They are known."""
+        self.topic_errors = {name: self._errors[name] for name in topics if name in self._errors}
 
     def ask(self, node: int, api: ApiKey, body: object, _: float) -> memoryview:
         """The answer of one."""
@@ -129,6 +132,10 @@ def test_the_group_is_that_whose_members_have_tasks_of_the_connector(
     brokers: list[dict[str, Group]], alone: str, found: str
 ) -> None:
     assert running_group(Brokers(*brokers), "orders", alone, deadline_in(10)) == found
+
+
+def test_a_cluster_that_never_had_a_group_has_none() -> None:
+    assert running_group(Brokers({}, {}, no_groups=True), "orders", "a-mm2", deadline_in(10)) == ""
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ DESCRIBE_GROUPS: Final[ApiKey] = (15, 0)
 LIST_GROUPS: Final[ApiKey] = (16, 0)
 
 _CONNECT: Final = "connect"
+_GROUPS: Final = "__consumer_offsets"
 _STABLE: Final = "Stable"
 
 
@@ -58,6 +59,9 @@ def running_group(cluster: WireCluster, connector: str, alone: str, deadline: De
                 if runs and (alone or state != _STABLE or any(runs)):
                     return group
         if alone and not coordinated:
+            cluster.refresh([_GROUPS], until)
+            if cluster.topic_errors.get(_GROUPS) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return ""  # brokers make it for the first group that they ever have
             raise ConnectionError(f"{alone}: no broker coordinates it now")
     return ""
 
