@@ -94,3 +94,14 @@ def add_order(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--dry-run", action="store_true", help="only show the plan; this is the default")
     how.add_argument("--execute", action="store_true", help="carry the plan out")
+
+
+def add_without_header(parser: argparse.ArgumentParser) -> None:
+    """The option of commands that compare what another replicator has copied."""
+    parser.add_argument(
+        "--without-header",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="compare this header not, which the replicator adds; may be repeated (MSK Replicator's is known)",
+    )

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli.args import BadInput, add_deployment, count
+from cli.args import BadInput, add_deployment, add_without_header, count
 from cli.deployment import DeployedFlows
 from cli.output import WIDE_PIPE_WIDTH, TableColumns, console, print_json, size, table
 from mirrorless.chain.lane import FlowName
@@ -62,13 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     named.add_argument("--identity", action="store_true", help="copies have the topics' own names")
     named.add_argument("--target-topic", metavar="NAME", help="the copy's name, of one topic")
-    parser.add_argument(
-        "--without-header",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="compare this header not, which the replicator adds; may be repeated (MSK Replicator's is known)",
-    )
+    add_without_header(parser)
     parser.add_argument("--without-timestamps", action="store_true", help="compare no timestamps")
     parser.add_argument(
         "--wait", metavar="SECONDS", type=float, default=30.0, help="for what is on its way at the end (default: 30)"

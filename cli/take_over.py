@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from cli.args import add_deployment, add_flow, add_order
+from cli.args import add_deployment, add_flow, add_order, add_without_header
 from cli.copied_places import ANSWER_SECONDS, TOGETHER, LanePlace, PlaceSearch, tell
 from cli.deployment import DeployedFlows, Stores
 from cli.orders import Order, obey
@@ -90,13 +90,7 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         help="what shows how far the copying has come: mm2-offsets, beside both logs; or target-tail, both logs alone, "
         "for any other replicator (default: mm2-offsets)",
     )
-    parser.add_argument(
-        "--without-header",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="compare this header not, which the replicator adds; may be repeated (MSK Replicator's is known)",
-    )
+    add_without_header(parser)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
