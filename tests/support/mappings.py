@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import Deadline
 from mirrorless.errors import Retriable
-from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Request, owner_tags
+from mirrorless.topics.mapping_plan import CONFIGS, MappingOutcome, MappingRefused, Request, owner_tags
 from tests.support.chains import FLOW
 
 _SETTLED = {"Enabling": "Enabled", "Disabling": "Disabled"}
@@ -91,7 +91,8 @@ class MemoryMappings:
         if "Enabled" in fields:
             self.mappings[uuid]["State"] = "Enabling" if fields["Enabled"] else "Disabling"
         elif self.keeps_updates:
-            self.mappings[uuid] |= fields
+            kept = self.mappings[uuid]
+            self.mappings[uuid] |= {name: kept[name] | new if name in CONFIGS else new for name, new in fields.items()}
         return "done"
 
     def delete(self, uuid: str, deadline: Deadline) -> MappingOutcome:

@@ -137,6 +137,7 @@ def plan_mappings(
     *,
     flow: FlowName,
     keep: Collection[str] = (),
+    of_template: Collection[str] = (),
 ) -> MappingPlan:
     """Compare the actual mappings with the desired ones.
 
@@ -145,8 +146,11 @@ def plan_mappings(
         desired: requests by topic.
         flow: whose mappings; a mapping is identified by its consumer group.
         keep: topics whose mappings are not changed.
+        of_template: those of them whose mappings are the deployment's: what no flow sets is taken back there too. The
+            rest may be newer than these requests, since a deployment changes mappings before schedules.
     """
-    present = {topic: each for each in actual if (topic := topic_of(each, flow)) is not None and topic not in keep}
+    every = {topic: each for each in actual if (topic := topic_of(each, flow)) is not None}
+    present = {topic: each for topic, each in every.items() if topic not in keep}
     busy = {topic for topic, each in present.items() if each.get("State") not in SETTLED}
     gone = {topic for topic in present if topic not in desired}
     moved = {topic for topic in present.keys() & desired.keys() if not _same_source(present[topic], desired[topic])}
@@ -160,12 +164,16 @@ def plan_mappings(
         for topic in in_order
         if (fields := drifted(present[topic], desired[topic]))
     }
+    settled = {topic for topic in every.keys() & set(of_template) if every[topic].get("State") in SETTLED}
+    updates |= {
+        topic: (str(every[topic]["UUID"]), fields) for topic in sorted(settled) if (fields := _added(every[topic]))
+    }
     return MappingPlan(
         create={
             topic: request for topic, request in sorted(desired.items()) if topic not in present.keys() | set(keep)
         },
         update=updates,
-        good=frozenset(present.keys() & desired.keys() - busy - moved - updates.keys()),
+        good=frozenset((present.keys() & desired.keys() - busy - moved | settled) - updates.keys()),
         delete={topic: str(present[topic]["UUID"]) for topic in sorted(gone - busy)},
         move={topic: str(present[topic]["UUID"]) for topic in sorted(moved - busy)},
         polling=frozenset(
@@ -211,7 +219,18 @@ def drifted(actual: Request, desired: Request) -> Request:
             fields[name] = wanted
     if fields.get("ProvisionedPollerConfig") == {} and actual.get("LoggingConfig"):
         fields["LoggingConfig"] = {}  # it is allowed in provisioned mode only, and must be removed with the mode
+    if actual.get("KMSKeyArn") or actual.get("FilterCriteriaError"):
+        fields["FilterCriteria"] = _DEFAULTS["FilterCriteria"]  # Lambda does not show one that it cannot decrypt
+    for name in CONFIGS:
+        if (given := actual.get(name) or {}).get("SchemaRegistryConfig"):
+            # With one, Lambda rewrites records, or takes their schema ids. The group is no change, and fixed.
+            fields[name] = {"ConsumerGroupId": given["ConsumerGroupId"], "SchemaRegistryConfig": {}}
     return fields
+
+
+def _added(actual: Request) -> Request:
+    """What has to be set to take back what no flow sets, and a hand has added."""
+    return {name: value for name, value in drifted(actual, {}).items() if name in SET_BY_NO_FLOW}
 
 
 def _identity(value: Any) -> Any:
@@ -245,6 +264,7 @@ _COMPARED: Final[Mapping[str, Callable[[Any], Any]]] = {
     "FunctionResponseTypes": _unordered,
     "DestinationConfig": _destination,
     "FilterCriteria": _filters,
+    "KMSKeyArn": _identity,
     "MetricsConfig": lambda value: _unordered((value or {}).get("Metrics")),
     "LoggingConfig": _identity,
 }
@@ -259,8 +279,22 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "FunctionResponseTypes": [],
     "DestinationConfig": {"OnFailure": {"Destination": ""}},
     "FilterCriteria": {"Filters": []},
+    "KMSKeyArn": "",
     "MetricsConfig": {},
 }
+
+SET_BY_NO_FLOW: Final = frozenset(
+    {
+        "MaximumRetryAttempts",
+        "MaximumRecordAgeInSeconds",
+        "BisectBatchOnFunctionError",
+        "DestinationConfig",
+        "FilterCriteria",
+        "KMSKeyArn",
+        *CONFIGS,
+    }
+)
+"""Each would lose records, change them, or change the order of retries."""
 
 
 def enabled_topics(actual: Iterable[Request], flow: FlowName) -> frozenset[str]:

@@ -26,6 +26,7 @@ from mirrorless.topics.discovery import Discovery, some
 from mirrorless.topics.group_start import GroupStart
 from mirrorless.topics.mapping_plan import (
     NEAR_SECONDS,
+    SET_BY_NO_FLOW,
     MappingOutcome,
     MappingPlan,
     MappingRefused,
@@ -138,7 +139,7 @@ Change = tuple[str, str, Callable[[], MappingOutcome]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingSync:
-    """Syncs the event source mappings of one flow's topics, except those of the deployment's template."""
+    """Syncs the event source mappings of one flow's topics; of the template's it takes back what no flow sets."""
 
     settings: FlowSettings
     mappings: Mappings
@@ -182,6 +183,7 @@ class MappingSync:
             mapping_requests(self.settings, found.mapped, actual),
             flow=self.settings.name,
             keep=found.template | frozenset(unready),
+            of_template=found.template & states.keys() - frozenset(unready),
         )
         self.refusals.read()
         waiting = {topic for topic, request in plan.create.items() if self.refusals.waits(topic, request)}
@@ -191,7 +193,9 @@ class MappingSync:
             topic: update for topic, update in plan.update.items() if not self._is_repeated(states[topic], update)
         }
         moves = _moves(plan, states)
-        changes = self._changes(plan, updates, moves, states, arns, returning=returning, deadline=deadline)
+        changes = self._changes(
+            plan, updates, moves, states, arns, of_template=found.template, returning=returning, deadline=deadline
+        )
         self._watch(found, actual, plan, report, waiting=waiting)
         done, pending = self._carry_out(changes, report, deadline)
         self._forget(plan, states)
@@ -203,6 +207,12 @@ class MappingSync:
                 f"the source has other addresses, and mappings are made anew for them, {MOVED_AT_ONCE} at a time once "
                 f"one of them polls: {some(tuple(plan.move))}"
             )
+        report.troubles += [
+            f"the mapping of {topic} had {', '.join(sorted(added))}, which no flow sets: it is taken back, and records "
+            "that came meanwhile may be changed or missing: run `mirrorless verify`"
+            for topic, (_, fields) in updates.items()
+            if (added := fields.keys() & SET_BY_NO_FLOW)
+        ]
         if repeated := tuple(topic for topic in plan.update if topic not in updates):
             fields = ", ".join(sorted(plan.update[repeated[0]][1]))
             report.troubles.append(
@@ -245,6 +255,7 @@ class MappingSync:
         states: Mapping[str, TopicState],
         arns: Mapping[str, str],
         *,
+        of_template: Collection[str],
         returning: Collection[str],
         deadline: Deadline,
     ) -> list[Change]:
@@ -262,7 +273,8 @@ class MappingSync:
 
         def update(topic: str, change: Update) -> Callable[[], MappingOutcome]:
             def act() -> MappingOutcome:
-                self._check_owner(arns[change[0]], deadline)
+                if topic not in of_template:
+                    self._check_owner(arns[change[0]], deadline)
                 self._store(replace(states[topic], mapping_update=_mark(change)))
                 return self.mappings.update(*change, deadline)
 

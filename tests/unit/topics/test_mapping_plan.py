@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
+import botocore.session
 import msgspec
 import pytest
 
@@ -12,6 +14,7 @@ from lab.esm.api_model import violations
 from lab.esm.mapping_api import settings_of_create, settings_of_update
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.topics.mapping_plan import (
+    CONFIGS,
     Request,
     drifted,
     mapping_request,
@@ -145,23 +148,91 @@ def test_a_mapping_as_it_should_be_is_left_alone(template: Request) -> None:
     assert drifted(mapping, desired("a", template=template)["a"]) == {}
 
 
-@pytest.mark.parametrize(
-    ("change", "field", "wanted"),
-    [
-        ({"BatchSize": 7}, "BatchSize", 100),
-        ({"SourceAccessConfigurations": [{"Type": "BASIC_AUTH", "URI": "x"}]}, "SourceAccessConfigurations", []),
-        ({"DestinationConfig": {"OnFailure": {"Destination": "arn:aws:sqs:a:1:q"}}}, "DestinationConfig", None),
-        ({"FilterCriteria": {"Filters": [{"Pattern": "{}"}]}}, "FilterCriteria", {"Filters": []}),
-    ],
-    ids=["batch", "access", "destination", "filter"],
-)
-def test_a_field_that_drifted_is_brought_back(change: Request, field: str, wanted: Any) -> None:
-    """A filter or a destination added by hand would lose records."""
-    update = drifted(actual("a", **change), desired("a")["a"])
+GROUP = "SelfManagedKafkaEventSourceConfig"
+REGISTRY = {"SchemaRegistryURI": "https://r.example.com", "EventRecordFormat": "SOURCE"}
+OF_KMS = "arn:aws:kms:eu-west-1:111122223333:key/5e2f0c6d-8b7a-4931-9c4d-1f0a2b3c4d5e"
 
-    assert list(update) == [field]
-    assert wanted is None or update[field] == wanted
+DRIFTED: Mapping[str, Request] = {
+    "BatchSize": {"BatchSize": 7},
+    "MaximumBatchingWindowInSeconds": {"MaximumBatchingWindowInSeconds": 300},
+    "SourceAccessConfigurations": {"SourceAccessConfigurations": [{"Type": "BASIC_AUTH", "URI": "x"}]},
+    "ProvisionedPollerConfig": {"ProvisionedPollerConfig": {"MinimumPollers": 1, "MaximumPollers": 200}},
+    "MaximumRetryAttempts": {"MaximumRetryAttempts": 3},
+    "MaximumRecordAgeInSeconds": {"MaximumRecordAgeInSeconds": 60},
+    "BisectBatchOnFunctionError": {"BisectBatchOnFunctionError": True},
+    "FunctionResponseTypes": {"FunctionResponseTypes": []},
+    "DestinationConfig": {"DestinationConfig": {"OnFailure": {"Destination": "arn:aws:sqs:a:1:q"}}},
+    "FilterCriteria": {"FilterCriteria": {"Filters": [{"Pattern": "{}"}]}},
+    "KMSKeyArn": {"KMSKeyArn": OF_KMS},
+    "MetricsConfig": {"MetricsConfig": {"Metrics": ["ErrorCount"]}},
+    "LoggingConfig": {"LoggingConfig": {"SystemLogLevel": "DEBUG"}},
+    "SchemaRegistryConfig": {GROUP: {"ConsumerGroupId": "g", "SchemaRegistryConfig": REGISTRY}},
+}
+"""What a hand has set of a provisioned mapping, by the field that is brought back."""
+
+LEFT_ALONE: Mapping[str, str] = {
+    **dict.fromkeys(("UUID", "EventSourceMappingArn", "LastModified"), "Lambda's own"),
+    **dict.fromkeys(("State", "StateTransitionReason", "LastProcessingResult"), "a pause is the operator's; reported"),
+    **dict.fromkeys(("StartingPosition", "StartingPositionTimestamp", "Topics"), "fixed at creation; the group decides"),
+    "ConsumerGroupId": "fixed at creation, and by it a mapping is the flow's",
+    "ConsumptionMode": "fixed at creation",
+    **dict.fromkeys(("EventSourceArn", "SelfManagedEventSource"), "fixed at creation: the mapping is moved"),
+    "FunctionArn": "one that calls something else is in no list of the function's: its topic has none, and is reported",
+    "FilterCriteriaError": "of a filter that cannot be shown: with it the filter goes",
+    **dict.fromkeys(("ParallelizationFactor", "TumblingWindowInSeconds"), "of other streams"),
+    **dict.fromkeys(("Queues", "ScalingConfig", "DocumentDBEventSourceConfig"), "of other sources"),
+}
+"""The rest of what Lambda tells of a mapping, and why it is not brought back."""
+
+
+def test_every_field_of_a_mapping_is_brought_back_or_left_alone_for_a_reason() -> None:
+    """By the API's model: a field that AWS adds is to be judged, since each may lose records or change them."""
+    model = botocore.session.get_session().get_service_model("lambda")
+    shapes = ("EventSourceMappingConfiguration", *CONFIGS)
+    described = {name for shape in shapes for name in model.shape_for(shape).members} - {*CONFIGS}
+
+    assert described == DRIFTED.keys() | LEFT_ALONE.keys()
+    assert not DRIFTED.keys() & LEFT_ALONE.keys()
+
+
+@pytest.mark.parametrize("field", DRIFTED)
+def test_a_field_that_drifted_is_brought_back(field: str) -> None:
+    template = PROVISIONED | {"MaximumBatchingWindowInSeconds": 1}
+
+    update = drifted(actual("a", template, **DRIFTED[field]), desired("a", template=template)["a"])
+
+    beside = {"SchemaRegistryConfig": {GROUP}, "KMSKeyArn": {"KMSKeyArn", "FilterCriteria"}}
+    assert set(update) == beside.get(field, {field})
     assert violations("UpdateEventSourceMapping", {"UUID": "u" * 36, **update}) == []
+    mended = actual("a", template, **DRIFTED[field]) | update
+    assert drifted(mended, desired("a", template=template)["a"]) == {}
+
+
+def test_a_schema_registry_goes_from_mappings_of_both_kinds() -> None:
+    """With one Lambda takes the ids of schemas out of the records that it delivers."""
+    for config in CONFIGS:
+        given = actual("a") | {config: {"ConsumerGroupId": "g", "SchemaRegistryConfig": REGISTRY}}
+
+        assert drifted(given, desired("a")["a"]) == {config: {"ConsumerGroupId": "g", "SchemaRegistryConfig": {}}}
+
+
+def test_a_filter_that_lambda_does_not_show_goes_too() -> None:
+    unread = actual("a", FilterCriteriaError={"ErrorCode": "x", "Message": "kms:Decrypt"})
+
+    assert drifted(unread, desired("a")["a"]) == {"FilterCriteria": {"Filters": []}}
+
+
+def test_of_the_templates_mappings_only_what_no_flow_sets_is_taken_back() -> None:
+    """The rest may be newer than what the schedule knows: a deployment changes mappings first."""
+    changes = {"BatchSize": 7, **DRIFTED["FilterCriteria"], "MetricsConfig": {"Metrics": ["ErrorCount"]}}
+    there = [actual("named", PROVISIONED, **changes), actual("busy", State="Updating", **DRIFTED["FilterCriteria"])]
+
+    plan = plan_mappings(there, {}, flow=FLOW, keep={"named", "busy"}, of_template={"named", "busy", "gone"})
+
+    assert plan.update == {"named": ("uuid-named", {"FilterCriteria": {"Filters": []}})}
+    assert (plan.good, plan.delete) == (frozenset(), {})
+    as_it_was = plan_mappings([actual("named")], {}, flow=FLOW, keep={"named"}, of_template={"named"})
+    assert (as_it_was.update, as_it_was.good) == ({}, {"named"})
 
 
 def test_a_mapping_is_brought_into_provisioned_mode_and_out_of_it() -> None:

@@ -265,6 +265,21 @@ def test_an_update_that_does_not_take_is_not_repeated_every_minute(stage: Stage)
     assert "BatchSize" in reports[1].troubles[0]
 
 
+def test_what_no_flow_sets_is_taken_back_from_the_templates_mappings_too_and_is_said(stage: Stage) -> None:
+    """With a registry, set in a console, Lambda takes the ids of schemas out of records."""
+    stage.settings = replace(SETTINGS, topics=("t.*", "named"))
+    stage.mappings.add("named", tags={"mirrorless:owner": "deployment"})
+    group = stage.mappings.mappings["named"]["SelfManagedKafkaEventSourceConfig"]
+    group["SchemaRegistryConfig"] = {"EventRecordFormat": "SOURCE"}
+
+    reports = [stage.round(topic("named")) for _ in range(2)]
+
+    assert stage.mappings.mappings["named"]["SelfManagedKafkaEventSourceConfig"] == group | {"SchemaRegistryConfig": {}}
+    assert [report.counts["mappings-updated"] for report in reports] == [1, 0]
+    assert [any("`mirrorless verify`" in each for each in report.troubles) for report in reports] == [True, False]
+    assert stage.stored()["named"].mapping_update == "", "so that it is taken back again"
+
+
 # A topic that was scheduled: its mapping goes on where the chains are
 
 
