@@ -173,7 +173,9 @@ DRIFTED: Mapping[str, Request] = {
 LEFT_ALONE: Mapping[str, str] = {
     **dict.fromkeys(("UUID", "EventSourceMappingArn", "LastModified"), "Lambda's own"),
     **dict.fromkeys(("State", "StateTransitionReason", "LastProcessingResult"), "a pause is the operator's; reported"),
-    **dict.fromkeys(("StartingPosition", "StartingPositionTimestamp", "Topics"), "fixed at creation; the group decides"),
+    **dict.fromkeys(
+        ("StartingPosition", "StartingPositionTimestamp", "Topics"), "fixed at creation; the group decides"
+    ),
     "ConsumerGroupId": "fixed at creation, and by it a mapping is the flow's",
     "ConsumptionMode": "fixed at creation",
     **dict.fromkeys(("EventSourceArn", "SelfManagedEventSource"), "fixed at creation: the mapping is moved"),
