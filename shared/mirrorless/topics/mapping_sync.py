@@ -273,8 +273,7 @@ class MappingSync:
 
         def update(topic: str, change: Update) -> Callable[[], MappingOutcome]:
             def act() -> MappingOutcome:
-                if topic not in of_template:
-                    self._check_owner(arns[change[0]], deadline)
+                self._check_owner(arns[change[0]], deadline, deployed=topic in of_template)
                 self._store(replace(states[topic], mapping_update=_mark(change)))
                 return self.mappings.update(*change, deadline)
 
@@ -333,13 +332,15 @@ class MappingSync:
             pending += outcome == "busy"
         return done, pending
 
-    def _check_owner(self, arn: str, deadline: Deadline) -> None:
+    def _check_owner(self, arn: str, deadline: Deadline, *, deployed: bool = False) -> None:
         """Check that a mapping was made by `refresh_topics`: a deployment may have made it in the meantime.
+
+        Args: deployed: whether it is known to be a deployment's, and may be changed.
 
         Raises:
             MappingRefused: it has other tags.
         """
-        if not is_ours(self.mappings.tags(arn, deadline), self.settings.name):
+        if not deployed and not is_ours(self.mappings.tags(arn, deadline), self.settings.name):
             raise MappingRefused(
                 f"{arn} has the flow's consumer group, but not its tags",
                 hint="wait until the deployment has ended; delete the mapping if it is not needed",

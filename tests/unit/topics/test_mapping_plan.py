@@ -179,7 +179,7 @@ LEFT_ALONE: Mapping[str, str] = {
     "ConsumerGroupId": "fixed at creation, and by it a mapping is the flow's",
     "ConsumptionMode": "fixed at creation",
     **dict.fromkeys(("EventSourceArn", "SelfManagedEventSource"), "fixed at creation: the mapping is moved"),
-    "FunctionArn": "one that calls something else is in no list of the function's: its topic has none, and is reported",
+    "FunctionArn": "one that calls something else is not listed: its topic has no mapping, which is reported",
     "FilterCriteriaError": "of a filter that cannot be shown: with it the filter goes",
     **dict.fromkeys(("ParallelizationFactor", "TumblingWindowInSeconds"), "of other streams"),
     **dict.fromkeys(("Queues", "ScalingConfig", "DocumentDBEventSourceConfig"), "of other sources"),
