@@ -31,7 +31,7 @@ SHOWN = began=$$(date +%s); before=$$($(BROUGHT)); passed() { echo "  $$(($$(dat
 unexport PYTHONDONTWRITEBYTECODE # hundreds of processes would compile the same modules: collecting took 17 s of CPU, not 5
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-failover lab spark translate test check lint types imports unit contracts integration sample soak mutants scale bench backfill-live bench-parts docs frozen lock bundle synth diff diff-guard deploy clean
+.PHONY: help demo demo-failover lab spark translate test check lint types imports unit packages contracts integration sample soak mutants scale bench backfill-live bench-parts docs frozen lock bundle synth diff diff-guard deploy clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,11 +50,11 @@ translate: $(DEMO_READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.js
 
 spark: $(SPARK_READY) ## bring Spark, which the first job of a lab does by itself
 
-CHECKS := contracts unit types lint imports
+CHECKS := contracts unit packages types lint imports
 SERVERS := $(addprefix integration-,1 2 3 4 0) sample
 # First those that wait most, for brokers and sessions (a step says its seconds and its CPU at its end): what only takes CPU
 # fills two cores beside them, and behind them.
-LONGEST := $(addprefix integration-,1 3 4 2) contracts unit $(addprefix integration-,0) sample types
+LONGEST := $(addprefix integration-,1 3 4 2) contracts unit packages $(addprefix integration-,0) sample types
 EVERYTHING := $(LONGEST) $(filter-out $(LONGEST),$(SERVERS) $(CHECKS))
 # The parts keep their calls of AWS in one folder; at their end it shows which recorded call nothing made.
 CALLS := MIRRORLESS_TEST_CALLS=$(CURDIR)/.lab/aws-calls
@@ -90,7 +90,10 @@ imports: $(READY)
 # Two processes and not workers of pytest-xdist, each of which would collect all tests.
 TRIES := $(if $(MANY),MIRRORLESS_MANY_TRIES=1) # see tests/support/tries.py
 unit: $(READY)
-	$(TRIES) $(BIN)/pytest -q --durations 10 tests/unit
+	$(TRIES) $(BIN)/pytest -q --durations 10 tests/unit --ignore tests/unit/infra
+
+packages: $(READY)
+	$(BIN)/pytest -q --durations 10 tests/unit/infra
 
 contracts: $(READY)
 	$(BIN)/pytest -q --durations 10 tests/infra tests/contract tests/frozen
