@@ -57,7 +57,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run_new(arguments: argparse.Namespace) -> int:
     """Print a fresh version of a key."""
-    from ruamel.yaml import YAML  # noqa: PLC0415 -- other commands need no YAML
+    from mirrorless.config.key_edits import block  # noqa: PLC0415 -- other commands need no YAML
 
     version, secret = str(arguments.version), None
     if arguments.kms:
@@ -74,7 +74,7 @@ def run_new(arguments: argparse.Namespace) -> int:
     if secret:
         print(f"# The secret {key['secret']}, beside the versions that it has:\n{json.dumps(secret)}\n")
     print(f"# The configuration{'' if secret else ', beside the data keys that it has'}:")
-    YAML().dump({"keys": {arguments.name: key}}, sys.stdout)
+    print(block({"keys": {arguments.name: key}}), end="")
     return 0
 
 

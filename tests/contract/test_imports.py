@@ -129,3 +129,17 @@ def test_every_consumer_compares_checksums() -> None:
     assert made.keys() == {Path("shared/mirrorless/adapters/kafka/log.py"), Path("cli/lab.py")}
     assert [path for path, text in made.items() if "consumer_config" not in text and "check.crcs" not in text] == []
     assert "check.crcs" in (ROOT / "lab" / "esm" / "poller.py").read_text(), "as Java's, which Lambda has"
+
+
+def test_one_module_reads_yaml() -> None:
+    """It bounds what aliases repeat. The soak reads its own file once more, which that module has let pass."""
+    loaders = re.compile(r"\bYAML\(|import yaml\b|msgspec\.yaml|safe_load")
+    folders = ("shared", "functions", "spark", "cli", "infra", "lab", "docs")
+    found = {
+        str(path.relative_to(ROOT))
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if "node_modules" not in path.parts and loaders.search(path.read_text())
+    }
+
+    assert found == {"shared/mirrorless/config/yaml_source.py", "lab/drills/soak_topic.py"}

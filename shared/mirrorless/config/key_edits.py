@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, Node
 
 from mirrorless.chain.lane import FlowName
@@ -72,7 +71,7 @@ def with_flow_keys(text: str, flow: str, keys: Mapping[str, Any], *, origin: str
     expected = {**before, "flows": {**before["flows"], flow: _merged(before["flows"][flow], keys)}}
     edits = _Edits(text)
     try:
-        _set(edits, _section(YAML(typ="safe", pure=True).compose(text), "flows", flow), keys)
+        _set(edits, _section(yaml_source.compose(text, origin=origin), "flows", flow), keys)
         after = edits.applied()
         done = yaml_source.read(after, origin=origin).data == expected
     except (_Unfit, InvalidConfiguration):
@@ -152,7 +151,7 @@ def _insert(edits: _Edits, section: MappingNode, keys: Keys) -> None:
         if line == 0:
             raise _Unfit
         line = edits.text.rfind("\n", 0, line - 1) + 1
-    edits.replace(line, line, _block(plain, first.column))
+    edits.replace(line, line, block(plain, first.column))
 
 
 def _replace(edits: _Edits, found: Node, keys: Keys) -> None:
@@ -163,7 +162,7 @@ def _replace(edits: _Edits, found: Node, keys: Keys) -> None:
         edits.replace(found.start_mark.index, _end(found), _flow_style(keys))
         return
     column = found.value[0][0].start_mark.column
-    edits.replace(found.start_mark.index, _end(found), _block(keys, column).strip())
+    edits.replace(found.start_mark.index, _end(found), block(keys, column).strip())
 
 
 def _end(node: Any) -> int:
@@ -174,11 +173,12 @@ def _end(node: Any) -> int:
     return int(node.end_mark.index)
 
 
-def _block(keys: Keys, column: int) -> str:
+def block(keys: Keys, column: int = 0) -> str:
+    """Lines of YAML with these keys. Args: column: where they begin."""
     lines = []
     for key, value in keys.items():
         if isinstance(value, Mapping) and value:
-            lines += [f"{' ' * column}{scalar(key)}:\n", _block(value, column + _INDENT)]
+            lines += [f"{' ' * column}{scalar(key)}:\n", block(value, column + _INDENT)]
         else:
             lines.append(f"{' ' * column}{scalar(key)}: {_flow_style(value)}\n")
     return "".join(lines)

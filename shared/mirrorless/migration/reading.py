@@ -306,7 +306,7 @@ def _connectors(name: str, data: bytes) -> Iterable[Properties]:
     """Read connectors: one, with its `config` or as that alone; a list; or what a Connect cluster answers."""
     try:
         found = json.loads(data)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise ConfigurationError(f"this is not JSON: {exc}", where=name, hint=_HINT) from exc
     several = found if isinstance(found, list) else [found]
     if isinstance(found, dict) and found and all(isinstance(each, dict) and "info" in each for each in found.values()):

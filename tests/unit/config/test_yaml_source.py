@@ -84,3 +84,33 @@ def test_every_key_that_is_written_twice_is_named_with_both_lines() -> None:
         ("b.c", 2, "is written twice, first on line 2"),
         ("a", 3, "is written twice, first on line 1"),
     ]
+
+
+TENFOLD = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
+    f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
+)
+"""Ten lines that are ten billion values."""
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (TENFOLD, r"line \d, a\d.*: here aliases \(`\*`\) have repeated 50,000 values, and more are not read"),
+        ("a: &a [*a, *a, *a, *a, *a, *a, *a, *a]\n", "aliases .* have repeated 50,000 values"),
+        (f"? {{{TENFOLD.replace(chr(10), ', ')}}}\n: b\n", "is a list or a section. What to do: a key is text"),
+        ("&k [a]: b\n", "is a list or a section. What to do: a key is text"),
+    ],
+)
+def test_what_aliases_repeat_is_bounded(text: str, says: str) -> None:
+    """A configuration comes from a repository, and a file for `migrate config` from somebody else's."""
+    with pytest.raises(InvalidConfiguration, match=says):
+        read(text, origin="test")
+
+
+def test_a_list_of_many_topics_may_be_shared_by_many_flows() -> None:
+    topics = ", ".join(f"topic-{n}" for n in range(400))
+
+    data = read(f"a: &a [{topics}]\n" + "".join(f"b{n}: *a\n" for n in range(100)), origin="test").data
+
+    assert len(data["b99"]) == 400

@@ -437,6 +437,7 @@ def test_replicator_names_topics_by_a_form_of_its_own(form: str, remote: str | N
         ("replication_info_list {\n}\n", "no configuration of MirrorMaker 2"),
         ("", "no configuration of MirrorMaker 2"),
         ("{", "this is not JSON"),
+        ("[" * 100_000, "this is not JSON: maximum recursion depth"),
         ("[3]", "this is no connector"),
         ('{"connector.class": "Jdbc"}', "there is no mirror in it"),
         ("clusters = A", "there is no mirror in it"),
