@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from fnmatch import fnmatch
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -22,7 +26,7 @@ from moto import mock_aws
 
 from infra import deploy
 from infra.app import build
-from infra.deployed import DEPLOY, DeployedStack, LeftStacks, Lookups, left_stacks
+from infra.deployed import DEPLOY, REMOVED_IN_ORDER, DeployedStack, LeftStacks, Lookups, left_stacks
 from infra.deployment import PLACES_TAG, Deployment, Location, plan
 from infra.guard.verdict import ApplicationState, ChangeFinding
 from infra.packaging.assets import HOLLOW
@@ -30,7 +34,7 @@ from infra.stacks import PlacedStack
 from infra.synth import stacks_in
 from mirrorless.config import load
 from mirrorless.errors import Retriable
-from tests.support.assembly import CONTEXT, EXAMPLES, Assembly, assemble
+from tests.support.assembly import CONTEXT, EXAMPLES, REPOSITORY, Assembly, assemble
 from tests.support.changed_examples import written
 
 Change = tuple[str, str]
@@ -338,6 +342,26 @@ def test_each_stack_that_has_left_is_found_and_no_other(
     before: tuple[Change, ...], after: tuple[Change, ...], left: list[str]
 ) -> None:
     assert names(look(before, after)) == left
+
+
+def test_the_page_takes_down_every_stack_but_the_state_each_before_what_it_rests_on() -> None:
+    """What is forgotten goes on: the pollers of a stack of mappings cost $135 a month for ten."""
+    page = (REPOSITORY / "docs" / "how-to" / "deploy.md").read_text()
+    ranks = {kind: rank for rank, kinds in enumerate(REMOVED_IN_ORDER) for kind in kinds}
+    _, stacks = variant((("flows:\n", "deployment: {mapping.stacks: 4}\nflows:\n"), PULLING))
+    everything = {each.name: each.kind("mirrorless") for each in stacks}
+    assert ranks.keys() == set(everything.values())
+
+    for heading in ("### What has left", "## 9. Take it down"):
+        section = re.split(r"^##", page.partition(heading)[2], maxsplit=1, flags=re.MULTILINE)[0]
+        given = [shlex.split(names) for names in re.findall(r"^    cdk destroy (.+) --excl", section, re.MULTILINE)]
+        kinds = [{kind for kind in ranks if any(f"-{kind}-" in name for name in names)} for names in given]
+        assert {kind for each in kinds for kind in each} == ranks.keys() - {"state"}
+        steps = [{ranks[kind] for kind in each} for each in kinds]
+        assert all(max(before) < min(after) for before, after in pairwise(steps))
+    patterns = [each for names in given for each in names]
+    left = {name: kind for name, kind in everything.items() if not any(fnmatch(name, each) for each in patterns)}
+    assert set(left.values()) == {"state"}
 
 
 def test_a_place_that_only_tags_name_is_looked_at() -> None:
