@@ -225,8 +225,15 @@ class PlaceSearch:
             with suppress(ValueError):
                 yield decode(record.key or b"", record.value or b"")
 
-    def places(self, said: Mapping[SourcePartition, StoredOffset], lanes: Sequence[Lane]) -> list[LanePlace]:
+    def places(
+        self, said: Mapping[SourcePartition, StoredOffset], lanes: Sequence[Lane], given_back: Mapping[Lane, int]
+    ) -> list[LanePlace]:
         """The places of lanes, by tails that grow where it takes more; with the progress on standard error.
+
+        Args:
+            said: see `said`.
+            lanes: in order.
+            given_back: the positions of those whose chains end where they were given back.
 
         Raises:
             Retriable: a cluster does not answer, or a partition has no leader.
@@ -245,8 +252,13 @@ class PlaceSearch:
                 theirs = self._windows(target, reach, least, of_target=True)
                 ours = self._windows(source, reach, least, of_target=False)
                 for lane in some:
-                    compacts = lane.topic in self._compacted
-                    end = copied_end(ours[lane], theirs[lane], least[lane], source_compacts=compacts)
+                    end = copied_end(
+                        ours[lane],
+                        theirs[lane],
+                        least[lane],
+                        source_compacts=lane.topic in self._compacted,
+                        given_back=given_back.get(lane, 0),
+                    )
                     if (wider := reach[lane].wider(end.needs)) is not None:
                         left[lane] = wider
                     found[lane] = end

@@ -114,8 +114,7 @@ class FoundLane:
         """What may be done."""
         if not self.is_mirror_makers:
             return "taken over" if self.taken else "has a chain"
-        place = self.place.found.place
-        return "left out" if place is None or place < self.head.position else "exact"
+        return "left out" if self.place.found.place is None else "exact"
 
     @property
     def is_mirror_makers(self) -> bool:
@@ -214,7 +213,7 @@ def _planned(deployment: DeployedFlows, arguments: argparse.Namespace) -> TakeOv
             taken=was_taken_over(begun.get(each.lane)),
             given_back_at=given_back.get(each.lane),
         )
-        for each in search.places(search.said(), lanes)
+        for each in search.places(search.said(), lanes, {lane: heads[lane].position for lane in theirs})
     ]
     return TakeOverPlan(
         flow=flow, lanes=found, moving="", groups=_groups(search, [each for each in found if each.begins])
@@ -447,11 +446,15 @@ def _left_out(lanes: Sequence[FoundLane]) -> list[str]:
     ]
     if lanes[SHOWN:]:
         lines.append(f"  and {len(lanes) - SHOWN} more: --json has all")
-    first = lanes[0]
-    to = first.place.behind_said
+    first, found = lanes[0], lanes[0].place.found
+    to = first.place.behind_said if found.earlier is None else found.earlier
     choices = reset_lane(first.lane, "latest" if to is None else to)
-    return [
-        *lines,
-        f"They are held when the flow is taken over. {choices} lets this one go on from there.",
-        *([] if to is None else ["From where MirrorMaker would go on, nothing is lost, and some may come twice."]),
-    ]
+    lines.append(f"They are held when the flow is taken over. {choices} lets this one go on from there.")
+    if found.earlier is not None:
+        lines.append("From there nothing is lost, and what is on the target already comes once more.")
+        if first.head.position > found.earlier:
+            position = reset_lane(first.lane, first.head.position)
+            lines.append(f"{position} goes on where it was given back, and leaves the target as it is.")
+    elif to is not None:
+        lines.append("From where MirrorMaker would go on, nothing is lost, and some may come twice.")
+    return lines

@@ -354,8 +354,9 @@ def _alter(bootstrap: str, kind: ResourceType, name: str, **configs: str) -> Non
     admin_of(bootstrap).incremental_alter_configs([resource])[resource].result(20)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Path]]:
+    """Clusters of this row alone: a MirrorMaker begins with what an earlier one of the same pair was told to copy."""
     folder = tmp_path_factory.mktemp("take-over")
     (folder / "replication.yaml").write_text(CONFIGURATION)
     lab = Lab(

@@ -96,6 +96,8 @@ class CopiedEnd:
     """In the window."""
     strangers: int = 0
     """Records of the target, behind the first that is on the source, that the source does not have."""
+    earlier: int | None = None
+    """Where there is no place, as the target lacks what was copied, or keys went back: from here on nothing is lost."""
     tail: tuple[Span, ...] = ()
     """Records that stand on both sides, and not more than once in what was read of the source: the first copies."""
 
@@ -131,7 +133,9 @@ class Reach:
         return max(start, end - self.tail), end
 
 
-def copied_end(source: LogWindow, target: LogWindow, said: int | None, *, source_compacts: bool = False) -> CopiedEnd:
+def copied_end(
+    source: LogWindow, target: LogWindow, said: int | None, *, source_compacts: bool = False, given_back: int = 0
+) -> CopiedEnd:
     """Find the place.
 
     Args:
@@ -139,7 +143,21 @@ def copied_end(source: LogWindow, target: LogWindow, said: int | None, *, source
         target: the tail of the remote partition.
         said: the last upstream offset that the replicator says to have copied; None: it has said nothing yet.
         source_compacts: whether the source removes older values, also of those that were copied last.
+        given_back: the upstream offset below which the flow has copied all itself, and from which on the replicator
+            was to copy: 0 where it never had the lane.
     """
+    found = _copied_end(source, target, said, source_compacts=source_compacts)
+    shown = found.earlier if found.place is None else found.place
+    if shown is None or shown >= given_back:
+        return found
+    # Markers are no records: a position may lie behind them, and the place does not.
+    if given_back > source.next or any(shown <= each.offset < given_back for each in source.records):
+        why = f"the lane was given back at {given_back}, and the logs show {shown}, before that: {found.why}"
+        return replace(found, place=None, earlier=shown, why=why)
+    return replace(found, place=given_back, earlier=None)
+
+
+def _copied_end(source: LogWindow, target: LogWindow, said: int | None, *, source_compacts: bool) -> CopiedEnd:
     least = source.start - 1 if said is None else said
     if least >= source.end:
         return CopiedEnd(why=f"it says to have copied up to {said}, and the source ends at {source.end}")
@@ -150,7 +168,7 @@ def copied_end(source: LogWindow, target: LogWindow, said: int | None, *, source
         )
     compared = _compared(source, target, least, source_compacts=source_compacts)
     if compared.place is not None:
-        return replace(compared, place=max(compared.place, least + 1))
+        return compared
     all_copied = source.to_end and not any(each.offset > least for each in source.records)
     # It says so of records that were acknowledged, and there are no others.
     return CopiedEnd(place=least + 1, why="the source has no record behind what it says") if all_copied else compared
@@ -179,8 +197,11 @@ def _compared(source: LogWindow, target: LogWindow, least: int, *, source_compac
     lowest = source.records[min(number for number in walk if number is not None)].offset
     again = _first_again(source.records, target.records, walk, high)
     why = f"the last record of the target stands at {last} on the source"
-    return _unread(source, target, least, lowest=lowest, high=high, preceded=matched[0] > 0) or CopiedEnd(
-        place=last + 1 if again is None else again,
+    begins = last + 1 if again is None else again
+    return _unread(
+        source, target, least, lowest=lowest, high=high, begins=begins, preceded=matched[0] > 0
+    ) or CopiedEnd(
+        place=max(begins, least + 1) if again is None else begins,
         why=why if again is None else f"{why}, and keys went back behind it, from {again} on",
         twice=_twice(source.records, target.records, walk),
         strangers=sum(1 for number in walk[matched[0] :] if number is None),
@@ -189,7 +210,7 @@ def _compared(source: LogWindow, target: LogWindow, least: int, *, source_compac
 
 
 def _unread(
-    source: LogWindow, target: LogWindow, least: int, *, lowest: int, high: int, preceded: bool
+    source: LogWindow, target: LogWindow, least: int, *, lowest: int, high: int, begins: int, preceded: bool
 ) -> CopiedEnd | None:
     """What is still to be read, or shows that the place is none.
 
@@ -199,13 +220,14 @@ def _unread(
         least: see `copied_end`.
         lowest: the upstream offset of the walk's lowest record.
         high: the number of its furthest one.
+        begins: the upstream offset of the first record that the target lacks, or whose key went back.
         preceded: whether records of the target stand before the first that has a partner.
     """
     last = source.records[high].offset
     below = [each.offset for each in source.records if each.offset <= least]
     if below and last < below[-1]:
         why = f"it says to have copied up to {least}, and the last record of the target stands at {last}"
-        return _more("source", source.to_end, why)
+        return CopiedEnd(earlier=begins, why=why) if source.to_end else CopiedEnd(needs="source", why=why)
     if below and lowest > least:
         return _more("target", target.from_start, f"the tail of the target does not reach back to {least}")
     if not below and preceded and not source.to_end:

@@ -117,7 +117,7 @@ class GuardedFlow:
     def plan(self) -> None:
         """`mirrorless migrate plan`."""
         search = self.search()
-        places = search.places(search.said(), search.lanes())
+        places = search.places(search.said(), search.lanes(), {})
         if [each.found.place for each in places] != [1]:
             raise Retriable("topics that nobody may describe are not there")
 

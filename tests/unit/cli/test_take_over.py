@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -483,3 +485,34 @@ def test_what_is_given_back_may_be_taken_over_again_and_what_has_gone_on_may_not
     )
     assert [each.position for each in heads(stores)][:3] == [10, 0, 10]
     assert [each.generation for each in heads(stores)][:3] == [2, 0, 1]
+
+
+@pytest.mark.parametrize("choice", [0, 1])
+def test_a_lane_that_does_not_stand_where_it_was_given_back_goes_on_by_either_choice(
+    logs: TwoLogs, stores: Stores, in_lab: InLab, choice: int
+) -> None:
+    """The target lacks 6 and 7, which the flow had copied."""
+
+    def choices() -> list[list[str]]:
+        shown = in_lab("migrate", "plan", str(FLOW), TOPIC).out
+        return [shlex.split(each) for each in re.findall(r"`mirrorless (lanes reset [^`]*) --lab lab.json`", shown)]
+
+    pause(stores)
+    logs.say(7, 0)
+    assert [each[each.index("--to") + 1] for each in choices()] == ["6"], "it never was the flow's"
+    logs.say(3, 0)
+    take_over(in_lab)
+    stores.chains.prepare([run(6, 8, lane=lane(0), generation=1)])
+    migrate(in_lab, "give-back", "--execute")
+    logs.say(7, 0)
+
+    found = migrate(in_lab, "plan").json["lanes"][0]
+    assert (found["state"], found["place"]) == ("left out", None)
+    assert found["why"].startswith("the lane was given back at 8, and the logs show 6, before that")
+    either = choices()
+    take_over(in_lab, 1)
+
+    assert [each[each.index("--to") + 1] for each in either] == ["6", "8"]
+    assert in_lab(*either[choice]).code == 0
+    assert heads(stores)[0] == Head(generation=2, position=(6, 8)[choice])
+    assert stores.states.read([lane(0)])[lane(0)].stop is None

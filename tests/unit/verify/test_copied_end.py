@@ -143,6 +143,44 @@ def test_a_compacted_source_that_has_removed_all_that_was_copied_is_copied_from_
     assert (found.place, found.needs) == (place, needs), found.why
 
 
+def keyed(*some: tuple[int, int | None]) -> list[KeyedRecord]:
+    """Records of a log, each with its place on the source and its key."""
+    return [KeyedRecord(at, offset.to_bytes(16), key) for at, (offset, key) in enumerate(some)]
+
+
+SEVEN = whole(keyed((0, 1), (1, 1), (2, 7), (3, 8), (4, 7), (5, 9), (6, 7)))
+CUT = whole([each._replace(offset=at) for at, each in enumerate([*SEVEN.records, SEVEN.records[2]])])
+"""An earlier configuration of MirrorMaker wrote one record once more, after the flow had copied all."""
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "said", "given_back", "found"),
+    [
+        (whole(TEN), whole(TEN[:8]), 7, 8, (8, None, "")),
+        (whole(TEN), whole(TEN[:9]), 7, 8, (9, None, "")),  # it went on, and has not said so
+        (whole(TEN), whole(of(*range(8), 4, 5)), 3, 8, (8, None, "")),  # without keys
+        (whole(TEN[:8], end=9), whole(TEN[:8]), 3, 9, (9, None, "")),  # a marker lies before the position
+        (whole(TEN[:8], end=9), whole(TEN[:8]), None, 9, (9, None, "")),
+        (whole(TEN), whole(TEN[:6]), 3, 8, (None, 6, "")),  # the target has lost its end
+        (whole(TEN), whole(TEN[:6]), 7, 8, (None, 6, "")),
+        (whole(TEN), whole(TEN[:6]), 7, 0, (None, 6, "")),
+        (whole(TEN), whole([]), None, 8, (None, 0, "")),
+        (window([], (0, 500), 0, 900), whole([]), None, 700, (None, 0, "")),  # records may stand behind what was read
+        (SEVEN, CUT, 2, 7, (None, 4, "")),
+        (SEVEN, CUT, 6, 7, (None, 4, "")),  # what it says does not hide that keys went back
+        (window(TEN, (0, 8), 0, 90), whole(TEN[:8]), 3, 20, (None, None, "source")),
+    ],
+)
+def test_a_place_before_the_position_that_was_given_back_is_none_but_for_markers(
+    source: LogWindow, target: LogWindow, said: int | None, given_back: int, found: tuple[int | None, int | None, str]
+) -> None:
+    end = copied_end(source, target, said, given_back=given_back)
+
+    assert (end.place, end.earlier, end.needs) == found, end.why
+    if end.earlier is not None and given_back:
+        assert end.why.startswith(f"the lane was given back at {given_back}, and the logs show {end.earlier}, before")
+
+
 def test_duplicates_are_named_on_both_sides() -> None:
     found = copied_end(whole(TEN), whole(of(0, 1, 2, 3, 1, 2, 3, 4, 2)), 4)
 
@@ -176,15 +214,12 @@ def test_an_end_that_lies_far_from_what_it_says_is_found(
 
 
 def test_a_key_that_a_cut_life_set_back_comes_again_from_its_next_value_on() -> None:
-    def keyed(*some: tuple[int, int | None]) -> list[KeyedRecord]:
-        return [KeyedRecord(at, offset.to_bytes(16), key) for at, (offset, key) in enumerate(some)]
-
-    source = keyed((0, 1), (1, 1), (2, 7), (3, 8), (4, 7), (5, 9), (6, 7))
+    source = SEVEN.records
     furthest = source[:6]
 
     def place(*again: KeyedRecord) -> int | None:
         target = [each._replace(offset=at) for at, each in enumerate([*furthest, *again])]
-        return copied_end(whole(source), whole(target), 1).place
+        return copied_end(SEVEN, whole(target), 1).place
 
     assert [place(), place(source[2]), place(*source[2:4]), place(*source[2:5])] == [6, 4, 4, 6]
     assert place(source[2]._replace(key=None)) == 6
