@@ -20,7 +20,7 @@ from cli.args import add_deployment, add_flow, add_order
 from cli.deployment import DeployedFlows
 from cli.groups_view import groups_of
 from cli.orders import PLAN_ONLY
-from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, TableColumns, console, picked, print_json, table
+from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, TableColumns, console, picked, print_json, say, table
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import deadline_in, now_ms
 from mirrorless.errors import Retriable
@@ -268,13 +268,12 @@ def as_json(view: AclView) -> dict[str, Any]:
 
 def show(view: AclView, *, plan_only: bool) -> None:
     """Print the ACLs. Args: plan_only: whether the command could carry nothing out."""
-    screen = console(WIDE_PIPE_WIDTH)
     if view.without_authorizer:
-        screen.print(f"{view.without_authorizer} has no authorizer, so there are no ACLs to copy for {view.flow}.")
+        say(f"{view.without_authorizer} has no authorizer, so there are no ACLs to copy for {view.flow}.")
         return
     changes = dict.fromkeys(sorted(view.create), "create") | dict.fromkeys(sorted(view.delete), "delete")
     if not changes and not view.trouble:
-        screen.print(f"{view.flow}: nothing to do on {view.flow.target}.")
+        say(f"{view.flow}: nothing to do on {view.flow.target}.")
     for title, last, words in (
         (f"{view.flow}: to do on {view.flow.target}", "change", changes),
         ("staged for a failover", f"on {view.flow.target}", {acl: ON_TARGET[is_] for acl, is_ in view.staged.items()}),
@@ -282,9 +281,8 @@ def show(view: AclView, *, plan_only: bool) -> None:
         ("not deleted", "why", view.kept),
     ):
         if words:
-            screen.print(table(title, (*_COLUMNS, (last, words.__getitem__)), words, spaced=True))
-    for note in _notes(view, plan_only=plan_only):
-        screen.print(note)
+            console(WIDE_PIPE_WIDTH).print(table(title, (*_COLUMNS, (last, words.__getitem__)), words, spaced=True))
+    say(*_notes(view, plan_only=plan_only))
 
 
 _HEADINGS = ("resource", "name", "pattern", "principal", "host", "permission", "operation")

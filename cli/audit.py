@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from cli.args import BadInput, add_deployment, add_without_header, count
 from cli.deployment import DeployedFlows
-from cli.output import WIDE_PIPE_WIDTH, TableColumns, console, print_json, size, table
+from cli.output import WIDE_PIPE_WIDTH, TableColumns, console, print_json, progress_line, say, size, table
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
 from mirrorless.errors import MirrorlessError
@@ -184,7 +184,7 @@ def _run_job(
     request = JobRequest(run_id=new_run_id("audit"), flow=settings, topics=tuple(options.copies), options=options)
     runs = runs_of(deployment, arguments, [flow])
     view = runs.start(request, size=arguments.processes)
-    print(f"{view.run_id} was started: its files are in {view.place}", file=sys.stderr, flush=True)
+    say(f"{view.run_id} was started: its files are in {view.place}", err=True)
     return watch(runs, view.run_id, arguments)
 
 
@@ -258,9 +258,8 @@ def _follow(futures: Sequence[Future[AuditVerdict]], news: Any) -> None:
                 f"{100 * done // max(1, total)} % of those begun, {numbered(records, 'record')}, {size(read)}, "
                 f"{records / (said_at - began):,.0f}/s"
             )
-            print(f"\r\033[K{line}" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
-    if terminal:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+            progress_line(line)
+    progress_line("")
 
 
 # For people
@@ -291,11 +290,10 @@ def _show(verdicts: Sequence[AuditVerdict], options: AuditOptions, result: str) 
         ("", lambda row: row[1].what),
     )
     findings = [(verdict.lane, finding) for verdict in verdicts for finding in verdict.findings]
-    out = console(WIDE_PIPE_WIDTH)
-    out.print(table(None, columns, topics))
+    console(WIDE_PIPE_WIDTH).print(table(None, columns, topics))
     if findings:
-        out.print(table("the first findings", found, findings[:SHOWN], spaced=True))
+        console(WIDE_PIPE_WIDTH).print(table("the first findings", found, findings[:SHOWN], spaced=True))
     if left := len(findings[SHOWN:]) + sum(verdict.left_out for verdict in verdicts):
-        out.print(f"{left:,} more are counted, and not shown.")
+        say(f"{left:,} more are counted, and not shown.")
     said = [f"{each.lane}: {text}" for each in verdicts for text in (each.error, *each.notes) if text]
-    out.print("\n".join([*said[:SHOWN], *([f"and {len(said) - SHOWN} more"] if said[SHOWN:] else []), result]))
+    say(*said[:SHOWN], *([f"and {len(said) - SHOWN} more"] if said[SHOWN:] else []), result)

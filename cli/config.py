@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.output import picked, print_json
+from cli.output import picked, print_json, say, say_error
 from mirrorless.cost.bill import BilledSettings, ReplicationLoad, shared
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.filters import TIMESTAMP_TYPE
@@ -79,14 +78,15 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json({"valid": False, "problems": _problems(exc)})
         else:
-            print(exc, file=sys.stderr)
+            say_error(exc)
         return FAILED
     flows = configuration.flows.values()
     if arguments.json:
         print_json({"valid": True, "flows": [_flow(flow, forecasts.get(str(flow.name))) for flow in flows]})
     else:
-        paragraphs = (_paragraph(flow, forecasts.get(str(flow.name))) for flow in flows)
-        print("\n".join([f"{configuration.origin} is valid.", *paragraphs]))
+        say(f"{configuration.origin} is valid.")
+        for flow in flows:
+            say("", *_paragraph(flow, forecasts.get(str(flow.name))))
     return 0
 
 
@@ -131,16 +131,16 @@ def _schedule(flow: Flow) -> dict[str, Any]:
     }
 
 
-def _paragraph(flow: Flow, expected: tuple[Forecast, list[str]] | None) -> str:
+def _paragraph(flow: Flow, expected: tuple[Forecast, list[str]] | None) -> list[str]:
     settings, mapping, function = flow.settings, flow.settings.mapping, flow.settings.function
     if not flow.enabled:
-        return f"\n{flow.name}: disabled, nothing is deployed"
+        return [f"{flow.name}: disabled, nothing is deployed"]
     region = flow.function_region or "an unspecified region"
     pollers = (
         f", {mapping.minimum_pollers} to {mapping.maximum_pollers} pollers" if mapping.mode == "provisioned" else ""
     )
     lines = [
-        f"\n{flow.name}: {settings.delivery.replace('_', ' ')}, from {settings.start}",
+        f"{flow.name}: {settings.delivery.replace('_', ' ')}, from {settings.start}",
         f"  function in {region}: {function.memory_mb} MB, {function.timeout_seconds} s, {function.architecture}",
         f"  {mapping.mode} event source mappings, up to {mapping.batch_size:,} records a batch{pollers}",
     ]
@@ -164,7 +164,7 @@ def _paragraph(flow: Flow, expected: tuple[Forecast, list[str]] | None) -> str:
         lines.append(
             f"  heartbeats that often keep a function running: about ${more:.0f} a month more than once a minute"
         )
-    return "\n".join([*lines, *(expected[1] if expected else [])])
+    return [*lines, *(expected[1] if expected else [])]
 
 
 def _rule(rule: Rule) -> str:

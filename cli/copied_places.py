@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.args import BadInput
+from cli.output import progress_line
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.run import Span
 from mirrorless.clock import deadline_in
@@ -448,7 +448,4 @@ def _last(said: Mapping[SourcePartition, StoredOffset], alias: str, lane: Lane) 
 
 def tell(what: str, done: int, count: int) -> None:
     """How far something is, on standard error."""
-    terminal = sys.stderr.isatty()
-    text = f"{what} {done} of {count} lanes"
-    end = "" if terminal and done < count else "\n"
-    print(f"\r{text} " if terminal else text, end=end, file=sys.stderr, flush=True)
+    progress_line(f"{what} {done} of {count} lanes", over=done >= count)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cli.args import CONFIG, BadInput
+from cli.output import say
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.flow.naming import KEYS_VARIABLE
@@ -448,7 +449,7 @@ def choose_lab(arguments: argparse.Namespace) -> None:
             return
         arguments.lab = str(HERE)
         if sys.stderr.isatty():
-            print(f"mirrorless: this is the lab of {HERE}; --config FILE means AWS", file=sys.stderr)
+            say(f"mirrorless: this is the lab of {HERE}; --config FILE means AWS", err=True)
 
 
 def without_credentials(error: MirrorlessError) -> MirrorlessError:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import re
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ from cli.jobs.commands import add_policies, reconcile_options, runs_of
 from cli.jobs.request import new_run_id, refuse_without_rights
 from cli.jobs.runs import Runs
 from cli.orders import PLAN_ONLY
-from cli.output import completed_page, duration, picked, print_json
+from cli.output import completed_page, duration, picked, print_json, say
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
@@ -147,7 +146,7 @@ def _run_all(arguments: argparse.Namespace, order: FailoverOrder | None) -> int:
     if arguments.json:
         print_json({"flows": [each.as_json() for each in commands], "executed": bool(arguments.execute)})
     elif not arguments.execute:
-        print(PLAN_ONLY)
+        say(PLAN_ONLY)
     else:
         for each in commands:
             _show_end(each)
@@ -312,30 +311,30 @@ def _flows(deployment: DeployedFlows, arguments: argparse.Namespace) -> list[Flo
 
 def _say(text: str) -> None:
     with _printing:
-        print(text, file=sys.stderr, flush=True)
+        say(text, err=True)
 
 
 def _show_plan(each: FlowCommand) -> None:
-    print(f"{each.flow}:")
+    say(f"{each.flow}:")
     for step in each.command.plan:
-        print(f"  {step.number}. {step.sentence}{' (done)' if step.done else ''}")
-    print(f"  {len(each.command.plan) + 1}. Report.")
+        say(f"  {step.number}. {step.sentence}{' (done)' if step.done else ''}")
+    say(f"  {len(each.command.plan) + 1}. Report.")
     for sentence in each.command.warnings:
-        print(f"  ! {sentence}")
+        say(f"  ! {sentence}")
 
 
 def _show_end(each: FlowCommand) -> None:
     if each.document is None:
-        print(f"{each.flow}: unfinished, what is done is kept: {each.trouble}")
+        say(f"{each.flow}: unfinished, what is done is kept: {each.trouble}")
         return
     report, totals = report_of(each.flow, each.document), summary(each.flow, each.document)
-    print(f"{each.flow}: {report.verdict}")
+    say(f"{each.flow}: {report.verdict}")
     point = totals["recovery_point_seconds"]
     known = "not known" if point is None else f"{point:.1f} s"
-    print(f"  recovery time {totals['seconds']:.1f} s, recovery point {known}")
+    say(f"  recovery time {totals['seconds']:.1f} s, recovery point {known}")
     for sentence in (*totals["missing"], *each.command.warnings):
-        print(f"  ! {sentence}")
-    print(f"  {each.files[1]}")
+        say(f"  ! {sentence}")
+    say(f"  {each.files[1]}")
 
 
 def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Namespace) -> FailoverEffects:

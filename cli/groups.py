@@ -8,6 +8,7 @@ They are read by `groups_view`.
 from __future__ import annotations
 
 import argparse
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
@@ -16,7 +17,7 @@ from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.deployment import DeployedFlows
 from cli.group_orders import MoveBack
 from cli.groups_view import GroupPartition, GroupsView, in_short, in_words, need_operator, read_groups
-from cli.output import TableColumns, ago, console, duration, picked, print_json, table
+from cli.output import TableColumns, ago, console, duration, picked, print_json, say, table
 from mirrorless.clock import now_ms
 from mirrorless.reports.format import numbered
 
@@ -84,21 +85,20 @@ def as_json(view: GroupsView) -> dict[str, Any]:
 
 def show(view: GroupsView, *, one: bool, now: int) -> None:
     """Print the groups. `now` in ms since the epoch."""
-    screen = console()
     if one:
-        screen.print(_partitions(view))
+        console().print(_partitions(view))
         for group in view.groups:
-            screen.print(f"  {sentence(group, view)}{_wait(group, view, now)}")
+            say(f"  {sentence(group, view)}{_wait(group, view, now)}")
     elif view.groups or view.excluded:
-        screen.print(_groups(view, now))
+        console().print(_groups(view, now))
     else:
-        screen.print(f"No group on {view.begins_on} has a checkpoint on a topic of {view.flow}.")
+        say(f"No group on {view.begins_on} has a checkpoint on a topic of {view.flow}.")
     waiting = set() if one else set(need_operator(view.groups))
     for group in view.groups:
         if group.group in waiting:
-            screen.print(f"  ! {group.group} {in_short(group, view.flow)}: see --group {group.group}")
+            say(f"  ! {group.group} {in_short(group, view.flow)}: see --group {quote(group.group)}")
     if view.trouble:
-        screen.print(f"  Incomplete: {view.trouble}")
+        say(f"  Incomplete: {view.trouble}")
 
 
 def sentence(group: GroupCheckpoints, view: GroupsView) -> str:
@@ -127,7 +127,7 @@ def sentence(group: GroupCheckpoints, view: GroupsView) -> str:
             )
         case "ahead_on_target" | "ahead_on_source":
             reverse = " --reverse" if view.direction == "reverse" else ""
-            command = f"`mirrorless groups '{view.flow}'{reverse} --move-back {group.group} --execute`"
+            command = f"`mirrorless groups '{view.flow}'{reverse} --move-back {quote(group.group)} --execute`"
             remedy = f"Move it back: {command}" if group.own else "Its offsets there are its own, not this flow's."
             said = f"! Ahead on {view.ends_on}: it would skip {numbered(group.skip, 'record')} there. {remedy}"
         case "independent":
@@ -154,8 +154,6 @@ _BY = {"group": "its own committed offsets", "checkpoint": "the checkpoints"}
 
 
 def _groups(view: GroupsView, now: int) -> Table:
-    from rich.text import Text  # noqa: PLC0415 -- programs need no tables
-
     columns: TableColumns[GroupCheckpoints] = (
         ("=group", lambda group: group.group),
         ("state", lambda group: in_words(group.readiness)),
@@ -168,7 +166,7 @@ def _groups(view: GroupsView, now: int) -> Table:
     )
     made = table(f"{view.flow} {view.direction}", columns, view.groups)
     for name in view.excluded:
-        made.add_row(Text(name), "excluded")
+        made.add_row(name, "excluded")
     return made
 
 

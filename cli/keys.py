@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from cli.args import BadInput, add_deployment, whole
 from cli.deployment import DeployedFlows
-from cli.output import print_json
+from cli.output import print_json, say, write
 from mirrorless.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def run_new(arguments: argparse.Namespace) -> int:
         print_json({"secret": secret, "keys": {arguments.name: key}})
         return 0
     if secret:
-        print(f"# The secret {key['secret']}, beside the versions that it has:\n{json.dumps(secret)}\n")
-    print(f"# The configuration{'' if secret else ', beside the data keys that it has'}:")
-    print(block({"keys": {arguments.name: key}}), end="")
+        say(f"# The secret {key['secret']}, beside the versions that it has:", json.dumps(secret), "")
+    say(f"# The configuration{'' if secret else ', beside the data keys that it has'}:")
+    say(*block({"keys": {arguments.name: key}}).splitlines())
     return 0
 
 
@@ -97,7 +97,7 @@ def run_decrypt(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"base64": base64.b64encode(found).decode()})
     else:
-        sys.stdout.buffer.write(found)
+        write(found)
     return 0
 
 

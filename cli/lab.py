@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cli.args import BadInput, add_deployment, partition, whole
 from cli.deployment import DeployedFlows, LabState, read_lab_state
-from cli.output import TableColumns, console, moment, print_json, table
+from cli.output import TableColumns, console, moment, print_json, say, table
 from mirrorless.reports.format import numbered
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def run_topics(arguments: argparse.Namespace) -> int:
         new = NewTopic(name, arguments.partitions)
         future = (admin.create_topics([new]) if arguments.create else admin.delete_topics([name]))[name]
         _done(future, f"{alias} {name}")
-        print(f"{name}: {'created' if arguments.create else 'deleted'} on {alias}.")
+        say(f"{name}: {'created' if arguments.create else 'deleted'} on {alias}.")
         return 0
     found = {alias: ends_of(state, alias) for alias in sorted(state.clusters) if arguments.cluster in {None, alias}}
     if arguments.json:
@@ -192,7 +191,7 @@ class _Sending:
         now = time.monotonic()
         if now > self._said + SAY_EVERY_SECONDS:
             self._said = now
-            print(f"{self.sent:,} records, {self.sent / (now - self.began):,.0f} a second", file=sys.stderr)
+            say(f"{self.sent:,} records, {self.sent / (now - self.began):,.0f} a second", err=True)
         if self.rate and (early := self.began + self.sent / self.rate - now) > 0:
             time.sleep(early)  # the rate that was asked for
 
@@ -226,10 +225,10 @@ def run_produce(arguments: argparse.Namespace) -> int:
         answer = {"cluster": alias, "topic": topic, "records": sending.sent, "failed": failed}
         print_json(answer | {"seconds": round(seconds, 3)})
     else:
-        print(f"{numbered(sending.sent, 'record')} to {topic} on {alias} in {seconds:.1f} s.")
+        say(f"{numbered(sending.sent, 'record')} to {topic} on {alias} in {seconds:.1f} s.")
         if failed:
             why = sending.refused[0] if sending.refused else "no answer in time"
-            print(f"! {numbered(failed, 'record')} of them not acknowledged: {why}")
+            say(f"! {numbered(failed, 'record')} of them not acknowledged: {why}")
     return int(bool(failed))
 
 
@@ -267,7 +266,7 @@ def run_consume(arguments: argparse.Namespace) -> int:
         consumer.close()
     if not arguments.json:
         committed = f", committed by group {arguments.group}" if arguments.group and seen else ""
-        print(f"{numbered(seen, 'record')} of {arguments.topic} on {alias}{committed}.", file=sys.stderr)
+        say(f"{numbered(seen, 'record')} of {arguments.topic} on {alias}{committed}.", err=True)
     return 0
 
 
@@ -299,7 +298,7 @@ def _show(message: Message, *, as_json: bool) -> None:
     if as_json:
         print_json({**place, "timestamp": at, "key": key, "value": value}, indent=None)
     else:
-        print(f"{message.partition()} {message.offset():>8}  {moment(at)}  {key}  {value}")
+        say(f"{message.partition()} {message.offset():>8}  {moment(at)}  {key}  {value}")
 
 
 def _text(content: bytes | str | None) -> str | None:

@@ -15,7 +15,7 @@ from cli.args import BadInput, offset
 from cli.clusters import ClusterView, offsets_of
 from cli.deployment import DeployedFlows, Stores
 from cli.orders import Order, obey
-from cli.output import TableColumns, console, lane_as_json, sentence, table
+from cli.output import TableColumns, console, lane_as_json, say, sentence, table
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import RUNNING, Head, LaneState, ReplicatedRanges, Stop, believed
 from mirrorless.clock import deadline_in, now_ms
@@ -103,7 +103,7 @@ def _reset_stopped(arguments: argparse.Namespace) -> int:
         notes=stay + foreign_notes(deployment, stores, lanes),
         shown=lambda _: _show_all(resets),
         many=True,
-        nothing="\n".join([*stay, "No lane of this topic is stopped: nothing to do."]),
+        nothing=" ".join([*stay, "No lane of this topic is stopped: nothing to do."]),
     )
 
 
@@ -237,7 +237,7 @@ def _show_all(resets: Sequence[_Reset]) -> None:
     console().print(table(f"{first.lane.flow} {first.lane.topic}", _COLUMNS, resets))
     general = dict.fromkeys(of_all for reset in resets for _, of_all in reset.steps if of_all)
     for step in (f"A new generation of each lane begins: {first.plan.link.reason}", _ANEW, *general):
-        print(f"  - {step}")
+        say(f"  - {step}")
 
 
 def _again(reset: _Reset) -> tuple[int, int] | None:

@@ -15,7 +15,7 @@ from cli.clusters import ClusterView, offsets_of
 from cli.deployment import DeployedFlows, Stores
 from cli.lane_reset import destination, foreign_notes, named_lane, run_reset
 from cli.orders import Order, obey
-from cli.output import lane_as_json, moment, picked, print_json, sentence, stop_as_json
+from cli.output import lane_as_json, moment, picked, print_json, say, sentence, stop_as_json
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import RUNNING, LaneState, Stop
 from mirrorless.clock import now_ms
@@ -129,14 +129,14 @@ def run_stopped(arguments: argparse.Namespace) -> int:
         fenced = [{"flow": str(flow), **picked(each, "detail at")} for flow, each in of_flows.items()]
         print_json({"stopped": [stop_as_json(lane, stop) for lane, stop in found.items()], "fenced": fenced})
     elif not found and not of_flows:
-        print("No lane is stopped.")
+        say("No lane is stopped.")
     else:
         for flow, stop in of_flows.items():
-            print(f"{flow}: stopped as a whole since {moment(stop.at)}: {stop.detail}")
+            say(f"{flow}: stopped as a whole since {moment(stop.at)}: {stop.detail}")
         for lane, stop in found.items():
-            print(f"{lane.at(stop.upstream_offset)}: {stop.reason} since {moment(stop.at)}")
-            print(f"  why         {stop.detail}")
-            print(f"  what to do  {advice(lane, stop)}")
+            say(f"{lane.at(stop.upstream_offset)}: {stop.reason} since {moment(stop.at)}")
+            say(f"  why         {stop.detail}")
+            say(f"  what to do  {advice(lane, stop)}")
     return 1 if found or of_flows else 0
 
 
@@ -167,11 +167,11 @@ def run_show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(lane_as_json(lane) | record_as_json(record))
         return 0
-    print(f"{lane.at(record.offset)}: {size_of(record):,} bytes, written {_written(record)}")
+    say(f"{lane.at(record.offset)}: {size_of(record):,} bytes, written {_written(record)}")
     for line in described(record):
-        print(f"  {line}")
+        say(f"  {line}")
     if arguments.to is not None:
-        print(f"The value is in {arguments.to}.")
+        say(f"The value is in {arguments.to}.")
     return 0
 
 

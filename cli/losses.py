@@ -6,7 +6,7 @@ import argparse
 
 from cli.args import add_deployment, add_flow
 from cli.deployment import DeployedFlows
-from cli.output import lane_as_json, moment, picked, print_json
+from cli.output import lane_as_json, moment, picked, print_json, say
 from mirrorless.chain.losses import GapSummary, Loss
 from mirrorless.reports.format import numbered
 
@@ -42,14 +42,14 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({"losses": found, "explained": explained})
         return 0
     if not losses:
-        print("The loss ledger is empty: nothing is known to be missing on the target.")
+        say("The loss ledger is empty: nothing is known to be missing on the target.")
     for loss in losses:
-        print(as_line(loss))
+        say(as_line(loss))
     harmless = [summary for summary in summaries if summary.offsets]
     if harmless:
-        print("\nOffsets without a record that are harmless:")
+        say("", "Offsets without a record that are harmless:")
     for summary in harmless:
-        print(summary_as_line(summary))
+        say(summary_as_line(summary))
     return 0
 
 

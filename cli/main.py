@@ -21,7 +21,7 @@ from importlib import import_module
 
 from cli.args import BadInput
 from cli.deployment import choose_lab, without_credentials
-from cli.output import completing, options, picked, print_json
+from cli.output import completing, options, picked, print_json, say_error, say_traceback
 from mirrorless.errors import ConfigurationError, MirrorlessError, Refused
 from mirrorless.flow.naming import CLIENT_LOG_VARIABLE
 
@@ -61,9 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:  # a process of its own: what the Kafka client has to say would stand between the answers
         os.environ.setdefault(CLIENT_LOG_VARIABLE, "0")
         signal.signal(signal.SIGTERM, terminated)
+        sys.excepthook = say_traceback
     lab, config = getattr(arguments, "lab", None), getattr(arguments, "config", None)
     named = options(lab, config) if isinstance(lab, str | None) and arguments.run.__module__ != "cli.config" else ""
-    with completing(named, as_json=bool(getattr(arguments, "json", False))):
+    with completing(named):
         code = _run(arguments)
     return 128 + signal.SIGTERM if terminated.seen else code
 
@@ -115,7 +116,7 @@ def build_parser(first_words: Sequence[str] = ()) -> argparse.ArgumentParser:
 
 def _report(error: MirrorlessError, *, as_json: bool) -> None:
     if not as_json:
-        print(f"mirrorless: {error}", file=sys.stderr)
+        say_error(error, "mirrorless: ")
         return
     described = {"type": type(error).__name__, **picked(error, "what where hint retriable")}
     print_json({"error": described}, indent=None)

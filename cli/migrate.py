@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cli import give_back, take_over
 from cli.args import BadInput, write_new
-from cli.output import picked, print_json
+from cli.output import picked, print_json, say
 from mirrorless.errors import Retriable
 
 if TYPE_CHECKING:
@@ -72,8 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(_answer(made, text, problems))
     else:
         if not arguments.write:
-            print(text, end="")
-        print("\n".join(_summary(made, problems, arguments.write)), file=sys.stderr)
+            say(*text.splitlines())
+        say(*_summary(made, problems, arguments.write), err=True)
     return 1 if problems else 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cli.output import print_json
+from cli.output import print_json, say
 from mirrorless.errors import LostRace
 from mirrorless.reports.format import numbered
 
@@ -30,9 +30,9 @@ class Order:
 def show(orders: Sequence[Order]) -> None:
     """Print the steps of each order."""
     for order in orders:
-        print(f"{order.about}:")
+        say(f"{order.about}:")
         for step in order.plan:
-            print(f"  - {step}")
+            say(f"  - {step}")
 
 
 def obey(
@@ -59,7 +59,7 @@ def obey(
         if orders:
             shown(orders)
         for note in notes if due else ():
-            print(note)
+            say(note)
     executed = bool(due and arguments.execute)
     left = _carried_out(due, many=many) if executed else []
     if arguments.json:
@@ -68,13 +68,13 @@ def obey(
         print_json(answer | {"executed": executed})
         return int(bool(left))
     for each in left:
-        print(each)
+        say(each)
     if not orders:
-        print(nothing)
+        say(nothing)
     elif due and not executed:
-        print(PLAN_ONLY)
+        say(PLAN_ONLY)
     elif executed and (many or not left):
-        print(f"Done: {numbered(len(due) - len(left), 'lane')}." if many else "Done.")
+        say(f"Done: {numbered(len(due) - len(left), 'lane')}." if many else "Done.")
     return int(bool(left))
 
 

@@ -1,8 +1,9 @@
 """Output of all commands: JSON for programs, and tables, moments, numbers and sizes for people.
 
-rich is imported when a table is made, so that JSON comes sooner. Commands in messages are completed by the deployment
-that was named, so that they run as they are printed. Messages come from the core, from tables that a function wrote,
-and from pages, none of which has the command line: so that is done where they leave the process.
+Nothing else of `cli` prints. What a terminal would obey of a name or an error from elsewhere is shown. Commands in
+messages are completed by the deployment that was named, so that they run as they are printed: none of the core, the
+tables that a function wrote, and the pages has the command line. rich is imported when a table is made, so that JSON
+comes sooner.
 """
 
 from __future__ import annotations
@@ -16,17 +17,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from html import escape
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from traceback import format_exception
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from mirrorless.chain.lane import Lane
+from mirrorless.reports.format import visible, visible_lines
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from rich.console import Console
     from rich.table import Table
 
     from mirrorless.chain.lane_state import Stop
+    from mirrorless.errors import MirrorlessError
 
 
 T = TypeVar("T")
@@ -47,13 +53,52 @@ WIDE_PIPE_WIDTH = 160
 NAME_WIDTH = 50
 """Columns of a name in a table, at most. Kafka's topics have up to 249 characters, and its groups many more."""
 
-_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != ord("\n")}
-"""A group's name may hold what a terminal obeys."""
+
+def say(*lines: object, err: bool = False) -> None:
+    """Print lines for people, each as one line whatever is in it. Args: err: on the standard error."""
+    for line in lines:
+        print(visible(completed(str(line))), file=sys.stderr if err else sys.stdout, flush=True)
+
+
+def say_error(error: MirrorlessError, begin: str = "") -> None:
+    """Print an error, and each problem of a configuration on a line of its own. Args: begin: in front of it."""
+    lines = str(error).split("\n") if getattr(error, "problems", ()) else [str(error)]
+    say(f"{begin}{lines[0]}", *lines[1:], err=True)
+
+
+def say_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print what nobody has foreseen, in place of Python's own `sys.excepthook`."""
+    say(*(line for part in format_exception(kind, error, trace) for line in part.splitlines()), err=True)
+
+
+def progress_line(text: str, *, over: bool = False) -> None:
+    """Say how far something is, on the standard error: on a terminal each line takes the place of the one before.
+
+    Args:
+        text: an empty one removes the line.
+        over: whether it stays.
+    """
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{visible(text)}", end="\n" if over else "", file=sys.stderr, flush=True)
+    elif text:
+        say(text, err=True)
+
+
+def write(content: bytes) -> None:
+    """Write bytes to the standard output, as they are; to a terminal as text, which obeys nothing of it."""
+    if sys.stdout.isatty():
+        say(*content.decode("utf-8", "backslashreplace").split("\n"))
+    else:
+        sys.stdout.buffer.write(content)
 
 
 def print_json(answer: object, *, indent: int | None = 2) -> None:
     """Print an answer for programs: what JSON has, or structs. Args: indent: None for a single line."""
-    print(json.dumps(msgspec.to_builtins(answer), indent=indent))
+    print(completed(json.dumps(msgspec.to_builtins(answer), indent=indent), _as_in_json), flush=True)
+
+
+def _as_in_json(words: str) -> str:
+    return json.dumps(words)[1:-1]
 
 
 def picked(value: object, names: str) -> dict[str, Any]:
@@ -73,12 +118,11 @@ def stop_as_json(lane: Lane, stop: Stop) -> dict[str, Any]:
     return lane_as_json(lane) | picked(stop, "reason upstream_offset detail at") | {"what_to_do": advice(lane, stop)}
 
 
-def console(width: int = PIPE_WIDTH, *, markup: bool = False, soft_wrap: bool = True) -> Console:
+def console(width: int = PIPE_WIDTH, *, soft_wrap: bool = True) -> Console:
     """The standard output for tables.
 
     Args:
         width: columns in a pipe. A narrower terminal wraps the rows: cut cells would be lost.
-        markup: whether text in brackets is rich's markup.
         soft_wrap: whether long lines are left to the terminal.
     """
     from rich.console import Console, ConsoleOptions, RenderableType  # noqa: PLC0415 -- programs need no tables
@@ -87,11 +131,11 @@ def console(width: int = PIPE_WIDTH, *, markup: bool = False, soft_wrap: bool = 
     class Plain(Console):
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
             for text, style, control in super().render(renderable, options):
-                yield Segment(text if control else text.translate(_VISIBLE), style, control)
+                yield Segment(text if control else visible_lines(completed(text)), style, control)
 
     columns = width_of_terminal(width)
     wide = max(width, columns) if soft_wrap else columns
-    return Plain(highlight=False, markup=markup, emoji=False, soft_wrap=soft_wrap, width=wide)
+    return Plain(highlight=False, markup=False, emoji=False, soft_wrap=soft_wrap, width=wide)
 
 
 def width_of_terminal(otherwise: int = PIPE_WIDTH) -> int:
@@ -117,21 +161,22 @@ def table(
     from rich.table import Table  # noqa: PLC0415 -- same
     from rich.text import Text  # noqa: PLC0415 -- same
 
+    def text(cell: object) -> Text:
+        if isinstance(cell, Text):
+            return cell
+        return Text("-" if cell is None else f"{cell:,}" if isinstance(cell, int) else visible(str(cell)))
+
     class Folding(Table):
         def add_row(self, *cells: Any, **how: Any) -> None:
-            for column, cell in zip(self.columns, cells, strict=False):
-                if column.no_wrap and len(str(cell)) > NAME_WIDTH:
+            texts = list(map(text, cells))
+            for column, each in zip(self.columns, texts, strict=False):
+                if column.no_wrap and len(each) > NAME_WIDTH:
                     column.no_wrap, column.max_width, column.overflow = False, NAME_WIDTH, "fold"
-            super().add_row(*cells, **how)
-
-    def cell(value: object) -> Text:
-        if isinstance(value, Text):
-            return value
-        return Text("-" if value is None else f"{value:,}" if isinstance(value, int) else str(value))
+            super().add_row(*texts, **how)
 
     around: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
     made = Folding(
-        title=None if title is None else Text(title, "bold"),
+        title=None if title is None else Text(visible(title), "bold"),
         title_justify="left",
         **{"box": box.SIMPLE} if spaced else around,
     )
@@ -143,7 +188,7 @@ def table(
             overflow="ellipsis" if heading else "fold",
         )
     for row in rows:
-        made.add_row(*(cell(value(row)) for _, value in columns))
+        made.add_row(*(value(row) for _, value in columns))
     return made
 
 
@@ -211,36 +256,12 @@ def _options_of(command: str, quote: Callable[[str], str]) -> str:
     return "" if " --lab " in f"{command} " or " --config " in f"{command} " else quote(_named)
 
 
-class _Completed:
-    """A stream that completes what passes through it."""
-
-    def __init__(self, stream: TextIO, quote: Callable[[str], str]) -> None:
-        self._stream = stream
-        self._quote = quote
-
-    def write(self, text: str) -> int:
-        """Write a text: messages come whole."""
-        self._stream.write(completed(text, self._quote))
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
 @contextmanager
-def completing(named: str, *, as_json: bool) -> Iterator[None]:
+def completing(named: str) -> Iterator[None]:
     """Complete the commands of all that is printed meanwhile. Args: named: by `options`."""
-    global _named
-    if not named:
-        yield
-        return
-
-    def quote(words: str) -> str:
-        return words.replace("\\", "\\\\").replace('"', '\\"') if as_json else words
-
-    before, _named = (_named, sys.stdout, sys.stderr), named
-    sys.stdout, sys.stderr = (cast("TextIO", _Completed(each, quote)) for each in (sys.stdout, sys.stderr))
+    global _named  # noqa: PLW0603 -- one command runs in a process
+    before, _named = _named, named
     try:
         yield
     finally:
-        _named, sys.stdout, sys.stderr = before
+        _named = before

@@ -16,7 +16,7 @@ from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.deployment import DeployedFlows, Stores
 from cli.flow_status import shards_of
 from cli.orders import Order, obey
-from cli.output import moment
+from cli.output import moment, say
 from mirrorless.clock import now_ms
 from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS
 from mirrorless.topics.pause import FlowPause, order_pause, order_resume, read_pause
@@ -149,7 +149,7 @@ def _await(waits: Callable[[], str], seconds: float, *, quiet: bool) -> str:
     deadline, said = time.monotonic() + seconds, ""
     while left := waits():
         if left != said and not quiet:
-            print(f"Waiting for {left} ...", flush=True)
+            say(f"Waiting for {left} ...")
         said = left
         if time.monotonic() >= deadline:
             return left

@@ -18,7 +18,18 @@ from typing import TYPE_CHECKING, Any, Final
 from cli.args import BadInput, add_deployment, add_flow, write_new
 from cli.clusters import ClusterReads
 from cli.deployment import DeployedFlows
-from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, TableColumns, console, duration, print_json, size, table
+from cli.output import (
+    UNKNOWN,
+    WIDE_PIPE_WIDTH,
+    TableColumns,
+    console,
+    duration,
+    print_json,
+    progress_line,
+    say,
+    size,
+    table,
+)
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE
 from mirrorless.cost import prices
@@ -165,16 +176,13 @@ def progress(what: str, seconds: float) -> Callable[[float], None]:
         terminal = sys.stderr.isatty()
         while True:
             passed = min(seconds, time.monotonic() - begun)
-            text = f"sampling {what}: {passed:.0f} of {seconds:.0f} s"
-            print(f"\r{text} " if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
             left = until - time.monotonic()
+            progress_line(f"sampling {what}: {passed:.0f} of {seconds:.0f} s", over=left <= 0 and passed >= seconds)
             if left <= 0:
                 break
             time.sleep(min(1.0, left) if terminal else left)  # rates are measured over time
             if not terminal:
                 break
-        if terminal and passed >= seconds:
-            print(file=sys.stderr)
 
     return wait
 
@@ -351,22 +359,22 @@ def _batch_factor(rate: TopicRate) -> float | None:
 def show(view: PlanView) -> None:
     """Print the plan."""
     plan, target = view.plan, view.plan.target
-    screen = console(WIDE_PIPE_WIDTH, markup=False)
     basis = "rates from a file" if view.known.seconds is None else f"sampled for {seconds(view.known.seconds)}"
-    screen.print(
+    say(
         f"{view.flow}: {numbered(len(plan.topics), 'topic')}, {size(target.bytes_per_second)}/s "
-        f"(peak {size(target.peak_bytes_per_second)}/s), {basis}; p99 {seconds(plan.latency)} at most\n"
+        f"(peak {size(target.peak_bytes_per_second)}/s), {basis}; p99 {seconds(plan.latency)} at most",
+        "",
     )
-    screen.print(_options(view))
-    screen.print()
-    screen.print(_topics(plan))
+    console(WIDE_PIPE_WIDTH).print(_options(view))
+    say("")
+    console(WIDE_PIPE_WIDTH).print(_topics(plan))
     if len(plan.topics) > SHOWN:
-        screen.print(f"  and {numbered(len(plan.topics) - SHOWN, 'topic')} more, see --json")
-    screen.print(f"\n  the target takes  {_target(view)}")
+        say(f"  and {numbered(len(plan.topics) - SHOWN, 'topic')} more, see --json")
+    say("", f"  the target takes  {_target(view)}")
     for note in view.notes():
-        screen.print(f"  {note}")
+        say(f"  {note}")
     if view.written is not None:
-        screen.print(f"\nWrote {view.written}: compare it with the configuration, and deploy it in its place.")
+        say("", f"Wrote {view.written}: compare it with the configuration, and deploy it in its place.")
 
 
 def _options(view: PlanView) -> Table:

@@ -7,7 +7,6 @@ flow, a summary, and sentences; those that need the operator are marked with `!`
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from contextlib import nullcontext
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -33,6 +33,7 @@ from cli.output import (
     moment,
     picked,
     print_json,
+    say,
     stop_as_json,
     table,
     width_of_terminal,
@@ -42,7 +43,7 @@ from mirrorless.chain.lane_state import Stop
 from mirrorless.chain.losses import Loss
 from mirrorless.flow.counts import Count
 from mirrorless.lanes.operator_actions import advice
-from mirrorless.reports.format import numbered
+from mirrorless.reports.format import numbered, visible
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.topics.mapping_plan import OF_FUNCTION
 from mirrorless.topics.topic_state import awaits_reset
@@ -125,7 +126,7 @@ def _write_page(deployment: DeployedFlows, flows: list[FlowStatus], path: Path) 
         path.write_text(completed_page(page), encoding="utf-8")
     except OSError as exc:
         raise BadInput(f"the page cannot be written: {exc}", where="--html") from exc
-    print(f"Page: {path.absolute().as_uri()}", file=sys.stderr)
+    say(f"Page: {path.absolute().as_uri()}", err=True)
 
 
 Rates = Mapping[tuple[FlowName, str], float]
@@ -206,9 +207,9 @@ def rendered(
         if flow.topics:
             yield _fitting(_by_lane(flow) if by_lane else _by_topic(flow, rates), width)
         else:
-            yield Text(f"{flow.flow}\n  topics      none yet")
+            yield from (Text(str(flow.flow)), Text("  topics      none yet"))
         for line in (*summary(flow), *notes(flow)):
-            yield Text(f"  {line}")
+            yield Text(visible(f"  {line}"))
 
 
 _EMPTY = frozenset({"0", "-", "ok", "mapping", "Enabled", "records"})
@@ -219,11 +220,9 @@ _ALWAYS = frozenset({"lanes", "lane", "lag at most", "lag"})
 
 def _fitting(made: Table, width: int) -> Table:
     """The same without columns that say nothing in any row, as many as the width asks for; the last ones go first."""
-    from rich.console import Console  # noqa: PLC0415 -- programs need no tables
-
     for column in made.columns:
         column.overflow = "fold"  # a number without its end is another number
-    measuring = Console(width=1_000)
+    measuring = console(1_000)
     for column in reversed(made.columns):
         if measuring.measure(made).maximum <= width:
             break
@@ -452,7 +451,8 @@ def _group_notes(flow: FlowStatus) -> Iterator[str]:
     found = sorted(flow.groups, key=lambda group: (group.group not in urgent, group.group))
     waiting = [group for group in found if group.readiness not in {"ready", "active_on_target"}]
     for group in waiting[:NAMED]:
-        mark, see = "! " if group.group in urgent else "", f"`mirrorless groups '{flow.flow}' --group {group.group}`"
+        mark = "! " if group.group in urgent else ""
+        see = f"`mirrorless groups '{flow.flow}' --group {quote(group.group)}`"
         yield f"{mark}group {group.group} {in_short(group, flow.flow)}: see {see}."
     if len(waiting) > NAMED:
         yield f"{numbered(len(waiting) - NAMED, 'more group')} not ready: see `mirrorless groups '{flow.flow}'`."

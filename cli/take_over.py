@@ -15,7 +15,7 @@ from cli.args import add_deployment, add_flow, add_order, add_without_header
 from cli.copied_places import ANSWER_SECONDS, TOGETHER, LanePlace, PlaceSearch, tell
 from cli.deployment import DeployedFlows, Stores
 from cli.orders import Order, obey
-from cli.output import TableColumns, console, lane_as_json, print_json, sentence, table
+from cli.output import TableColumns, console, lane_as_json, print_json, say, sentence, table
 from cli.pause import pause_waits
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import NEW_LANE, Head, Stop
@@ -392,15 +392,15 @@ def _count(lanes: Iterable[FoundLane], state: PlaceState) -> int:
 
 def _show(plan: TakeOverPlan) -> None:
     if plan.moving:
-        print(f"The target does not stand still: {plan.moving}.")
-        print(f"{sentence(STOP_IT)}")
+        say(f"The target does not stand still: {plan.moving}.")
+        say(sentence(STOP_IT))
         return
     topics: dict[str, list[FoundLane]] = defaultdict(list)
     for each in plan.lanes:
         topics[each.lane.topic].append(each)
     console().print(table(f"{plan.flow}: what has been copied", _COLUMNS, topics.items()))
     for line in [*_duplicates(plan.lanes), *_left_out(plan.of("left out")), *_of_groups(plan.groups)]:
-        print(line)
+        say(line)
 
 
 def _duplicates(lanes: Sequence[FoundLane]) -> list[str]:

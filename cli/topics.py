@@ -15,7 +15,7 @@ from cli.args import add_deployment, add_flow
 from cli.clusters import ClusterView, offsets_of
 from cli.deployment import DeployedFlows, TopicTrigger, triggers_of
 from cli.flow_status import tasks_of
-from cli.output import UNKNOWN, TableColumns, console, picked, print_json, table
+from cli.output import UNKNOWN, TableColumns, console, picked, print_json, say, table
 from mirrorless.clock import deadline_in
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.flow.triggers import SCHEDULE
@@ -221,15 +221,14 @@ def _row_as_json(row: TopicRow) -> dict[str, Any]:
 
 def show(view: TopicsView) -> None:
     """Print the topics."""
-    screen = console()
-    screen.print(table(view.flow, _COLUMNS, view.topics))
+    console().print(table(view.flow, _COLUMNS, view.topics))
     for row in view.topics:
         if row.drift:
-            screen.print(f"  {row.topic}: {', '.join(row.drift)} differ; the next sync sets them as on the source.")
+            say(f"  {row.topic}: {', '.join(row.drift)} differ; the next sync sets them as on the source.")
     for cause, names in view.refused.items():
-        screen.print(f"  refused ({cause}): {', '.join(names)}")
+        say(f"  refused ({cause}): {', '.join(names)}")
     for trouble in view.troubles:
-        screen.print(f"  {trouble}")
+        say(f"  {trouble}")
 
 
 def _partitions(row: TopicRow) -> str:

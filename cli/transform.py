@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from cli.args import BadInput, add_deployment, add_flow, whole
 from cli.clusters import offsets_of
 from cli.deployment import DeployedFlows
-from cli.output import TableColumns, console, picked, print_json, table
+from cli.output import TableColumns, console, picked, print_json, say, table
 from mirrorless.chain.lane import Lane
 from mirrorless.reports.format import numbered
 from mirrorless.transforms.rules import KeyRing, Rule, RuleInForce
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json({"rule": None, "counts": {}, "records": []})
         else:
-            print(f"No entry of `transforms` matches {topic}: its records are copied as they are.")
+            say(f"No entry of `transforms` matches {topic}: its records are copied as they are.")
         return 0
     sys.path.insert(0, str(deployment.configuration.folder))  # one's own function lies there
     none = Rule(topics=(topic,), format="avro" if flow.source.schema_registry else "json")
@@ -192,17 +192,16 @@ def _print_trials(topic: str, rule: Rule, trials: Sequence[Trial], *, as_json: b
         ]
         print_json({"rule": picked(rule, "topics version"), "counts": counts, "records": records})
         return
-    out = console()
     shown = sorted(trials, key=lambda each: each.outcome not in {"stops", "lost"})[:SHOWN_RECORDS]
     for each in shown:
         title = f"{each.lane.at(each.record.offset)}: {_OUTCOMES[each.outcome]}{each.why and f', {each.why}'}"
-        out.print(table(title, _COLUMNS, each.rows()), "")
+        console().print(table(title, _COLUMNS, each.rows()), "")
     if more := len(trials) - len(shown):
-        print(f"{numbered(more, 'more record')}: `--json` shows them all.\n")
+        say(f"{numbered(more, 'more record')}: `--json` shows them all.", "")
     told = ", ".join(f"{counts[outcome]:,} {words}" for outcome, words in _OUTCOMES.items() if counts[outcome])
-    print(f"{numbered(len(trials), 'record')} of {topic}, by its rule in version {rule.version}: {told or 'nothing'}.")
+    say(f"{numbered(len(trials), 'record')} of {topic}, by its rule in version {rule.version}: {told or 'nothing'}.")
     if rule.keys:
-        print("Pseudonyms and ciphertexts are by keys made up for this test: those of copies are others.")
+        say("Pseudonyms and ciphertexts are by keys made up for this test: those of copies are others.")
 
 
 def _cut(text: str | None) -> str | None:
@@ -224,11 +223,11 @@ def _print_suggestions(flow: Flow, topic: str, rule: Rule | None, trials: Sequen
     if as_json:
         print_json({"records": len(copied), "suggestions": [each._asdict() for each in found], "entry": entry})
         return
-    print(f"# {numbered(len(found), 'suggestion')} by {numbered(len(copied), 'record')}; others may have more in them.")
+    say(f"# {numbered(len(found), 'suggestion')} by {numbered(len(copied), 'record')}; others may have more in them.")
     if found and rule is not None:
-        print(f"# For the entry that holds for {topic} now. Raise its version, which is {rule.version}.")
+        say(f"# For the entry that holds for {topic} now. Raise its version, which is {rule.version}.")
     if found:
-        print(entry)
+        say(*entry.splitlines())
 
 
 def entry_of(flow: Flow, topic: str, found: Sequence[Suggestion], copied: Sequence[Trial]) -> Iterator[str]:

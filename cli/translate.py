@@ -8,7 +8,7 @@ from typing import Any
 from cli.args import BadInput, add_deployment, add_lane, offset
 from cli.clusters import ClusterView
 from cli.deployment import DeployedFlows, Stores
-from cli.output import print_json
+from cli.output import print_json, say
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, Head
 from mirrorless.flow.filters import should_replicate
@@ -54,8 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(answer, indent=None)
     else:
         if lane.topic != arguments.topic:
-            print(f"{arguments.topic} is the remote topic of {lane.topic}.")
-        print(_sentence(lane, arguments.offset, found, reverse=arguments.reverse))
+            say(f"{arguments.topic} is the remote topic of {lane.topic}.")
+        say(_sentence(lane, arguments.offset, found, reverse=arguments.reverse))
     return 0
 
 

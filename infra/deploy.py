@@ -26,6 +26,7 @@ from infra.guard.verdict import ChangeFinding, accepted
 from infra.networks import Networks, network_findings
 from infra.synth import REPOSITORY, SynthesizedStack, stacks_in, synth
 from mirrorless.errors import MirrorlessError
+from mirrorless.reports.format import visible_lines
 
 
 def may_deploy(
@@ -89,7 +90,7 @@ def main() -> int:
             print(f"deleting the stack {each.name} in {each.place}: some minutes", flush=True)
             lookups.destroy(each)
     except MirrorlessError as error:
-        print(f"deploy: {error}", file=sys.stderr)
+        print(visible_lines(f"deploy: {error}"), file=sys.stderr)
         return 1
     if not allowed:
         print("deploy: nothing was deployed; the guard refuses what is named above", file=sys.stderr)

@@ -8,6 +8,7 @@ import sys
 from lab import up
 from lab.drills import demo, failover, soak
 from mirrorless.errors import MirrorlessError
+from mirrorless.reports.format import visible_lines
 
 INTERRUPTED = 130
 """What a shell reports for a command that Ctrl-C ended."""
@@ -23,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return int(arguments.run(arguments))
     except MirrorlessError as exc:
-        print(exc, file=sys.stderr)
+        print(visible_lines(str(exc)), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted; everything is stopped", file=sys.stderr)

@@ -22,6 +22,7 @@ from lab.servers.artifacts import DEFAULT_KAFKA, kafka_jars
 from lab.state import StateFile
 from mirrorless.config.loading import load
 from mirrorless.errors import ConfigurationError
+from mirrorless.reports.format import visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -207,4 +208,4 @@ def _positive(text: str) -> int:
 
 def say(text: str) -> None:
     """One line for whoever watches, at once."""
-    print(f"lab: {text}", file=sys.stderr, flush=True)
+    print(visible(f"lab: {text}"), file=sys.stderr, flush=True)

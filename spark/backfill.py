@@ -26,6 +26,7 @@ from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.progress import LaneProgress
 from mirrorless.jobs.request import PLAN, BackfillOptions, lane_file
+from mirrorless.reports.format import visible
 from spark.jobs.backfill.archive_survey import surveyor
 from spark.jobs.backfill.plan import plan_backfill
 from spark.jobs.clients import warm_tables
@@ -207,7 +208,7 @@ class BackfilledLanes:
         try:
             stops = self._stops()
         except MirrorlessError as exc:
-            print(f"{len(self._left)} lanes are not let go: {exc}")
+            print(visible(f"{len(self._left)} lanes are not let go: {exc}"))
             return
 
         def let_go(lane: Lane) -> None:
@@ -216,7 +217,7 @@ class BackfilledLanes:
                     self._states.stop(lane, stops[lane])
                 self._leases.let_go(lane)
             except MirrorlessError as exc:
-                print(f"{lane} is not let go: {exc}")
+                print(visible(f"{lane} is not let go: {exc}"))
 
         in_parallel(let_go, self._left)
 

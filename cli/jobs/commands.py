@@ -9,7 +9,6 @@ does not have.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -23,7 +22,7 @@ from cli.args import add_deployment, add_flow, count, partition
 from cli.deployment import DeployedFlows
 from cli.jobs.request import FORMS, bound, job_request
 from cli.jobs.runs import CLEAN, FAILED, Runs, RunView, as_json, ending, live, runs_table, sentence
-from cli.output import WIDE_PIPE_WIDTH, console, print_json
+from cli.output import WIDE_PIPE_WIDTH, console, print_json, say
 from mirrorless.chain.lane import FlowName
 from mirrorless.clock import now_ms
 from mirrorless.cost.prices import EXECUTOR
@@ -206,7 +205,7 @@ def run_start(arguments: argparse.Namespace) -> int:
     if arguments.detach:
         return _answer(view, arguments, f"{view.run_id} was started: its files are in {view.place}")
     if not arguments.json:
-        print(f"{view.run_id} was started: its files are in {view.place}", flush=True)
+        say(f"{view.run_id} was started: its files are in {view.place}")
     return watch(runs, view.run_id, arguments)
 
 
@@ -231,7 +230,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"runs": [as_json(view) for view in found]})
     elif not found:
-        print(f"No {arguments.kind} is known.")
+        say(f"No {arguments.kind} is known.")
     else:
         console(WIDE_PIPE_WIDTH, soft_wrap=False).print(runs_table(found, now=now_ms()))
     return CLEAN
@@ -263,7 +262,7 @@ def watch(runs: Runs, run_id: str, arguments: argparse.Namespace) -> int:
             every_seconds=LOCAL_SECONDS if local else REMOTE_SECONDS,
         )
     except KeyboardInterrupt:
-        print(f"\n{run_id} goes on. `follow` watches it again, `cancel` ends it.", file=sys.stderr)
+        say("", f"{run_id} goes on. `follow` watches it again, `cancel` ends it.", err=True)
         return INTERRUPTED
 
 
@@ -271,7 +270,7 @@ def _answer(view: RunView, arguments: argparse.Namespace, sentence: str) -> int:
     if arguments.json:
         print_json(as_json(view))
     else:
-        print(sentence)
+        say(sentence)
     return CLEAN
 
 
@@ -305,18 +304,18 @@ def _follow(inspect: Callable[[], RunView], *, as_lines: bool, every_seconds: fl
     if as_lines:
         return _json_lines(views)
     last = live(views) if sys.stdout.isatty() else _lines(views)
-    print("\n".join(ending(last)))
+    say(*ending(last))
     return last.exit_code
 
 
 def _json_lines(views: Iterator[RunView]) -> int:
     """Print a line after each change; the last one has `over` and `exit_code`."""
-    last_line, code = None, CLEAN
+    last, code = None, CLEAN
     for view in views:
-        line = json.dumps(as_json(view) | {"over": view.over} | ({"exit_code": view.exit_code} if view.over else {}))
-        if line != last_line:
-            print(line, flush=True)
-        last_line, code = line, view.exit_code
+        found = as_json(view) | {"over": view.over} | ({"exit_code": view.exit_code} if view.over else {})
+        if found != last:
+            print_json(found, indent=None)
+        last, code = found, view.exit_code
     return code
 
 
@@ -324,6 +323,6 @@ def _lines(views: Iterator[RunView]) -> RunView:
     shown_at, shown_state = 0.0, ""
     for view in views:  # there is always a first one
         if view.state != shown_state or time.monotonic() - shown_at >= LINES_SECONDS:
-            print(sentence(view), flush=True)
+            say(sentence(view))
             shown_at, shown_state = time.monotonic(), view.state
     return view

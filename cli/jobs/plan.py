@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cli.jobs.local import bring_spark
-from cli.output import TableColumns, console, duration, picked, print_json, size, table
+from cli.output import TableColumns, console, duration, picked, print_json, say, size, table
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
@@ -70,17 +70,17 @@ def show_plan(request: JobRequest, plan: JobPlan, *, as_json: bool) -> None:
     if as_json:
         print_json(_as_json(request, plan))
         return
-    screen = console()
-    screen.print(table(None, _COLUMNS, plan.lanes))
+    console().print(table(None, _COLUMNS, plan.lanes))
     for finding in plan.findings:
         mark = {"refuse": "✗", "warn": "!", "info": "·"}[finding.severity]
-        screen.print(f"  {mark} {finding.where}: {finding.text}")
+        say(f"  {mark} {finding.where}: {finding.text}")
     volume = "" if plan.bytes is None else f", about {size(plan.bytes)}"
-    screen.print(
+    say(
         f"{request.kind} of {plan.flow}: {numbered(len(plan.lanes), 'lane')}, at most "
-        f"{numbered(plan.records, 'record')}{volume}.\n"
+        f"{numbered(plan.records, 'record')}{volume}.",
         f"On EMR Serverless about {duration(int(plan.seconds * 1000))} and ${plan.dollars:.2f} (list prices of "
-        f"{plan.priced}).\nNothing was started: this was the plan."
+        f"{plan.priced}).",
+        "Nothing was started: this was the plan.",
     )
 
 

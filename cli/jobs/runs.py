@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from cli.jobs.request import started_at
-from cli.output import TableColumns, ago, duration, picked, size, table
+from cli.output import TableColumns, ago, console, duration, picked, size, table
 from mirrorless.chain.lane import FlowName
 from mirrorless.jobs.progress import JobProgress, JobState, LaneProgress, percent
 from mirrorless.jobs.request import PAGE, PROGRESS, REPORT, REQUEST, JobKind, JobRequest, decode_request
@@ -176,7 +176,7 @@ SHARE_WIDTH = 24
 def live(views: Iterable[RunView]) -> RunView:
     """Show a run on a terminal until it is over, and return its last view."""
     last = None
-    with Live(console=Console(highlight=False), refresh_per_second=4, transient=False) as shown:
+    with Live(console=console(soft_wrap=False), refresh_per_second=4, transient=False) as shown:
         for view in views:
             shown.update(picture(view))
             last = view

@@ -21,6 +21,7 @@ from infra.guard.change_rules import findings
 from infra.guard.templates import Templates, watched
 from infra.guard.verdict import ChangeFinding, accepted
 from mirrorless.errors import ConfigurationError, MirrorlessError
+from mirrorless.reports.format import visible_lines
 
 SUFFIX: Final = ".template.json"
 REFUSED: Final = 1
@@ -93,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"nothing is refused of {', '.join(sorted(vain))}", where="--accept", hint="name logical ids as printed"
             )
     except MirrorlessError as error:
-        print(f"diff-guard: {error}", file=sys.stderr)
+        print(visible_lines(f"diff-guard: {error}"), file=sys.stderr)
         return BAD_INPUT
     if given.json:
         print(json.dumps({"findings": [each.json() for each in found]}, indent=2))

@@ -32,6 +32,7 @@ from mirrorless.flow.rate_limit import in_parallel
 from mirrorless.jobs.progress import EVERY_MS, JobState, LaneProgress, add_up, by_lane
 from mirrorless.jobs.request import PAGE, PROGRESS, REPORT, REQUEST, JobRequest, decode_request
 from mirrorless.ports.stores import JobFiles
+from mirrorless.reports.format import visible
 from mirrorless.reports.page import render
 from mirrorless.reports.report import Report
 from spark.jobs.context import spark_context
@@ -191,7 +192,7 @@ class JobRun:
             try:
                 self.write_progress()
             except MirrorlessError as exc:
-                print(f"progress is not written: {exc}", file=sys.stderr)  # the job continues
+                print(visible(f"progress is not written: {exc}"), file=sys.stderr)  # the job continues
             took = time.monotonic() - began
 
 
@@ -233,7 +234,7 @@ def drive(job: Job, arguments: Iterable[str] | None = None) -> int:
         if run.cancelled:
             return _ended_by_the_operator(run)
         run.end("failed", str(exc))
-        print(f"mirrorless: {exc}", file=sys.stderr)
+        print(visible(f"mirrorless: {exc}"), file=sys.stderr)
         return 1
     except BaseException as exc:
         if run.cancelled or isinstance(exc, Cancelled):

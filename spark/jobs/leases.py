@@ -19,6 +19,7 @@ from mirrorless.errors import LeaseHeld, MirrorlessError
 from mirrorless.flow.rate_limit import in_parallel
 from mirrorless.ports.stores import LaneStates, Leases
 from mirrorless.reconcile.inspect import HELD
+from mirrorless.reports.format import visible
 
 RENEWALS = 3
 """In one term."""
@@ -123,7 +124,7 @@ class KeptLeases:
                 self._lost = _lost(lane)
         except MirrorlessError as exc:
             # The next renewal comes well before the end of the term.
-            print(f"the lease of {lane} is not renewed: {exc}")
+            print(visible(f"the lease of {lane} is not renewed: {exc}"))
 
     def _renew_until_over(self) -> None:
         while not self._over.wait(self._term_ms / 1000 / RENEWALS):

@@ -131,6 +131,36 @@ def test_every_consumer_compares_checksums() -> None:
     assert "check.crcs" in (ROOT / "lab" / "esm" / "poller.py").read_text(), "as Java's, which Lambda has"
 
 
+def printing(path: Path) -> Iterator[str]:
+    """What a module prints by itself: calls of `print`, consoles, and what is written to a standard stream."""
+    written = re.compile(r"sys\.std(out|err)\.(write\w*|buffer)")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if (isinstance(node, ast.Call) and ast.unparse(node.func) in {"print", "Console"}) or (
+            isinstance(node, ast.Attribute) and written.fullmatch(ast.unparse(node))
+        ):
+            yield ast.unparse(node)
+
+
+def test_one_module_of_the_command_prints() -> None:
+    """It shows what a terminal would obey of a name from elsewhere, and completes commands."""
+    assert {path.name for path in (ROOT / "cli").rglob("*.py") if list(printing(path))} == {"output.py"}
+
+
+def test_no_other_program_prints_an_error_as_it_is() -> None:
+    """A broker, AWS or a file may have chosen its words; a line of its own could be a metric to CloudWatch."""
+    raw = []
+    folders = ("shared", "functions", "spark", "infra", "lab")
+    for path in (each for folder in folders for each in (ROOT / folder).rglob("*.py")):
+        if "node_modules" in path.parts or "print(" not in (text := path.read_text()):
+            continue
+        for handler in ast.walk(ast.parse(text)):
+            if isinstance(handler, ast.ExceptHandler) and handler.name:
+                words = re.compile(rf"print\((?!visible|json\.dumps).*\b{handler.name}\b(?!!r)")
+                raw += [f"{path.name}: {each[0]}" for each in words.finditer(ast.unparse(handler))]
+
+    assert raw == []
+
+
 def test_one_module_reads_yaml() -> None:
     """It bounds what aliases repeat. The soak reads its own file once more, which that module has let pass."""
     loaders = re.compile(r"\bYAML\(|import yaml\b|msgspec\.yaml|safe_load")

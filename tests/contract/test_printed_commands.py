@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import COMMANDS, build_parser
-from cli.output import COMMAND, completed_page, completing, options
+from cli.output import COMMAND, completed_page, completing, options, print_json, say
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("cli", "shared", "functions", "spark", "infra", "lab")
@@ -135,8 +135,8 @@ def test_a_command_of_a_message_names_the_deployment_that_was_named(
     place: tuple[str, str], lab: str | None, config: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Wherever the message comes from: what is printed is completed where it leaves the process."""
-    with completing(options(lab, config), as_json=False):
-        print(f"Do this: `{place[1]}`, then look.")
+    with completing(options(lab, config)):
+        say(f"Do this: `{place[1]}`, then look.")
 
     printed = COMMAND.findall(capsys.readouterr().out)
     assert len(printed) == 1
@@ -159,10 +159,10 @@ def test_every_command_of_a_message_is_marked_as_one() -> None:
 
 
 def test_nothing_is_added_where_the_lab_was_found_or_the_command_names_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with completing("", as_json=False):
-        print("`mirrorless status`")
-    with completing(" --lab s.json", as_json=False):
-        print("`mirrorless status --lab other.json`, `mirrorless config check x.yaml`")
+    with completing(""):
+        say("`mirrorless status`")
+    with completing(" --lab s.json"):
+        say("`mirrorless status --lab other.json`, `mirrorless config check x.yaml`")
 
     assert capsys.readouterr().out.splitlines() == [
         "`mirrorless status`",
@@ -171,8 +171,8 @@ def test_nothing_is_added_where_the_lab_was_found_or_the_command_names_it(capsys
 
 
 def test_commands_of_json_and_of_a_page_are_completed_as_these_quote(capsys: pytest.CaptureFixture[str]) -> None:
-    with completing(options('a "b".json', None), as_json=True):
-        print(json.dumps({"hint": "run `mirrorless status`"}))
+    with completing(options('a "b".json', None)):
+        print_json({"hint": "run `mirrorless status`"})
         page = completed_page("<p>`mirrorless groups &#39;a-&gt;b&#39;`</p>")
 
     assert json.loads(capsys.readouterr().out) == {"hint": "run `mirrorless status --lab 'a \"b\".json'`"}

@@ -21,6 +21,7 @@ from mirrorless.flow.filters import is_literal
 from mirrorless.migration.answers import DEPRECATED, READERS, Conversion, Outcome, answer_the_rest, may_be_shown
 from mirrorless.migration.clusters import cluster_section
 from mirrorless.migration.mirrors import GivenKey, Mirror, client_keys
+from mirrorless.reports.format import visible
 
 
 def flow_section(made: Conversion, mirror: Mirror, name: str, back: Mirror | None) -> dict[str, Any]:
@@ -199,8 +200,6 @@ def _share(made: Conversion) -> None:
 
 _WIDTH: Final = 116
 _PLAIN: Final = re.compile(r"(?!(?:null|true|false)$)[A-Za-z_][\w./:>-]*")
-_CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
-"""What would end a comment, or what a terminal obeys."""
 
 _HEADS: Final[dict[Outcome, str]] = {
     "blank": "Secrets, whose values are not written here",
@@ -245,13 +244,13 @@ def _scalar(value: Any) -> str:
     text = str(value)
     if not isinstance(value, str) or _PLAIN.fullmatch(text):
         return text
-    if text.translate(_CONTROL) == text:
+    if visible(text) == text:
         return "'" + text.replace("'", "''") + "'"
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').translate(_CONTROL) + '"'
+    return '"' + visible(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
 def _comment(text: str, indent: str = "") -> list[str]:
-    return wrap(text.translate(_CONTROL), _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}#   ")
+    return wrap(visible(text), _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}#   ")
 
 
 def _without(made: Conversion) -> Iterator[str]:
@@ -268,4 +267,4 @@ def _without(made: Conversion) -> Iterator[str]:
             for each in keys:
                 shown = f" = {each.value}" if may_be_shown(each) else ""
                 where = f"{each.file}: " if several else ""
-                yield f"#     {where}{each.key}{shown}".translate(_CONTROL)
+                yield visible(f"#     {where}{each.key}{shown}")

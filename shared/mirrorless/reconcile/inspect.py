@@ -49,7 +49,7 @@ from mirrorless.reconcile.difference import (
 from mirrorless.reconcile.join import copies_above, places_of
 from mirrorless.reconcile.tasks import InspectTask, LaneInspection, LaneOrphans, OrphanTask, ReconciledLane
 from mirrorless.records.record import Record
-from mirrorless.reports.format import numbered
+from mirrorless.reports.format import numbered, visible
 
 KEPT_EVERY_SECONDS: Final = 20.0
 
@@ -95,7 +95,7 @@ class KeptPlaces:
         try:
             self.files.write(self._name(what), msgspec.json.encode(LookPlace(fence, at, look.seen())))
         except MirrorlessError as exc:
-            print(f"the place of a look is not kept: {exc}", file=sys.stderr)
+            print(visible(f"the place of a look is not kept: {exc}"), file=sys.stderr)
 
     def _name(self, what: str) -> str:
         return f"looks/{bounded(self.lane, TOPIC_BYTES)}-{what}.json"

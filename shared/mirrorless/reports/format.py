@@ -1,8 +1,9 @@
-"""Numbers, moments and text as a page shows them. Markup in text is escaped by the page's template."""
+"""Numbers, moments and text as pages and commands show them. Markup in text is escaped by the page's template."""
 
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
 
 from mirrorless.reports.report import Cell
@@ -12,14 +13,21 @@ DIGITS = 3
 
 MINUS, NOTHING = "\u2212", "\u2013"
 
-_PICTURES = {code: 0x2400 + code for code in range(32) if code not in {9, 10}} | {0x7F: 0x2421}
-"""Control characters by the sign that Unicode has for each: HTML and SVG may not hold them."""
+_UNSEEN = re.compile(
+    r"[\x00-\x1f\x7f-\x9f"  # what a terminal obeys, and line ends
+    r"\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"  # what turns or ends a line, or has no width
+    r"\ud800-\udfff\ufffe\uffff\U000e0000-\U000e007f]"  # what UTF-8 or HTML may not hold, and tags
+)
 
 
-def printable(value: str) -> str:
-    """Text as HTML and SVG may hold it: control characters become signs, what has no sign becomes U+FFFD."""
-    shown = value.translate(_PICTURES).encode("utf-8", "replace").decode("utf-8")
-    return "".join(each if _may_be_written(each) else "\ufffd" for each in shown)
+def visible(text: str) -> str:
+    r"""Text from elsewhere as one line that a terminal, a log or a page obeys nothing of: `\n`, `\x1b`, `\u202e`."""
+    return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def visible_lines(text: str) -> str:
+    """The same of text that has line ends of its own."""
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def cell(value: Cell) -> str:
@@ -64,8 +72,3 @@ def moment(ms: int) -> str:
 
 def _signed(written: str) -> str:
     return written.replace("-", MINUS, 1)
-
-
-def _may_be_written(character: str) -> bool:
-    code = ord(character)
-    return not (0x80 <= code < 0xA0 or code in {0xFFFE, 0xFFFF} or 0xD800 <= code < 0xE000)  # noqa: PLR2004 -- XML's

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from mirrorless.reports.format import cell, moment, number, printable, short
+from mirrorless.reports.format import cell, moment, number, short, visible
 from mirrorless.reports.report import Cell, LanePlot, LinePlot, Plot, Report, Segment, Table
 
 MOST_ROWS = 200
@@ -315,7 +315,7 @@ def _template() -> Template:
 
 def _printable(value: Any) -> Any:
     """Every value of the template, before it is escaped; a macro's result is markup already."""
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 WIDTH = 848

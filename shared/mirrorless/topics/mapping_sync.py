@@ -209,7 +209,8 @@ class MappingSync:
             )
         report.troubles += [
             f"the mapping of {topic} had {', '.join(sorted(added))}, which no flow sets: it is taken back, and records "
-            "that came meanwhile may be changed or missing: run `mirrorless verify`"
+            "that came meanwhile may be changed or missing: run "
+            f"`mirrorless verify start '{self.settings.name}' {topic}`"
             for topic, (_, fields) in updates.items()
             if (added := fields.keys() & SET_BY_NO_FLOW)
         ]

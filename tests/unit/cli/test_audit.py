@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from cli.audit import _show
 from cli.jobs.local import LocalRuns
 from mirrorless.adapters import audits
 from mirrorless.errors import Retriable
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.request import AuditOptions, JobRequest, decode_request, encode_request
+from mirrorless.verify.audit import AuditVerdict
+from mirrorless.verify.findings import Finding
 from tests.support.commands import Command, replication_yaml
 
 Asked = tuple[ClusterSettings, ClusterSettings, AuditOptions]
@@ -103,3 +106,14 @@ def test_a_spark_job_is_given_the_same_clusters_and_copies(
     assert (request.kind, request.topics, request.flow.source.bootstrap) == ("audit", ("t",), "a:1")
     assert request.flow.target.authentication.type == "properties"
     assert decode_request(encode_request(request)) == request
+
+
+def test_what_a_terminal_would_obey_of_an_audit_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    nasty = "left\x9b2J\u202e\nall is proved"
+    finding = Finding(kind="different", generation=0, upstream=None, downstream=None, records=1, what=nasty)
+    place: dict[str, Any] = {"lane": "orders-3", "topic": "orders", "partition": 3, "state": "failed"}
+    verdict = AuditVerdict(**place, error=nasty, findings=[finding])
+
+    _show([verdict], AuditOptions(copies={"orders": "copies"}), "not proved")
+
+    assert capsys.readouterr().out.count("left\\x9b2J\\u202e\\nall is proved") == 2

@@ -1,14 +1,50 @@
-"""Moments and durations in the commands' output."""
+"""The commands' output: moments, durations, tables, and what names from elsewhere do to a terminal."""
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+from collections.abc import Callable
 from operator import itemgetter
+from pathlib import Path
 
+import msgspec
 import pytest
 from rich.table import Table
+from rich.text import Text
 
-from cli.output import NAME_WIDTH, ago, console, duration, moment, table
+from cli.deployment import Stores
+from cli.jobs.local import LocalRuns
+from cli.jobs.runs import RunView
+from cli.output import (
+    NAME_WIDTH,
+    ago,
+    console,
+    duration,
+    moment,
+    print_json,
+    progress_line,
+    say,
+    say_error,
+    say_traceback,
+    table,
+    write,
+)
+from mirrorless.adapters.kafka.acls import KafkaAcls
+from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.adapters.kafka.offsets import KafkaOffsets
+from mirrorless.chain.lane import Lane
+from mirrorless.chain.lane_state import Stop
+from mirrorless.chain.losses import Loss
+from mirrorless.errors import Retriable
+from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
+from mirrorless.ports.kafka import OffsetAndMetadata
+from mirrorless.records.record import Record
+from mirrorless.scheduled.runner import TaskReport
+from mirrorless.topics.acls import Acl
+from tests.frozen.small_flow import FLOW
+from tests.support.commands import Answer
 
 
 def test_a_moment_is_in_utc_or_an_age() -> None:
@@ -54,18 +90,117 @@ def test_a_long_name_is_folded_and_leaves_the_other_columns_their_room(
     assert "".join(line.split()[0] for line in lines[3:] if line.split()) == name
 
 
-@pytest.mark.parametrize("name", ["shop\x1b]0;pwned\x07\x1b[2K\x1b[1A", "shop\x9b2K", "a\x00b\x7f", "s[red] :smile:"])
+NASTY = "owned\t\x1b]0;title\x07\x1b[2J\x9b31m\x00\x7f\u202e\u2066\u200b\r\nDone: nothing is left."
+"""A name that sets the title of a terminal, clears it, turns its line around, and writes a line of its own."""
+SHOWN = "owned\\t\\x1b]0;title\\x07\\x1b[2J\\x9b31m\\x00\\x7f\\u202e\\u2066\\u200b\\r\\nDone: nothing is left."
+OBEYED = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u202e\u2066]|^Done: nothing", re.MULTILINE)
+
+
 def test_what_a_name_has_for_the_terminal_is_shown_and_not_obeyed(
-    capsys: pytest.CaptureFixture[str], name: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    console().print(of("group", (name,)))
-    console().print(f"  {name} is ready")
+    console(300).print(of("group", (NASTY,), ("s[red] :smile: \u200d ünï",)))
+    console(300).print(Text(NASTY.replace("\n", "")))
+    say(NASTY, f"{NASTY}\ud800")
+    say_error(Retriable(NASTY, where=NASTY), NASTY)
+    say_traceback(ValueError, ValueError(NASTY), None)
+    progress_line(NASTY)
+    terminal(monkeypatch, 300)
+    write(NASTY.encode() + b"\xff")
+
+    shown = "".join(capsys.readouterr())
+    own_line_ends = shown.replace("\r\x1b[K", "").replace("\nDone: nothing is left.", "", 2)  # of a value, a traceback
+    assert OBEYED.search(own_line_ends) is None, ascii(shown)
+    assert shown.count(SHOWN) == 7
+    assert "s[red] :smile: \u200d ünï" in shown
+
+
+def test_json_has_a_name_as_it_is_and_nothing_that_a_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({NASTY: NASTY}, indent=None)
 
     shown = capsys.readouterr().out
-    assert not any(character in shown for character in "\x1b\x07\x9b\x00\x7f")
-    assert shown.count(name) == (2 if name.isprintable() else 0)
-    assert name[:1] in shown
-    assert " is ready" in shown
+    assert shown.isascii()
+    assert OBEYED.search(shown) is None
+    assert json.loads(shown) == {NASTY: NASTY}
+
+
+FROM_ELSEWHERE = (
+    "status",
+    "status '{flow}' --lanes",
+    "groups '{flow}'",
+    "groups '{flow}' --group '{nasty}'",
+    "lanes stopped",
+    "lanes show '{flow}' orders 0 7",
+    "losses",
+    "topics '{flow}'",
+    "topics 'silent->eu-west'",
+    "acl plan '{flow}'",
+    "transform test '{flow}' orders",
+    "verify list --local --folder jobs",
+    "verify follow verify-1 --local --folder jobs",
+)
+"""Commands that show names, errors and records from elsewhere."""
+
+
+@pytest.mark.parametrize("words", FROM_ELSEWHERE)
+def test_no_command_passes_on_what_a_terminal_obeys(
+    words: str, stores: Stores, in_lab: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may name a group, set a header or an ACL, or make a broker say something, is not the operator."""
+    plant(stores, monkeypatch)
+
+    answer = in_lab(*(word.format(flow=FLOW, nasty=NASTY) for word in shlex.split(words)))
+
+    shown = answer.out + answer.err
+    assert "owned" in shown
+    assert not re.search(r"--(?:group|move-back) (?!')", shown), "a command that is copied would be several"
+    assert OBEYED.search(shown) is None, ascii(shown)
+
+
+def plant(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the name wherever others than the operator choose it."""
+    lane = Lane(FLOW, "orders", 0)
+    stores.states.stop(lane, Stop(reason="refused", upstream_offset=10, detail=NASTY, at=1))
+    stores.ledger.note(Loss(lane=lane, generation=0, first=7, next=8, cause="retention", detail=NASTY, at=1))
+    offsets = {"orders": {0: GroupOffset(8, 106, "exact", NASTY)}}
+    group = GroupCheckpoints(
+        group=NASTY,
+        direction="forward",
+        at=1,
+        readiness="ahead_on_target",
+        offsets=offsets,
+        skip=9,
+        own={"orders": {0: (106,)}},
+    )
+    stores.checkpoints.write(FLOW, {group.key: msgspec.json.encode(group)})
+    task = TaskReport(task="topics", at=2, ms=1, ok_at=1, error=NASTY, troubles=(NASTY,))
+    stores.documents.write(FLOW, {"task/topics": msgspec.json.encode(task)})
+    acls = frozenset({Acl("TOPIC", "LITERAL", "orders", f"User:{NASTY}", "*", "ALLOW", "READ")})
+    monkeypatch.setattr(KafkaAcls, "read", lambda *_: acls)
+    there = {NASTY: {("us-east.orders", 0): OffsetAndMetadata(offset=106, metadata=NASTY)}}
+    monkeypatch.setattr(KafkaGroups, "committed", lambda *_: there)
+    monkeypatch.setattr(KafkaGroups, "names", lambda *_: [NASTY, f"console {NASTY}"])
+    record = Record(7, 1, [(NASTY, NASTY.encode())], NASTY.encode(), json.dumps({NASTY: NASTY}).encode())
+    monkeypatch.setattr(KafkaOffsets, "record_from", lambda *_: record)
+    monkeypatch.setattr(KafkaOffsets, "sample", lambda *_, **__: [(3, record)])
+    config = Path("replication.yaml")
+    rules = "[{topics: [orders], fields: {a: drop}}]"
+    config.write_text(
+        config.read_text().replace("  us-east->eu-west:\n", f"  us-east->eu-west:\n    transforms: {rules}\n")
+    )
+    view = RunView(
+        run_id="verify-20261121T203355-1f3a", kind="verify", flow=NASTY, state="failed", place=NASTY, error=NASTY
+    )
+    monkeypatch.setattr(LocalRuns, "every", lambda *_: [view])
+    monkeypatch.setattr(LocalRuns, "inspect", lambda *_: view)
+    partitions = KafkaOffsets.partitions
+
+    def refuse(offsets: KafkaOffsets) -> dict[str, int]:
+        if offsets._cluster.alias == "silent":
+            raise Retriable(NASTY, where=NASTY)
+        return partitions(offsets)
+
+    monkeypatch.setattr(KafkaOffsets, "partitions", refuse)
 
 
 def test_a_name_that_fits_is_not_folded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

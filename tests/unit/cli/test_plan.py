@@ -228,7 +228,7 @@ def test_progress_is_one_line_that_is_renewed_on_a_terminal(
 
     told = capsys.readouterr().err
     assert told.count("\r") == 4
-    assert told.endswith("0 of 0 s \n")
+    assert told.endswith("0 of 0 s\n")
 
 
 def many_topics(keys: str = "", *, records: int = 10) -> None:

@@ -280,24 +280,24 @@ def test_the_groups_that_mirrormaker_kept_become_the_flows_and_the_others_say_wh
 ) -> None:
     pause(stores)
     remote = f"us-east.{TOPIC}"
-    for name in ("kept", "moved", "read", "gone", "mirrorless.another"):
+    for name in ("kept", "mo\x1bved", "read", "gone", "mirrorless.another"):
         logs.noted.setdefault(CHECKPOINTS, []).append(
             Checkpoint(group=name, topic=remote, partition=0, upstream=3, downstream=3)
         )
-        logs.groups[name] = {(remote, 0): OffsetAndMetadata(4 if name == "moved" else 3)}
+        logs.groups[name] = {(remote, 0): OffsetAndMetadata(4 if name == "mo\x1bved" else 3)}
     logs.groups["gone"] = {}
     logs.reading = {"read"}
 
     answer = migrate(in_lab, "plan").json["groups"]
     assert [(each["group"], each["becomes"], each["offsets"]) for each in answer] == [
         ("kept", "owned", {TOPIC: {"0": 3}}),
-        ("moved", "independent", {}),
+        ("mo\x1bved", "independent", {}),
         ("read", "independent", {}),
     ]
     assert "members" in answer[2]["why"]
     shown = in_lab("migrate", "plan", str(FLOW), TOPIC).out
     assert "1 group on the target: they become the flow's" in shown
-    assert "moved stays independent: its offset 4 there" in shown
+    assert "mo\\x1bved stays independent: its offset 4 there" in shown
     take_over(in_lab)
 
     claims = stores.checkpoints.read(FLOW, "claim/")

@@ -276,7 +276,7 @@ def test_what_no_flow_sets_is_taken_back_from_the_templates_mappings_too_and_is_
 
     assert stage.mappings.mappings["named"]["SelfManagedKafkaEventSourceConfig"] == group | {"SchemaRegistryConfig": {}}
     assert [report.counts["mappings-updated"] for report in reports] == [1, 0]
-    assert [any("`mirrorless verify`" in each for each in report.troubles) for report in reports] == [True, False]
+    assert [any("`mirrorless verify start" in each for each in report.troubles) for report in reports] == [True, False]
     assert stage.stored()["named"].mapping_update == "", "so that it is taken back again"
 
 
