@@ -144,8 +144,8 @@ else
 	@$(BIN)/python -m infra.guard.diff_guard $(CHANGES)/before.yaml $(CHANGES)/refused.yaml; test $$? -eq 1
 endif
 
-deploy: $(READY) ## deploy CONFIG=replication.yaml in order, after the guard, asking before rights grow; STACKS='…' for some of it, ACCEPT='ids'
-	@$(BIN)/python -m infra.deploy $(or $(CONFIG),replication.yaml) $(if $(STACKS),--stacks $(STACKS)) $(if $(ACCEPT),--accept $(ACCEPT))
+deploy: $(READY) ## deploy CONFIG=replication.yaml in order, after the guard, asking before rights grow (APPROVAL=never in a pipeline); STACKS='…' for some of it, ACCEPT='ids'
+	@$(BIN)/python -m infra.deploy $(or $(CONFIG),replication.yaml) $(if $(STACKS),--stacks $(STACKS)) $(if $(ACCEPT),--accept $(ACCEPT)) $(APPROVAL:%=--require-approval=%)
 
 docs: $(READY) ## write the pages that are generated from the code
 	@$(BIN)/python -m mirrorless.config

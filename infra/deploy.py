@@ -5,8 +5,10 @@
 
 What is deployed is read by the lookup role that `cdk bootstrap` made: templates, stacks that the configuration has no
 longer, applications that would have to be stopped first, and the networks that pollers, functions and jobs reach
-brokers from. What the guard refuses is not deployed. Stacks that have left are deleted first, whatever `--stacks` says.
-Exit codes: 1 refused, not deleted, or nothing was synthesized; else the CDK's own.
+brokers from. What the guard refuses is not deployed. Stacks that have left are deleted first, whatever `--stacks` says;
+so are those whose creation failed.
+Exit codes: 0 AWS has what the file says, changed or not; 1 AWS failed or refused, or its rights did not suffice;
+2 the configuration or the command is wrong; 3 the guard refuses. With 2 and 3 nothing was changed.
 """
 
 from __future__ import annotations
@@ -17,16 +19,22 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Final
 
 from infra import cdk
-from infra.deployed import DeployedStack, Lookups, left_stacks
+from infra.deployed import DeployedStack, Lookups, halted_findings, left_stacks
+from infra.deployment import Location
 from infra.guard.change_rules import findings
 from infra.guard.diff_guard import report
 from infra.guard.verdict import ChangeFinding, accepted
 from infra.networks import Networks, network_findings
-from infra.synth import REPOSITORY, SynthesizedStack, stacks_in, synth
-from mirrorless.errors import MirrorlessError
+from infra.synth import REPOSITORY, NotSynthesized, SynthesizedStack, stacks_in, synth
+from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.reports.format import visible_lines
+
+FAILED: Final = 1
+WRONG: Final = 2
+REFUSED: Final = 3
 
 
 def may_deploy(
@@ -34,6 +42,7 @@ def may_deploy(
     left: Collection[DeployedStack],
     accept: Collection[str],
     deployed: Lookups,
+    never_made: Collection[tuple[str, Location]] = (),
 ) -> bool:
     """Compare stacks with what is deployed, print what changes, and say whether nothing of it is refused.
 
@@ -42,12 +51,14 @@ def may_deploy(
         left: those that are deployed and that it has no longer.
         accept: logical ids of refusals that are meant, and names of stacks.
         deployed: what AWS has.
+        never_made: the name and the place of each of which it has a template that was never in force.
 
     Raises:
         Retriable: it cannot be read.
     """
     places = {each.id: each.place for each in stacks}
-    old = {each.id: body for each in stacks if (body := deployed.template(each.name, each.place)) is not None}
+    made = [each for each in stacks if (each.name, each.place) not in never_made]
+    old = {each.id: body for each in made if (body := deployed.template(each.name, each.place)) is not None}
     for each in left:
         known = {*places, *old}
         name = each.name if each.name not in known else f"{each.name}-{each.place.account}"
@@ -62,7 +73,7 @@ def may_deploy(
 
 
 def may_connect(found: Iterable[ChangeFinding], accept: Collection[str]) -> bool:
-    """Print what keeps connections from being made, and say whether nothing of it is refused."""
+    """Print what keeps connections or stacks from being made, and say whether nothing of it is refused."""
     judged = accepted(found, accept)
     for each in judged:
         print(each)
@@ -76,6 +87,12 @@ def main() -> int:
     parser.add_argument("--stacks", nargs="*", default=[], metavar="PATTERN", help="some of the stacks; left out, all")
     parser.add_argument("--accept", nargs="*", default=[], metavar="LOGICAL_ID", help="a refusal that is meant")
     parser.add_argument("--out", type=Path, default=REPOSITORY / "cdk.out", help="folder to write to")
+    parser.add_argument(
+        "--require-approval",
+        choices=("never", "any-change", "broadening"),
+        default="broadening",
+        help="what the CDK asks a person about: rights that grow (broadening), all, or nothing, as in a pipeline",
+    )
     given = parser.parse_args()
     try:
         cdk.install()
@@ -83,25 +100,28 @@ def main() -> int:
         lookups = Lookups()
         stacks = list(stacks_in(given.out, deployment))
         left = left_stacks(deployment, [(each.name, each.place) for each in stacks], lookups)
-        allowed = may_deploy(stacks, left.stacks, given.accept, lookups)
+        halted = list(halted_findings(left, lookups))
+        allowed = may_deploy(stacks, left.stacks, given.accept, lookups, left.never_made)
         closed = network_findings(deployment, Networks(lookups))
-        allowed &= may_connect([*left.findings(), *closed], given.accept)
-        for each in left.stacks if allowed else ():
+        allowed &= may_connect([*halted, *left.findings(), *closed], given.accept)
+        for each in left.to_be_removed if allowed else ():
             print(f"deleting the stack {each.name} in {each.place}: some minutes", flush=True)
             lookups.destroy(each)
     except MirrorlessError as error:
         print(visible_lines(f"deploy: {error}"), file=sys.stderr)
-        return 1
+        return WRONG if isinstance(error, ConfigurationError | NotSynthesized) else FAILED
     if not allowed:
         print("deploy: nothing was deployed; the guard refuses what is named above", file=sys.stderr)
-        return 1
+        return REFUSED
     if not stacks:
         print("no flow is enabled: there is nothing to deploy")
         return 0
     # Tables and a bucket that a flow left behind are taken back by their names; what does not exist is made.
-    argv = cdk.argv("deploy", *(given.stacks or ["--all"]), "--import-existing-resources")
-    argv += ["--app", str(given.out.resolve())]
-    return subprocess.run(argv, cwd=REPOSITORY, env=cdk.environment(), check=False).returncode
+    chosen = given.stacks or ["--all"]
+    argv = cdk.argv("deploy", *chosen, "--import-existing-resources", "--app", str(given.out.resolve()))
+    argv += ["--require-approval", given.require_approval]
+    done = subprocess.run(argv, cwd=REPOSITORY, env=cdk.environment(), check=False)
+    return FAILED if done.returncode else 0
 
 
 if __name__ == "__main__":

@@ -5,12 +5,17 @@ compares each stack of an app with what is deployed, and never looks for more. S
 last flow at a home, the last scheduled topic, a standby, Spark, a part that moved to another region or account. It
 would go on replicating. They are looked for in every place that the file names, even for a flow that is disabled, and
 that a stack's tags name: a deployment writes all of its places on each of its stacks.
+
+A stack whose first creation failed, or whose deletion did, can only be deleted. The CDK does so unless it is protected,
+which it makes the state stack before its creation begins. So it is done here, for each stack alike. Nothing is lost:
+what holds data is retained, and is imported by its name when the stack is made anew. What one of them holds is looked
+at all the same.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -62,6 +67,7 @@ class Lookups:
                 description=each.get("Description", ""),
                 tags=tuple((tag["Key"], tag["Value"]) for tag in each.get("Tags", ())),
                 protected=each.get("EnableTerminationProtection", False),
+                status=each["StackStatus"],
             )
             for each in found
             if each["StackStatus"] != "DELETE_COMPLETE"
@@ -87,6 +93,21 @@ class Lookups:
         alive = [each for each in found if each["state"] != "TERMINATED"]
         return ApplicationState(id=alive[0]["id"], state=alive[0]["state"], region=place.region) if alive else None
 
+    def holding(self, stack: DeployedStack) -> list[str]:
+        """What of a stack's tables and buckets holds something, or cannot be looked into. Raises as `stacks` does."""
+        template = self.template(stack.name, stack.place) or {}
+        found = []
+        for resource in template.get("Resources", {}).values():
+            if count := _COUNTS.get(resource["Type"]):
+                property_, service, look = count
+                name = resource["Properties"][property_]
+                try:
+                    found += [name] if look(self.client(service, stack.place), name) else []
+                except ClientError as exc:  # such as a key of the customer's: the lookup role may not decrypt
+                    absent = exc.response["Error"]["Code"] in _ABSENT
+                    found += [] if absent else [f"{name}, which cannot be looked into: {exc}"]
+        return found
+
     def destroy(self, stack: DeployedStack) -> None:
         """Delete a stack by the deploy role and wait until it is gone; what it retains stays.
 
@@ -102,6 +123,22 @@ class Lookups:
         except (ClientError, BotoCoreError, WaiterError) as exc:
             hint = f"read the events of the stack in the console of {stack.place}, correct it, and deploy again"
             raise Retriable(f"it was not deleted: {exc}", where=f"stack {stack.name}", hint=hint) from exc
+
+
+_ABSENT: Final = frozenset({"ResourceNotFoundException", "NoSuchBucket"})
+_COUNTS: Final[Mapping[str, tuple[str, str, Callable[[Any, str], object]]]] = {
+    "AWS::DynamoDB::GlobalTable": (
+        "TableName",
+        "dynamodb",
+        lambda client, name: client.scan(TableName=name, Limit=1)["Items"],
+    ),
+    "AWS::S3::Bucket": (
+        "BucketName",
+        "s3",
+        lambda client, name: client.list_object_versions(Bucket=name, MaxKeys=1).get("Versions"),
+    ),
+}
+"""The types of resources that are retained: their names' property, their service, and what finds something in one."""
 
 
 def _role(place: Location, role: str) -> str:
@@ -155,6 +192,7 @@ class DeployedStack:
         description: for the console.
         tags: of the stack itself.
         protected: whether it refuses to be deleted.
+        status: what CloudFormation says of it.
     """
 
     name: str
@@ -162,6 +200,17 @@ class DeployedStack:
     description: str = ""
     tags: tuple[tuple[str, str], ...] = ()
     protected: bool = False
+    status: str = "CREATE_COMPLETE"
+
+    @property
+    def was_never_made(self) -> bool:
+        """Whether its first creation has not come to its end: it has nothing that a change could hurt."""
+        return self.status == "REVIEW_IN_PROGRESS" or self.status.startswith("ROLLBACK_")
+
+    @property
+    def has_only_one_way(self) -> bool:
+        """Whether it can only be deleted."""
+        return self.status in {"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "DELETE_FAILED"}
 
     @property
     def places(self) -> frozenset[Location]:
@@ -184,10 +233,22 @@ class LeftStacks:
     Attributes:
         stacks: those that have left, in the order in which they are removed.
         unread: the reason for each place that could not be looked at, and that nothing is deployed to.
+        present: those that the app has.
     """
 
     stacks: tuple[DeployedStack, ...]
     unread: tuple[tuple[Location, str], ...]
+    present: tuple[DeployedStack, ...] = ()
+
+    @property
+    def to_be_removed(self) -> tuple[DeployedStack, ...]:
+        """Those that have left, and those that are to be made anew."""
+        return (*self.stacks, *(each for each in self.present if each.has_only_one_way))
+
+    @property
+    def never_made(self) -> frozenset[tuple[str, Location]]:
+        """The name and the place of each that has nothing to compare with."""
+        return frozenset((each.name, each.place) for each in self.present if each.was_never_made)
 
     def findings(self) -> Iterator[ChangeFinding]:
         """Places that nobody has looked at: one may hold a stack that goes on replicating."""
@@ -223,6 +284,7 @@ def left_stacks(deployment: Deployment, present: Collection[tuple[str, Location]
     waiting = {*deployment.places, *named}
     seen: set[Location] = set()
     left: list[DeployedStack] = []
+    there: list[DeployedStack] = []
     unread: list[tuple[Location, str]] = []
     while waiting:
         place = min(waiting)
@@ -235,11 +297,40 @@ def left_stacks(deployment: Deployment, present: Collection[tuple[str, Location]
             unread.append((place, str(error)))
             ours = []
         left += [each for each in ours if (each.name, place) not in present]
+        there += [each for each in ours if (each.name, place) in present]
         waiting = waiting.union(*(each.places for each in ours)) - seen
     return LeftStacks(
         stacks=tuple(sorted(left, key=lambda each: (_rank(each, deployment.settings.name), each.place, each.name))),
         unread=tuple(unread),
+        present=tuple(there),
     )
+
+
+def halted_findings(found: LeftStacks, lookups: Lookups) -> Iterator[ChangeFinding]:
+    """What is to be known of stacks that a deployment cannot change as they are.
+
+    Raises:
+        Retriable: one is being changed, or stands still half changed.
+    """
+    for each in found.present:
+        if each.has_only_one_way:
+            held = lookups.holding(each)
+            refused = bool(held) or each.status == "DELETE_FAILED"
+            yield ChangeFinding(
+                refused=refused,
+                stack=each.name,
+                id=each.name,
+                subject=f"stack {each.name}",
+                what=f"is {each.status}: it is deleted, and made anew with the tables and the bucket that it leaves",
+                why=f"there is data in {'; '.join(held)}" if held else "these are empty",
+                instead="read in its events what failed, then accept it by its name" if refused else "",
+            )
+        elif each.status != "REVIEW_IN_PROGRESS" and not each.status.endswith("_COMPLETE"):
+            working = each.status.endswith("_IN_PROGRESS")
+            hint = "wait until that has ended, and deploy again"
+            if not working:
+                hint = f"correct what its events name, run `cdk rollback {each.name} --app cdk.out`, and deploy again"
+            raise Retriable(f"it is {each.status}, and takes no change", where=f"stack {each.name}", hint=hint)
 
 
 def _rank(stack: DeployedStack, deployment: str) -> int:

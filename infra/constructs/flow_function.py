@@ -108,7 +108,7 @@ class FlowFunction(Construct):
             system_log_level_v2=lambda_.SystemLogLevel.WARN,
             application_log_level_v2=lambda_.ApplicationLogLevel.INFO,
             role=self.role.without_policy_updates(),
-            current_version_options=lambda_.VersionOptions(removal_policy=RemovalPolicy.RETAIN),
+            current_version_options=lambda_.VersionOptions(removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE),
         )
         excuse(self.function, "L1", f"python{RUNTIME} is the newest runtime that our dependencies are built for")
         # Before its rights are there, the service refuses to make what uses them.

@@ -26,7 +26,15 @@ from moto import mock_aws
 
 from infra import deploy
 from infra.app import build
-from infra.deployed import DEPLOY, REMOVED_IN_ORDER, DeployedStack, LeftStacks, Lookups, left_stacks
+from infra.deployed import (
+    DEPLOY,
+    REMOVED_IN_ORDER,
+    DeployedStack,
+    LeftStacks,
+    Lookups,
+    halted_findings,
+    left_stacks,
+)
 from infra.deployment import PLACES_TAG, Deployment, Location, plan
 from infra.guard.verdict import ApplicationState, ChangeFinding
 from infra.packaging.assets import HOLLOW
@@ -39,8 +47,9 @@ from tests.support.changed_examples import written
 
 Change = tuple[str, str]
 
-CDK_CODE = 77
-"""The exit code of the CDK's command line, where it is called."""
+DEPLOYED = 0
+CDK_REFUSES = 77
+"""An exit code of the CDK's command line."""
 
 PLACE = Location("123456789012", "eu-central-1")
 """Of the account that moto has."""
@@ -68,6 +77,7 @@ class Account(Lookups):
     templates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     state: str | None = None
     closed: frozenset[Location] = frozenset()
+    held: Sequence[str] = ()
     destroyed: list[str] = field(default_factory=list)
 
     def stacks(self, place: Location) -> list[DeployedStack]:
@@ -83,6 +93,10 @@ class Account(Lookups):
     def application(self, name: str, place: Location) -> ApplicationState | None:
         """See `Lookups`."""
         return ApplicationState(id=f"00f-{name}", state=self.state, region=place.region) if self.state else None
+
+    def holding(self, _: DeployedStack) -> list[str]:
+        """See `Lookups`."""
+        return [*self.held]
 
     def destroy(self, stack: DeployedStack) -> None:
         """See `Lookups`."""
@@ -167,7 +181,7 @@ def deploying(monkeypatch: pytest.MonkeyPatch) -> Deploying:
 
     def run(argv: list[str], **_: object) -> SimpleNamespace:
         assert "--import-existing-resources" in argv
-        return SimpleNamespace(returncode=CDK_CODE)
+        return SimpleNamespace(returncode=CDK_REFUSES if "refused-by-AWS" in argv else 0)
 
     def of(account: Account, config: Path, out: Path, *arguments: str, synthesized: Assembly | None = None) -> int:
         if synthesized:
@@ -211,22 +225,22 @@ def changing(built: Assembly, deploying: Deploying) -> Deploying:
 def test_what_is_deployed_for_the_first_time_is_compared_with_nothing(
     changing: Deploying, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert changing({}, "STOPPED") == CDK_CODE
+    assert changing({}, "STOPPED") == DEPLOYED
     assert "nothing is deployed yet" in capsys.readouterr().out
 
 
 def test_what_the_guard_refuses_is_not_deployed(
     changing: Deploying, there: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert changing(there, "STARTED") == CDK_CODE, "an application that runs and that nothing changes is left alone"
+    assert changing(there, "STARTED") == DEPLOYED, "an application that runs and that nothing changes is left alone"
 
     resources = there["mirrorless-state-us-west-2"]["Resources"]
     (lanes,) = [id_ for id_, each in resources.items() if each["Properties"].get("TableName", "").count("-lanes-")]
     resources[lanes]["Properties"]["TableName"] = "mirrorless-other"
-    assert changing(there, "STOPPED") == 1
+    assert changing(there, "STOPPED") == deploy.REFUSED
     assert "the guard refuses" in capsys.readouterr().err
 
-    assert changing(there, "STOPPED", "--accept", lanes) == CDK_CODE
+    assert changing(there, "STOPPED", "--accept", lanes) == DEPLOYED
 
 
 @pytest.mark.parametrize("state", ["STARTED", "STARTING", "STOPPING", "CREATING", "CREATED", "STOPPED"])
@@ -241,7 +255,7 @@ def test_an_application_is_changed_only_while_it_stands_still_and_the_command_th
     application["MaximumCapacity"]["Cpu"] = "8vCPU"
     stands = state in {"CREATED", "STOPPED"}
 
-    assert changing(there, state) == (CDK_CODE if stands else 1)
+    assert changing(there, state) == (DEPLOYED if stands else deploy.REFUSED)
     shown = " ".join(capsys.readouterr().out.split())
     assert "MaximumCapacity" in shown
     stop = f"stop-application --region us-west-2 --application-id 00f-{application['Name']}`"
@@ -253,12 +267,60 @@ def test_a_network_that_is_closed_is_refused_until_it_is_accepted(
 ) -> None:
     closed = ChangeFinding(refused=True, stack="network", id="sg-1", subject="pollers", what="no rule allows TCP 9096")
 
-    assert changing({}, "STOPPED") == CDK_CODE
+    assert changing({}, "STOPPED") == DEPLOYED
     monkeypatch.setattr(deploy, "network_findings", lambda *_: iter([closed]))
-    assert changing({}, "STOPPED") == 1
+    assert changing({}, "STOPPED") == deploy.REFUSED
     assert "no rule allows TCP 9096" in capsys.readouterr().out
 
-    assert changing({}, "STOPPED", "--accept", "sg-1") == CDK_CODE
+    assert changing({}, "STOPPED", "--accept", "sg-1") == DEPLOYED
+
+
+def test_a_pipeline_can_branch_on_the_exit_code(
+    changing: Deploying, built: Assembly, deploying: Deploying, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """That nothing is done while the guard refuses is in the tests above."""
+    assert changing({}, "STOPPED", "--stacks", "refused-by-AWS") == deploy.FAILED == 1
+    closed = Account(closed=frozenset(built.deployment.places))
+    assert deploying(closed, EXAMPLES["cross-account"], built.folder, synthesized=built) == deploy.FAILED
+    monkeypatch.undo()
+    (tmp_path / "replication.yaml").write_text("flows: {a->b: {}}")
+    monkeypatch.setattr(sys, "argv", ["deploy", str(tmp_path / "replication.yaml"), "--out", str(tmp_path / "out")])
+    assert deploy.main() == deploy.WRONG == 2
+    monkeypatch.setattr(sys, "argv", ["deploy", "replication.yaml", "--require-approval", "sometimes"])
+    with pytest.raises(SystemExit, match="2"):
+        deploy.main()
+
+
+# What stands still
+
+
+ONE_WAY = {"ROLLBACK_COMPLETE": "noted", "ROLLBACK_FAILED": "noted", "DELETE_FAILED": "refused"}
+STATUSES = boto3.client("cloudformation", "eu-west-1").meta.service_model.shape_for("StackStatus").enum
+
+
+@pytest.mark.parametrize("status", sorted(set(STATUSES) - {"DELETE_COMPLETE"}))
+def test_each_status_of_a_stack_has_its_way_on(status: str) -> None:
+    """All that CloudFormation knows. In `REVIEW_IN_PROGRESS` nothing was begun, and the CDK goes on."""
+    stack = DeployedStack(name="mirrorless-state-eu-west-1", place=WEST, protected=True, status=status)
+    found = LeftStacks(stacks=(), unread=(), present=(stack,))
+    way = next((hint for end, hint in WAYS.items() if status.endswith(end) and status != "REVIEW_IN_PROGRESS"), None)
+
+    if status in ONE_WAY:
+        (finding,) = halted_findings(found, Account())
+        assert ("refused" if finding.refused else "noted") == ONE_WAY[status]
+        (finding,) = halted_findings(found, Account(held=["mirrorless-lanes-a_b"]))
+        assert (finding.refused, finding.id) == (True, stack.name)
+        assert found.to_be_removed == (stack,)
+    elif way is not None:
+        with pytest.raises(Retriable, match=way):
+            list(halted_findings(found, Account()))
+    else:
+        assert (list(halted_findings(found, Account())), found.to_be_removed) == ([], ())
+    assert (stack.name in {name for name, _ in found.never_made}) is status.startswith(("ROLLBACK", "REVIEW"))
+
+
+WAYS = {"_IN_PROGRESS": "wait until that has ended", "_FAILED": "run `cdk rollback mirrorless-state-eu-west-1"}
+"""By how a status ends: what helps where the stack takes no change."""
 
 
 # What has left
@@ -437,7 +499,7 @@ def was(assembled: Callable[[str], Assembly]) -> Assembly:
 
 @pytest.fixture
 def leaving(was: Assembly, halved: Assembly, tmp_path: Path, deploying: Deploying) -> Leaving:
-    """`make deploy` of the shipped example with changes, where it is deployed as it was; 77 is the CDK's own code."""
+    """`make deploy` of the shipped example with changes, where it is deployed as it was."""
 
     def of(*changes: Change, arguments: tuple[str, ...] = ()) -> tuple[int, Account]:
         config, out = written(tmp_path, "active-active", *changes), tmp_path / "out"
@@ -455,18 +517,18 @@ def test_a_flow_that_is_disabled_ends_where_it_was_the_last_one_at_its_home(
     code, account = leaving(OFF)
     shown = capsys.readouterr().out
 
-    assert (code, account.destroyed) == (1, [])
+    assert (code, account.destroyed) == (deploy.REFUSED, [])
     assert shown.count("has left the configuration") == 6
     assert "mirrorless-state-us-east-1: has left" in shown
     assert "stay in the account" in shown
 
     left = [each.split()[1].rstrip(":") for each in shown.split("REFUSED")[1:] if "has left" in each]
     code, account = leaving(OFF, arguments=("--accept", left[0]))
-    assert (code, account.destroyed) == (1, []), "what is accepted in part is not deployed at all"
+    assert (code, account.destroyed) == (deploy.REFUSED, []), "what is accepted in part is not deployed at all"
 
     code, account = leaving(OFF, arguments=("--accept", *left, "--stacks", "mirrorless-state-*"))
 
-    assert (code, sorted(account.destroyed)) == (77, sorted(left))
+    assert (code, sorted(account.destroyed)) == (DEPLOYED, sorted(left))
     assert account.destroyed[0] == "mirrorless-control-eu-west-1"
     assert account.destroyed[-1] == "mirrorless-state-us-east-1"
 
@@ -479,7 +541,7 @@ def test_a_deployment_without_an_enabled_flow_takes_everything_down(
 
     code, account = leaving(*BOTH_OFF)
 
-    assert code == 1
+    assert code == deploy.REFUSED
     assert not former.exists()  # else the guard would find it in the folder, and take it for deployed
 
     everything = [each.name for each in account.there]
@@ -492,5 +554,5 @@ def test_a_deployment_without_an_enabled_flow_takes_everything_down(
 def test_nothing_has_left_where_nothing_changes(leaving: Leaving, capsys: pytest.CaptureFixture[str]) -> None:
     code, account = leaving()
 
-    assert (code, account.destroyed) == (77, [])
+    assert (code, account.destroyed) == (DEPLOYED, [])
     assert "has left" not in capsys.readouterr().out

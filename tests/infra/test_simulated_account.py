@@ -1,0 +1,195 @@
+"""Deployments to simulated accounts, by `make deploy` and the CDK's command line: repeated, disabled, taken back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra import deploy
+from infra.deployed import Lookups
+from infra.deployment import Location
+from infra.packaging.assets import HOLLOW
+from tests.support.assembly import Assembly, assemble
+from tests.support.changed_examples import written
+from tests.support.simulated_account import VERSION, SimulatedAccounts, serving
+
+TABLE, MAPPING, SCHEDULE = "AWS::DynamoDB::GlobalTable", "AWS::Lambda::EventSourceMapping", "AWS::Scheduler::Schedule"
+FUNCTION = "AWS::Lambda::Function"
+EAST, WEST = (Location("111122223333", region) for region in ("us-east-1", "eu-west-1"))
+WITHOUT_SPARK = ("flows:\n", "deployment: {spark: {enabled: false}}\nflows:\n")
+"""Whose archives would take most of the time."""
+ONE_OFF = ("  eu-west->us-east:\n", "  eu-west->us-east:\n    enabled: false\n")
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The shipped example: two flows, each at home in its source's region."""
+    return _assembled(tmp_path_factory.mktemp("both"))
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The same with one flow disabled."""
+    return _assembled(tmp_path_factory.mktemp("one"), ONE_OFF)
+
+
+def _assembled(folder: Path, *changes: tuple[str, str]) -> Assembly:
+    config = written(folder, "active-active", WITHOUT_SPARK, *changes)
+    return assemble(config, folder / "out", **{HOLLOW: True})
+
+
+@pytest.fixture
+def accounts(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedAccounts]:
+    """Accounts with nothing in them but what `cdk bootstrap` makes; whatever it is asked is understood."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # one line for each request
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "testing")
+    simulated = SimulatedAccounts()
+    with serving(simulated) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        for place in (EAST, WEST):
+            simulated.prepare(place)
+        yield simulated
+    assert simulated.wrong == []
+
+
+Deploying = Callable[..., int]
+
+
+@pytest.fixture
+def deploying(monkeypatch: pytest.MonkeyPatch) -> Deploying:
+    """`make deploy` in a pipeline, of what is synthesized; nothing else of it is replaced but the look at networks."""
+
+    def of(assembly: Assembly, *arguments: str) -> int:
+        monkeypatch.setattr(deploy, "synth", lambda *_: assembly.deployment)
+        argv = ["deploy", "replication.yaml", "--out", str(assembly.folder), "--require-approval", "never"]
+        monkeypatch.setattr(sys, "argv", [*argv, *arguments])
+        return deploy.main()
+
+    monkeypatch.setattr(deploy, "network_findings", lambda *_: iter(()))
+    return of
+
+
+def of_flow(accounts: SimulatedAccounts, flow: str) -> list[str]:
+    """What there is of a flow that does something: functions, mappings, schedules."""
+    return [
+        name
+        for type_ in (FUNCTION, MAPPING, SCHEDULE)
+        for name, each in accounts.things(type_).items()
+        if flow in name or flow.replace("_", "").replace("-", "") in name
+    ]
+
+
+def test_a_creation_that_fails_is_repeated_and_what_a_disabled_flow_leaves_comes_back(
+    accounts: SimulatedAccounts, deploying: Deploying, both: Assembly, one: Assembly, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One story: a deployment costs some seconds."""
+    # The state stack fails half-way, twice: it is protected by then, and what it has made is retained.
+    for failing in ("mirrorless-lanes-us-east_eu-west", "mirrorless-checkpoints-us-east_eu-west"):
+        accounts.failures.append(failing)
+        assert deploying(both, "--stacks", "mirrorless-state-eu-west-1") == deploy.FAILED
+        stack = accounts.stack("mirrorless-state-eu-west-1")
+        assert stack is not None
+        assert (stack.status, stack.protected) == ("ROLLBACK_COMPLETE", True)
+    half = accounts.things(TABLE, owned=False)
+    assert 0 < len(half) < 5
+    assert "mirrorless-state-eu-west-1: is ROLLBACK_COMPLETE: it is deleted" in capfd.readouterr().out
+
+    # What the command of each region selects: with the tables that its functions need, wherever those are.
+    assert deploying(both, "--stacks", "*-us-east-1") == 0
+    assert sorted(accounts.statuses) == [
+        "mirrorless-control-us-east-1",
+        "mirrorless-monitoring-us-east-1",
+        "mirrorless-replication-us-east-1",
+        "mirrorless-standby-us-east-1",
+        "mirrorless-state-eu-west-1",
+        "mirrorless-state-us-east-1",
+    ]
+    assert deploying(both, "--stacks", "*-eu-west-1") == 0
+    assert {*accounts.statuses} == {*both.templates}
+    assert {*accounts.statuses.values()} == {"CREATE_COMPLETE"}
+    tables = accounts.things(TABLE)
+    assert len(tables) == 10
+    assert [name for name, each in half.items() if tables[name] is not each] == [], "what failed halfway is taken back"
+
+    # Nothing of a disabled flow runs, and its tables stay.
+    assert deploying(one) == deploy.REFUSED
+    assert len(of_flow(accounts, "eu-west_us-east")) > 5
+    left = [name for name in accounts.statuses if name not in one.templates]
+    assert deploying(one, "--accept", *left) == 0
+    assert of_flow(accounts, "eu-west_us-east") == []
+    assert len(of_flow(accounts, "us-east_eu-west")) > 5
+    assert accounts.things(TABLE, owned=False) == tables
+    assert len(accounts.things(TABLE)) == 5
+
+    # A flow that is enabled again has the same tables.
+    assert deploying(both, "--stacks", "mirrorless-state-us-east-1") == 0
+    assert accounts.things(TABLE) == tables
+
+
+def test_a_failed_creation_whose_tables_hold_something_is_left_alone_until_it_is_accepted(
+    accounts: SimulatedAccounts, deploying: Deploying, both: Assembly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tables were there before it, and hold a flow's positions. Nothing would be lost, but a person should look."""
+    name = "mirrorless-state-eu-west-1"
+    apply(accounts, both, name, failing="mirrorless-control-us-east_eu-west")
+    table = Lookups().client("dynamodb", WEST)
+    keys = table.describe_table(TableName="mirrorless-lanes-us-east_eu-west")["Table"]["KeySchema"]
+    item = {each["AttributeName"]: {"S": "x"} for each in keys}
+    table.put_item(TableName="mirrorless-lanes-us-east_eu-west", Item=item)
+    monkeypatch.setattr("infra.deploy.subprocess.run", lambda *_, **__: pytest.fail("the CDK was called"))
+
+    assert deploying(both) == deploy.REFUSED
+    assert accounts.statuses == {name: "ROLLBACK_COMPLETE"}
+
+    with pytest.raises(pytest.fail.Exception, match="the CDK was called"):
+        deploying(both, "--accept", name)
+    assert accounts.statuses == {}
+    assert "mirrorless-lanes-us-east_eu-west" in accounts.things(TABLE, owned=False)
+
+
+def test_an_update_of_code_that_was_rolled_back_can_be_repeated(accounts: SimulatedAccounts, both: Assembly) -> None:
+    """Lambda makes one version of the same code: one that a rollback left would be in the way."""
+    name = "mirrorless-standby-eu-west-1"
+    apply(accounts, both, name)
+    (version,) = accounts.things(VERSION)
+
+    apply(accounts, both, name, newer=True, failing="Newer")
+    assert accounts.statuses[name] == "UPDATE_ROLLBACK_COMPLETE"
+    assert [*accounts.things(VERSION, owned=False)] == [version]
+
+    apply(accounts, both, name, newer=True)
+    assert accounts.statuses[name] == "UPDATE_COMPLETE"
+    assert len(accounts.things(VERSION, owned=False)) == 2, "an invocation may still run on the former version"
+
+
+def apply(
+    accounts: SimulatedAccounts, assembly: Assembly, name: str, *, newer: bool = False, failing: str = ""
+) -> None:
+    """Deploy one stack without the CDK. Args: newer: with other code, and one thing more that goes last."""
+    template: dict[str, Any] = json.loads(json.dumps(assembly.templates[name]))
+    if newer:
+        resources = template["Resources"]
+        (function,) = (each for each in resources.values() if each["Type"] == FUNCTION)
+        function["Properties"]["Code"]["S3Key"] = "newer.zip"
+        (version,) = (id_ for id_, each in resources.items() if each["Type"] == VERSION)
+        template = json.loads(json.dumps(template).replace(version, f"{version}newer"))
+        (alias,) = (id_ for id_, each in template["Resources"].items() if each["Type"] == "AWS::Lambda::Alias")
+        template["Resources"]["Newer"] = {"Type": "Custom::Last", "DependsOn": alias}
+    accounts.failures += [failing] if failing else []
+    cloudformation = Lookups().client("cloudformation", WEST)
+    given = {"StackName": name, "ChangeSetName": "change"}
+    cloudformation.create_change_set(
+        **given,
+        ChangeSetType="UPDATE" if name in accounts.statuses else "CREATE",
+        TemplateBody=json.dumps(template),
+        RoleARN=f"arn:aws:iam::{WEST.account}:role/cdk-hnb659fds-cfn-exec-role-{WEST.account}-{WEST.region}",
+        Capabilities=["CAPABILITY_NAMED_IAM"],
+    )
+    cloudformation.execute_change_set(**given)
