@@ -4,9 +4,9 @@
     python -m infra.deploy replication.yaml --stacks 'mirrorless-state-*' --accept LOGICAL_ID
 
 What is deployed is read by the lookup role that `cdk bootstrap` made: templates, stacks that the configuration has no
-longer, applications that would have to be stopped first, and the networks that pollers, functions and jobs reach
-brokers from. What the guard refuses is not deployed. Stacks that have left are deleted first, whatever `--stacks` says;
-so are those whose creation failed.
+longer, applications that would have to be stopped first, the networks that pollers, functions and jobs reach brokers
+from, and quotas of the accounts. What the guard refuses is not deployed. Stacks that have left are deleted first,
+whatever `--stacks` says; so are those whose creation failed.
 Exit codes: 0 AWS has what the file says, changed or not; 1 AWS failed or refused, or its rights did not suffice;
 2 the configuration or the command is wrong; 3 the guard refuses. With 2 and 3 nothing was changed.
 """
@@ -28,6 +28,7 @@ from infra.guard.change_rules import findings
 from infra.guard.diff_guard import report
 from infra.guard.verdict import ChangeFinding, accepted
 from infra.networks import Networks, network_findings
+from infra.quotas import quota_findings
 from infra.synth import REPOSITORY, NotSynthesized, SynthesizedStack, stacks_in, synth
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.reports.format import visible_lines
@@ -102,8 +103,8 @@ def main() -> int:
         left = left_stacks(deployment, [(each.name, each.place) for each in stacks], lookups)
         halted = list(halted_findings(left, lookups))
         allowed = may_deploy(stacks, left.stacks, given.accept, lookups, left.never_made)
-        closed = network_findings(deployment, Networks(lookups))
-        allowed &= may_connect([*halted, *left.findings(), *closed], given.accept)
+        lacking = [*network_findings(deployment, Networks(lookups)), *quota_findings(deployment, lookups)]
+        allowed &= may_connect([*halted, *left.findings(), *lacking], given.accept)
         for each in left.to_be_removed if allowed else ():
             print(f"deleting the stack {each.name} in {each.place}: some minutes", flush=True)
             lookups.destroy(each)

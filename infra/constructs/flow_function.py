@@ -1,7 +1,8 @@
 """A Lambda function of a flow: a bundle behind an alias, a log group with retention, a role of its own.
 
 Whoever calls it calls the alias: a deployment publishes a version and moves the alias to it, so that no caller meets a
-function that is half changed. Old versions stay: an invocation that runs on one is not cut off.
+function that is half changed. Old versions stay: an invocation that runs on one is not cut off. One whose update is
+rolled back goes: Lambda makes one version of the same code, and would refuse it when the update is repeated.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def add_log_group(scope: Construct, name: str, *, deployment: Deployment, key: k
         "Log",
         log_group_name=name,
         retention=logs.RetentionDays.ONE_MONTH,  # replaced below: the enumeration has no way from a number
-        removal_policy=RemovalPolicy.DESTROY,
+        removal_policy=RemovalPolicy.DESTROY,  # retained, its name would be taken when the stack is made anew
         encryption_key=key,
     )
     cast("logs.CfnLogGroup", log.node.default_child).retention_in_days = deployment.settings.log_retention_days

@@ -1,7 +1,8 @@
 """The state stack, which outlives all others: the flows' tables, and a bucket for job files.
 
 The stack is protected, and what is in it stays when it goes. Taken down and deployed again, it takes its tables and its
-bucket back by their names: `deploy --import-existing-resources`, as `make deploy` calls it.
+bucket back by their names: `deploy --import-existing-resources`, as `make deploy` calls it; so too when its creation
+failed half-way. They are retained then too: a table that was taken back holds data, whichever operation is rolled back.
 https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/import-resources-automatically.html
 
 Schemas of tables are those of `mirrorless.flow.tables`, which the lab and the tests use too. Where the plan has it,

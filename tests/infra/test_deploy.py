@@ -192,6 +192,7 @@ def deploying(monkeypatch: pytest.MonkeyPatch) -> Deploying:
 
     monkeypatch.setattr("infra.deploy.cdk.install", lambda: None)
     monkeypatch.setattr(deploy, "network_findings", lambda *_: iter(()))
+    monkeypatch.setattr(deploy, "quota_findings", lambda *_: iter(()))
     monkeypatch.setattr("infra.deploy.subprocess.run", run)
     return of
 

@@ -11,17 +11,19 @@ from typing import Any
 import boto3
 import pytest
 from aws_cdk import App
+from botocore.stub import Stubber
 from moto import mock_aws
 
 from docs.examples import two_regions
 from infra.constructs.endpoints import HTTPS, endpoint_policy, endpoints_at, vpc_endpoints
-from infra.deployed import Lookups
-from infra.deployment import plan
+from infra.deployed import LOOKUP, Lookups
+from infra.deployment import Location, plan
 from infra.guard.verdict import ChangeFinding
 from infra.iam import Right
 from infra.iam.statements import network_of, network_rights
 from infra.networks import Networks, network_findings
 from infra.packaging.assets import HOLLOW
+from infra.quotas import quota_findings
 from infra.stacks.spark import SparkStack
 from infra.synth import lint
 from mirrorless.config import InvalidConfiguration, load
@@ -479,3 +481,76 @@ def test_a_network_that_cannot_be_read_is_noted_and_refuses_nothing(region: Regi
     assert findings
     assert not any(each.refused for each in findings)
     assert all("is not checked" in each.what and "subnet-0123456789abcdef0" in each.what for each in findings)
+
+
+# Quotas
+
+SUBNET = "subnet-0a100000000000000"
+VPC = {"subnets": [SUBNET], "security.groups": ["sg-0a100000000000000"]}
+ONE_PLACE = {"region": REGION, "account": ACCOUNT, "vpc": VPC}
+
+
+class Answers(Lookups):
+    """What AWS answers about an account; None of them where it lets nobody look."""
+
+    def __init__(self, concurrency: int | None, vcpu: int, zone: str) -> None:
+        super().__init__()
+        subnet = {"SubnetId": SUBNET, "AvailabilityZoneId": zone}
+        self.answers: Mapping[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+            "lambda": ("get_account_settings", {"AccountLimit": {"ConcurrentExecutions": concurrency}}, {}),
+            "service-quotas": (
+                "get_service_quota",
+                {"Quota": {"Value": float(vcpu)}},
+                {"ServiceCode": "emr-serverless", "QuotaCode": "L-D05C8A75"},
+            ),
+            "ec2": ("describe_subnets", {"Subnets": [subnet]}, {"SubnetIds": [SUBNET]}),
+        }
+        self.denied = concurrency is None
+
+    def client(self, service: str, place: Location, *, role: str = LOOKUP) -> Any:
+        """See `Lookups`; the requests are held to botocore's models."""
+        client = boto3.client(service, region_name=place.region)
+        operation, answer, request = self.answers[service]
+        stub = Stubber(client)
+        if self.denied:
+            stub.add_client_error(operation, "AccessDeniedException")
+        else:
+            stub.add_response(operation, answer, request)
+        stub.activate()
+        assert role == LOOKUP
+        return client
+
+
+RESERVED = {"function": {"reserved.concurrency": 50}}
+
+
+@pytest.mark.parametrize(
+    ("flow", "account", "found"),
+    [
+        pytest.param({}, (1000, 64, "use1-az1"), [], id="an account of some age"),
+        pytest.param({}, (2, 64, "use1-az1"), ["3 functions may run at once, and it has 2"], id="concurrency"),
+        pytest.param({}, (1000, 16, "use1-az1"), ["may take 64 vCPU at once, and it has 16"], id="vCPU"),
+        pytest.param({}, (1000, 64, "use1-az3"), ["is in use1-az3, where no job runs"], id="a zone"),
+        pytest.param(RESERVED, (10, 64, "use1-az1"), ["REFUSED", "takes 50 of 10 concurrent"], id="a reservation"),
+        pytest.param(
+            RESERVED, (149, 64, "use1-az1"), ["REFUSED", "takes 50 of 149"], id="a reservation that leaves too little"
+        ),
+        pytest.param(RESERVED, (150, 64, "use1-az1"), [], id="a reservation that leaves enough"),
+        pytest.param({}, (None, 64, "use1-az1"), ["AccessDeniedException"] * 3, id="what is not answered"),
+    ],
+)
+def test_what_a_new_account_has_too_little_of_is_named_before_anything_is_made(
+    flow: dict[str, Any], account: tuple[int | None, int, str], found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    wanted = deployment(flow, source=ONE_PLACE, target=ONE_PLACE)
+
+    told = [*quota_findings(wanted, Answers(*account))]
+
+    text = " ".join(" ".join(map(str, told)).split())
+    assert len(told) == len(found) - ("REFUSED" in found)
+    for each in found:
+        assert each in text
+        text = text.replace(each, "", 1)
+    assert any(each.refused for each in told) is ("REFUSED" in found)

@@ -64,7 +64,7 @@ Deploying = Callable[..., int]
 
 @pytest.fixture
 def deploying(monkeypatch: pytest.MonkeyPatch) -> Deploying:
-    """`make deploy` in a pipeline, of what is synthesized; nothing else of it is replaced but the look at networks."""
+    """`make deploy` in a pipeline, of what is synthesized, without a look at networks and quotas."""
 
     def of(assembly: Assembly, *arguments: str) -> int:
         monkeypatch.setattr(deploy, "synth", lambda *_: assembly.deployment)
@@ -72,7 +72,8 @@ def deploying(monkeypatch: pytest.MonkeyPatch) -> Deploying:
         monkeypatch.setattr(sys, "argv", [*argv, *arguments])
         return deploy.main()
 
-    monkeypatch.setattr(deploy, "network_findings", lambda *_: iter(()))
+    monkeypatch.setattr(deploy, "network_findings", lambda *_: iter(()))  # moto has no cluster
+    monkeypatch.setattr(deploy, "quota_findings", lambda *_: iter(()))  # and no quotas
     return of
 
 
