@@ -47,9 +47,12 @@ def install() -> None:
 
 
 def argv(*arguments: str) -> list[str]:
-    """The command line, with the app run by this interpreter, unless the arguments name an app or a folder."""
+    """The command line, with the app run by this interpreter, unless the arguments name an app or a folder.
+
+    A region is prepared without an app: the configuration may come later.
+    """
     named = any(word in {"-a", "--app"} or word.startswith("--app=") for word in arguments)
-    app = [] if named else ["--app", f"{sys.executable} -m infra.app"]
+    app = [] if named else ["--app", "" if arguments[:1] == ("bootstrap",) else f"{sys.executable} -m infra.app"]
     return [str(NODE), str(COMMAND), *arguments, *app]
 
 

@@ -99,6 +99,22 @@ def test_the_command_line_takes_what_was_synthesized_before(
     assert "mirrorless-state-eu-west-1" in listed.split()
 
 
+def test_a_region_is_prepared_before_there_is_a_configuration(tmp_path: Path) -> None:
+    """A newcomer's first command of the CDK: it would run the app, which has no replication.yaml yet."""
+    cdk.install()
+
+    done = subprocess.run(
+        cdk.argv("bootstrap", "aws://111122223333/us-east-1"),
+        env={"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true", "CDK_DISABLE_CLI_TELEMETRY": "true"},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+    )
+
+    assert "Need to perform AWS calls for account 111122223333" in done.stderr, done.stderr
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """What is in the repository, and nothing else: no git, no virtual environment; with what was built before."""
