@@ -1,10 +1,11 @@
 """The network between two MSK clusters in two regions, for the walk-through of docs/how-to/first-deployment.md.
 
-    .venv/bin/python -m infra.cdk deploy --app '.venv/bin/python docs/examples/two_regions.py' …
+    .venv/bin/python -m infra.cdk deploy --app '.venv/bin/python network.py' …
 
 In each region: private subnets for functions and jobs in the cluster's VPC, a NAT gateway for their calls to AWS, a
 security group of their own, the rules of the cluster's group, and routes to the other VPC by a peering connection.
-Copy the file, and write your own ids into `SIDES`. One account; the address ranges of the VPCs must not overlap.
+Copy the file to `network.py`, and write your own ids into `SIDES`. One account; the address ranges of the VPCs must not
+overlap.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class RegionNetwork:
         cluster_route_tables: of the cluster's subnets.
         subnets: free ranges of the VPC for functions and jobs, in two zones.
         public: a free range for the NAT gateway.
-        ports: of the brokers; `CONNECTION_PORTS` behind a VPC connection.
+        ports: of the brokers; `CONNECTION_PORTS` of `mirrorless.config.broker_ports` behind a VPC connection.
     """
 
     region: str
