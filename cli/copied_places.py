@@ -79,17 +79,18 @@ class PlaceSearch:
     """The search on the two clusters of one flow."""
 
     settings: FlowSettings
-    offsets: KafkaSourceOffsets
-    connector: str | None
-    """The name of MirrorMaker's source connector, where there are several; None where there is one."""
-    workers: str
-    """The group of MirrorMaker's own workers; empty in a Connect cluster, whose workers have other connectors too."""
     topic: str | None
     """None: every one that the flow takes."""
+    offsets: KafkaSourceOffsets | None = None
+    """None where the logs alone are looked at: of a replicator whose offsets nobody else can read."""
+    connector: str | None = None
+    """The name of MirrorMaker's source connector, where there are several; None where there is one."""
+    workers: str = ""
+    """The group of MirrorMaker's own workers; empty in a Connect cluster, whose workers have other connectors too."""
     unseen: frozenset[str] = frozenset()
     """Headers that the replicator adds."""
-    by_tail: bool = False
-    """Whether the logs alone are looked at: of a replicator whose offsets nobody else can read."""
+    ours: bool = False
+    """Whether the flow itself has copied, of which only one lane is looked at: what it leaves out does not count."""
     _rewritten: set[str] = field(default_factory=set)
     """Topics whose remote topics have times of their own."""
     _compacted: set[str] = field(default_factory=set)
@@ -108,7 +109,7 @@ class PlaceSearch:
             BadInput: there are several, or none.
             ConfigurationError, Retriable: the offsets topic cannot be read.
         """
-        if self.by_tail:
+        if self.offsets is None:
             return {}
         stored = {
             about: each
@@ -169,7 +170,7 @@ class PlaceSearch:
         from mirrorless.adapters.kafka.wire.group_members import running_group  # noqa: PLC0415 -- see above
 
         target, flow = self.settings.target, self.settings.flow
-        if not self.by_tail:
+        if self.offsets is not None:
             connector = self.connector or ("" if self.workers else next(iter(self.said())).connector)
             with closing(WireCluster(target, flow=flow, client_role="take-over", needed=())) as wire:
                 if group := running_group(wire, connector, self.workers, deadline_in(ANSWER_SECONDS)):
@@ -181,11 +182,15 @@ class PlaceSearch:
             if grown := sorted(place for place in before if before[place] != ends.get(place)):
                 more = f" and {len(grown) - 1} more" if grown[1:] else ""
                 return f"{grown[0][0]}-{grown[0][1]}{more} of the target grew within {STILL_SECONDS:.0f} s"
-            if hidden := sorted(place for place, (_, stable, high) in ends.items() if stable < high):
-                return f"an open transaction hides the end of {hidden[0][0]}-{hidden[0][1]} of the target"
+            if hidden := _hidden(ends):
+                return hidden
             before = ends
             time.sleep(pause)  # an observation over time
         return ""
+
+    def hidden(self, lane: Lane) -> str:
+        """What hides the end of a lane's remote partition; empty for nothing."""
+        return _hidden(self._ends([(self.settings.remote_topic(lane.topic), lane.partition)], of_target=True))
 
     def synced(self, lanes: Collection[Lane]) -> list[dict[Lane, list[Pair]]]:
         """The pairs of MirrorMaker's offset syncs, of each topic that may have them.
@@ -226,22 +231,23 @@ class PlaceSearch:
                 yield decode(record.key or b"", record.value or b"")
 
     def places(
-        self, said: Mapping[SourcePartition, StoredOffset], lanes: Sequence[Lane], given_back: Mapping[Lane, int]
+        self, said: Mapping[SourcePartition, StoredOffset], lanes: Sequence[Lane], copied: Mapping[Lane, int]
     ) -> list[LanePlace]:
         """The places of lanes, by tails that grow where it takes more; with the progress on standard error.
 
         Args:
             said: see `said`.
             lanes: in order.
-            given_back: the positions of those whose chains end where they were given back.
+            copied: of those that the flow has copied, the upstream offset below which it has all.
 
         Raises:
             Retriable: a cluster does not answer, or a partition has no leader.
         """
-        least = self._least_by_time(lanes) if self.by_tail else {lane: _last(said, self.alias, lane) for lane in lanes}
+        by_time = self.offsets is None
+        least = self._least_by_time(lanes) if by_time else {lane: _last(said, self.alias, lane) for lane in lanes}
         found: dict[Lane, CopiedEnd] = {}
         looked: dict[Lane, tuple[LogWindow, LogWindow]] = {}
-        with closing(self._tails(committed=False)) as source, closing(self._tails(committed=True)) as target:
+        with closing(self._tails(of_target=False)) as source, closing(self._tails(of_target=True)) as target:
             left: dict[Lane, Reach] = dict.fromkeys(lanes, Reach())
             while left:
                 some = list(left)[
@@ -257,18 +263,19 @@ class PlaceSearch:
                         theirs[lane],
                         least[lane],
                         source_compacts=lane.topic in self._compacted,
-                        given_back=given_back.get(lane, 0),
+                        copied=copied.get(lane, 0),
                     )
                     if (wider := reach[lane].wider(end.needs)) is not None:
                         left[lane] = wider
                     found[lane] = end
                     looked[lane] = replace(ours[lane], records=()), replace(theirs[lane], records=())
-                tell("compared the tails of", len(lanes) - len(left), len(lanes))
+                if not self.ours:
+                    tell("compared the tails of", len(lanes) - len(left), len(lanes))
             pasts = self._pasts(source, target, found, looked)
         return [
             LanePlace(
                 lane=lane,
-                said=None if self.by_tail else least[lane],
+                said=None if by_time else least[lane],
                 found=found[lane],
                 source_start=looked[lane][0].start,
                 past=pasts.get(lane, ()),
@@ -297,7 +304,11 @@ class PlaceSearch:
             settings.target,
             flow=settings.flow,
             committed=True,
-            seen=lambda _, record: KeyedRecord(record.offset, record.timestamp.to_bytes(8, signed=True), None),
+            seen=lambda topic, record: (
+                KeyedRecord(record.offset, record.timestamp.to_bytes(8, signed=True), None)
+                if self._counts(topic, record, of_target=True)
+                else None
+            ),
         )
         with closing(timed) as tails:
             last = tails.read(ranges, deadline_in(READ_SECONDS))
@@ -319,10 +330,10 @@ class PlaceSearch:
         """The pasts of lanes with a place. Args: looked: the bounds of both logs, as they were."""
         exact = {lane: each for lane, each in found.items() if each.place is not None}
         # Another replicator notes no pairs, and may not keep the order by which one pair speaks of what lies between.
-        synced = [{}] if self.by_tail else self.synced(exact.keys())
+        synced = [{}] if self.offsets is None else self.synced(exact.keys())
         histories = {
             lane: [
-                SyncedLane.of(pairs.get(lane, ()), () if self.by_tail else each.tail, looked[lane][1].end)
+                SyncedLane.of(pairs.get(lane, ()), () if self.offsets is None else each.tail, looked[lane][1].end)
                 for pairs in synced
             ]
             for lane, each in exact.items()
@@ -399,20 +410,28 @@ class PlaceSearch:
             for lane, place in places.items()
         }
 
-    def _tails(self, *, committed: bool) -> KafkaTails:
+    def _counts(self, topic: str, record: Record, *, of_target: bool) -> bool:
+        """Whether a record is one that the flow copies, or has copied: see `ours`."""
+        rule = self.settings.origin_rule(topic) if self.ours else None
+        return rule is None or (rule.is_copy(record) if of_target else not rule.returns(record))
+
+    def _tails(self, *, of_target: bool) -> KafkaTails:
         from mirrorless.adapters.kafka.source_offsets import KafkaTails  # noqa: PLC0415 -- see above
 
         untimed = self._rewritten | {self.settings.remote_topic(topic) for topic in self._rewritten}
         unseen = {*PROVENANCE, *self.unseen, *([ORIGIN_HEADER] if self.settings.origins else [])}
 
-        def seen(topic: str, record: Record) -> KeyedRecord:
+        def seen(topic: str, record: Record) -> KeyedRecord | None:
+            if not self._counts(topic, record, of_target=of_target):
+                return None
             headers = [each for each in record.headers if each[0] not in unseen]
             timestamp = 0 if topic in untimed else record.timestamp
             key = None if record.key is None else hash(record.key)
             return KeyedRecord(record.offset, content(timestamp, record.key, record.value, headers), key)
 
-        cluster = self.settings.target if committed else self.settings.source
-        return KafkaTails(cluster, flow=self.settings.flow, committed=committed, seen=seen)
+        cluster = self.settings.target if of_target else self.settings.source
+        # MirrorMaker copies records of aborted transactions too, unless it is told not to.
+        return KafkaTails(cluster, flow=self.settings.flow, committed=of_target or self.ours, seen=seen)
 
     def _ends(self, places: Iterable[TopicPartition], *, of_target: bool) -> dict[TopicPartition, LogEnds]:
         """The ends of logs; those of a partition that is not there yet are 0."""
@@ -433,6 +452,11 @@ class PlaceSearch:
         from mirrorless.adapters.kafka.records import KafkaRecords  # noqa: PLC0415 -- see above
 
         return KafkaRecords(cluster, flow=self.settings.flow, client_role="take-over")
+
+
+def _hidden(ends: Mapping[TopicPartition, LogEnds]) -> str:
+    hidden = sorted(place for place, (_, stable, high) in ends.items() if stable < high)
+    return f"an open transaction hides the end of {hidden[0][0]}-{hidden[0][1]} of the target" if hidden else ""
 
 
 def _ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:

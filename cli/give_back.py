@@ -104,6 +104,7 @@ def _sentence(positions: dict[Lane, int]) -> str:
 
 def _write(search: PlaceSearch, connector: str, positions: dict[Lane, int]) -> None:
     """MirrorMaker goes on behind the last record that it is said to have copied; from the beginning without one."""
+    assert search.offsets is not None  # noqa: S101 -- it is not by the logs alone
     search.offsets.write(
         {
             SourcePartition(

@@ -7,12 +7,13 @@ the target has.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from cli.args import BadInput, offset
-from cli.clusters import ClusterView, offsets_of
+from cli.clusters import ClusterView
+from cli.copied_places import PlaceSearch
 from cli.deployment import DeployedFlows, Stores
 from cli.orders import Order, obey
 from cli.output import TableColumns, console, lane_as_json, say, sentence, table
@@ -24,30 +25,14 @@ from mirrorless.lanes.check_state import read_notes
 from mirrorless.lanes.foreign import sentences
 from mirrorless.lanes.log_comparison import LogComparison
 from mirrorless.lanes.operator_actions import ResetPlan, plan_reset
-from mirrorless.lanes.target_end import TAIL, places_of
-from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.past import PastStore
-from mirrorless.records.origin import OriginRule
-from mirrorless.records.record import Record, size_of
 from mirrorless.reports.format import numbered
 
 ANSWER_SECONDS = 60.0
 """For each question to a cluster, and for the comparison of a lane with its topic as it is."""
 
-LOOK_BACK = (50, 1_000, 20_000)
-"""Offsets before the end of the remote partition among which its last records are looked for: markers and records that
-were aborted stand in between."""
-
-AT_ONCE = 500
-"""Offsets of the first read; each is four times as long as the one before, while what it brings stays small."""
-
-SMALL_BYTES = 1_000_000
-
 ResetStep = tuple[str, str]
 """What is of one lane alone, and what is true of each lane that has such a step; either may be empty."""
-
-Ranges = Callable[[int, int], list[Record]]
-"""The records of one partition in a half-open range of offsets."""
 
 
 def run_reset(arguments: argparse.Namespace) -> int:
@@ -359,48 +344,20 @@ def _behind_target(deployment: DeployedFlows, lane: Lane, stop: Stop | None, sin
         BadInput: it cannot be found.
         Retriable: a cluster does not answer.
     """
-    from mirrorless.adapters.kafka.records import KafkaRecords  # noqa: PLC0415 -- commands without Kafka start sooner
-    from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- same
-
     settings = deployment.settings(lane.flow)
     if settings.rule_of(lane.topic) is not None:
         raise _unknown(lane, "a rule changes its records, so those of the target are not found on the source")
-    place, remote = (lane.topic, lane.partition), (settings.remote_topic(lane.topic), lane.partition)
     if settings.delivery == "at_least_once" and stop is not None and stop.reason == "broken":
         raise _unknown(lane, "without transactions, what was written behind records that are gone stands there too")
-    flow = str(lane.flow)
-    extent = offsets_of(settings.source, lane.flow).extents([place]).get(place)
-    ends = KafkaRecords(settings.target, flow=flow, client_role="operator").ends([remote], deadline_in(ANSWER_SECONDS))
-    if extent is None or remote not in ends:
-        raise _unknown(lane, f"the {'source' if extent is None else 'target'} does not show this partition")
-    start, stable, high_watermark = ends[remote]
-    if stable < high_watermark:
-        raise _unknown(
-            lane,
-            f"an open transaction hides the end of {remote[0]}-{remote[1]} from {stable} on",
-            hint="wait for a minute; if it stays, see `mirrorless status`",
-        )
-    rule = settings.origin_rule(lane.topic)
-    tail = _tail(_ranges(deployment, lane, remote, of_target=True), start, stable, rule)
-    if not tail and start == 0:
-        return extent.start  # the target never had a record of it, or was made anew
-    if not tail:
-        raise _unknown(lane, "the target's retention has removed all that it had of this lane")
-    read = _ranges(deployment, lane, place, of_target=False)
-    first = max(since, extent.start)
-    timed = KafkaTopics(settings.source, flow=flow, role="operator").offsets_at(
-        [place], tail[-1].timestamp, deadline_in(ANSWER_SECONDS)
-    )
-    found = None
-    if (at := timed.get(place, -1)) >= 0:
-        # No record of this time lies before; those of the tail before it may.
-        found = places_of(tail, _records(read, max(first, at - AT_ONCE), extent.end, rule), timed=True)
-    found = found or places_of(tail, _records(read, first, extent.end, rule), timed=False)
-    if found is None:
-        raise _unknown(lane, f"the last record that the target has is not on the source from {first} on")
-    if not found.one:
-        raise _unknown(lane, f"the last records that the target has stand at {found.first}, and again at {found.last}")
-    return found.first + 1
+    search = PlaceSearch(settings=settings, topic=lane.topic, ours=True)
+    if lane not in search.lanes():
+        raise _unknown(lane, "the source or the target does not show this partition")
+    if hidden := search.hidden(lane):
+        raise _unknown(lane, hidden, hint="wait for a minute; if it stays, see `mirrorless status`")
+    (found,) = search.places({}, [lane], {lane: since})
+    if found.found.place is None:
+        raise _unknown(lane, found.found.why)
+    return found.found.place
 
 
 def _unknown(lane: Lane, what: str, *, hint: str = "") -> BadInput:
@@ -409,35 +366,3 @@ def _unknown(lane: Lane, what: str, *, hint: str = "") -> BadInput:
         where=str(lane),
         hint=hint or "compare both logs, and name the upstream offset as a number",
     )
-
-
-def _ranges(deployment: DeployedFlows, lane: Lane, place: TopicPartition, *, of_target: bool) -> Ranges:
-    from mirrorless.adapters.kafka.source_log import KafkaRecordRanges  # noqa: PLC0415 -- see above
-
-    settings = deployment.settings(lane.flow)
-    reader = KafkaRecordRanges(settings.target if of_target else settings.source, flow=str(lane.flow))
-
-    def read(first: int, end: int) -> list[Record]:
-        return [each for _, some in reader.ranges({place: (first, end)}, deadline_in(ANSWER_SECONDS)) for each in some]
-
-    return read
-
-
-def _tail(read: Ranges, start: int, end: int, rule: OriginRule | None) -> Sequence[Record]:
-    """The last records of the remote partition; where others produce to it too, of those that were copied."""
-    for back in (*LOOK_BACK, end - start):
-        first = max(start, end - back)
-        some = [each for each in (read(first, end) if first < end else ()) if rule is None or rule.is_copy(each)]
-        if some or first == start:
-            return some[-TAIL:]
-    return ()
-
-
-def _records(read: Ranges, first: int, end: int, rule: OriginRule | None) -> Iterator[Record]:
-    """The source's records as they are copied."""
-    size = AT_ONCE
-    while first < end:
-        some = read(first, min(end, first + size))
-        yield from some if rule is None else rule.split(some)[0]
-        first += size
-        size *= 4 if sum(map(size_of, some)) < SMALL_BYTES else 1

@@ -180,18 +180,19 @@ def run_plan(arguments: argparse.Namespace) -> int:
 def search_of(
     deployment: DeployedFlows, arguments: argparse.Namespace, *, by_tail: bool = False, unseen: Iterable[str] = ()
 ) -> PlaceSearch:
-    """The search that the arguments name. Args: by_tail: see `PlaceSearch`. unseen: headers that are not compared."""
+    """The search that the arguments name. Args: by_tail: by the logs alone. unseen: headers that are not compared."""
     from mirrorless.adapters.kafka.source_offsets import KafkaSourceOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
 
     settings, topic = deployment.settings(deployment.flow_name(arguments.flow)), arguments.offsets_topic
     alias = settings.policy.prefix(settings.source.alias)
     return PlaceSearch(
         settings=settings,
-        offsets=KafkaSourceOffsets(settings.target, topic or offsets_topic(alias), flow=settings.flow),
+        topic=arguments.topic,
+        offsets=None
+        if by_tail
+        else KafkaSourceOffsets(settings.target, topic or offsets_topic(alias), flow=settings.flow),
         connector=arguments.connector,
         workers="" if topic else worker_group(alias),
-        topic=arguments.topic,
-        by_tail=by_tail,
         unseen=frozenset(unseen),
     )
 
@@ -227,7 +228,7 @@ def _groups(search: PlaceSearch, lanes: Iterable[FoundLane]) -> dict[str, Claime
     settings, scope = search.settings, FlowScope.of(search.settings)
     places = {scope.remote_partition(each.lane): each.lane for each in lanes}
     groups, soon = KafkaGroups(settings.target, flow=settings.flow), deadline_in(ANSWER_SECONDS)
-    checkpoints = {} if search.by_tail or not places else search.checkpoints()
+    checkpoints = {} if search.offsets is None or not places else search.checkpoints()
     said = {name: each for name, each in checkpoints.items() if scope.group(name)}
     committed, states = groups.committed(said, soon), groups.states(said, soon)
     found: dict[str, ClaimedOffsets | str] = {}

@@ -134,7 +134,7 @@ class Reach:
 
 
 def copied_end(
-    source: LogWindow, target: LogWindow, said: int | None, *, source_compacts: bool = False, given_back: int = 0
+    source: LogWindow, target: LogWindow, said: int | None, *, source_compacts: bool = False, copied: int = 0
 ) -> CopiedEnd:
     """Find the place.
 
@@ -143,25 +143,25 @@ def copied_end(
         target: the tail of the remote partition.
         said: the last upstream offset that the replicator says to have copied; None: it has said nothing yet.
         source_compacts: whether the source removes older values, also of those that were copied last.
-        given_back: the upstream offset below which the flow has copied all itself, and from which on the replicator
-            was to copy: 0 where it never had the lane.
+        copied: the upstream offset below which the flow has copied all itself, before it gave the lane back.
     """
     found = _copied_end(source, target, said, source_compacts=source_compacts)
     shown = found.earlier if found.place is None else found.place
-    if shown is None or shown >= given_back:
+    if shown is None or shown >= copied:
         return found
     # Markers are no records: a position may lie behind them, and the place does not.
-    if given_back > source.next or any(shown <= each.offset < given_back for each in source.records):
-        why = f"the lane was given back at {given_back}, and the logs show {shown}, before that: {found.why}"
+    if copied > source.next or any(shown <= each.offset < copied for each in source.records):
+        why = f"the flow itself had copied all below {copied}, and the logs show {shown}, before that: {found.why}"
         return replace(found, place=None, earlier=shown, why=why)
-    return replace(found, place=given_back, earlier=None)
+    return replace(found, place=copied, earlier=None)
 
 
 def _copied_end(source: LogWindow, target: LogWindow, said: int | None, *, source_compacts: bool) -> CopiedEnd:
     least = source.start - 1 if said is None else said
     if least >= source.end:
         return CopiedEnd(why=f"it says to have copied up to {said}, and the source ends at {source.end}")
-    if target.end == 0:
+    # Markers alone may stand there: of transactions that were aborted.
+    if not target.records and target.start == 0 and target.from_start:
         never = "the remote partition never had a record"
         return (
             CopiedEnd(place=source.start, why=never) if said is None else CopiedEnd(why=f"{never}, and it says {said}")

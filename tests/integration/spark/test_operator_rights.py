@@ -129,7 +129,9 @@ class GuardedFlow:
 
     def give_back(self) -> None:
         """What `mirrorless migrate give-back` does beside its plan."""
-        self.search().offsets.write({self.about: 0}, deadline_in(20), now=1)
+        offsets = self.search().offsets
+        assert offsets is not None
+        offsets.write({self.about: 0}, deadline_in(20), now=1)
 
     @property
     def about(self) -> SourcePartition:

@@ -17,19 +17,18 @@ import pytest
 from msgspec.structs import replace
 
 from cli.deployment import DeployedFlows, Stores
-from cli.lane_reset import _records, _tail
 from cli.main import main
 from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
 from mirrorless.adapters.kafka.records import KafkaRecords
-from mirrorless.adapters.kafka.source_log import KafkaRecordRanges
+from mirrorless.adapters.kafka.source_offsets import KafkaTails
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import LeftOut, Stop, StopReason
-from mirrorless.flow.settings import Tables
+from mirrorless.flow.settings import FlowSettings, Tables
 from mirrorless.lanes.operator_actions import _ADVICE, advice, plan_hold
-from mirrorless.lanes.target_end import Places, places_of
 from mirrorless.ports.kafka import RangesRead
+from mirrorless.ports.topics import ConfigEntry
 from mirrorless.protocol.log_parting import parted_stop
 from mirrorless.protocol.undelivered import undelivered_stop
 from mirrorless.records.origin import ORIGIN_HEADER, OriginRule
@@ -45,7 +44,7 @@ from tests.frozen.small_flow import FLOW, LaneStates, small_flow
 from tests.support.clusters import Entry, stable_offset
 from tests.support.documents import MemoryDocuments
 from tests.support.memory_log import read_at
-from tests.support.protocol_world import REMOTE, TOPIC, T, World, lane, records, replicate
+from tests.support.protocol_world import REMOTE, TOPIC, T, World, lane, others, records, replicate
 
 Case = Callable[[World], None]
 """Brings lane 0 to its stop."""
@@ -84,17 +83,28 @@ def _show(there: World, patch: pytest.MonkeyPatch) -> None:
             for offset, record in there.cluster.visible(*place)
         ]
 
-    def ranges(_: object, wanted: Mapping[tuple[str, int], tuple[int, int]], __: object) -> Iterator[Any]:
-        for place, (first, end) in wanted.items():
-            yield place, [record for record in log(place) if first <= record.offset < end]
+    def tails(it: Any, wanted: Mapping[tuple[str, int], Any], _: object) -> dict[tuple[str, int], Any]:
+        assert it.committed, "the flow leaves out what was aborted, which may have come again, the same"
+        return {
+            place: [
+                seen
+                for first, end in some
+                for record in log(place)
+                if first <= record.offset < end and (seen := it.seen(place[0], record)) is not None
+            ]
+            for place, some in wanted.items()
+        }
 
     def extents(_: object, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Extent]:
         found = {place: log(place) for place in places}
         return {place: Extent(some[0].offset, some[-1].offset + 1) for place, some in found.items() if some}
 
     def ends(_: object, places: Sequence[tuple[str, int]], __: object) -> dict[tuple[str, int], tuple[int, int, int]]:
-        logs = {place: there.cluster.topics[place[0]][place[1]] for place in places}
-        return {place: (0, stable_offset(found), len(found)) for place, found in logs.items()}
+        ours = {place: log(place) for place in places if place[0] == TOPIC}
+        theirs = {place: there.cluster.topics[place[0]][place[1]] for place in places if place[0] == REMOTE}
+        return {place: (some[0].offset, some[-1].offset + 1, some[-1].offset + 1) for place, some in ours.items()} | {
+            place: (0, stable_offset(found), len(found)) for place, found in theirs.items()
+        }
 
     def offsets_at(_: object, places: Sequence[tuple[str, int]], at: int, __: object) -> dict[tuple[str, int], int]:
         return {place: next((each.offset for each in log(place) if each.timestamp >= at), -1) for place in places}
@@ -107,7 +117,11 @@ def _show(there: World, patch: pytest.MonkeyPatch) -> None:
         return {place: read_at(some, log(place), log(place)[-1].offset + 1) for place, some in wanted.items()}
 
     patch.setattr(KafkaCommittedLog, "read", committed)
-    patch.setattr(KafkaRecordRanges, "ranges", ranges)
+    patch.setattr(KafkaTails, "__init__", lambda it, *_, **words: it.__dict__.update(words))
+    patch.setattr(KafkaTails, "read", tails)
+    patch.setattr(KafkaTails, "close", lambda _: None)
+    patch.setattr(KafkaTopics, "partitions", lambda *_: {TOPIC: len(there.source), REMOTE: len(there.source)})
+    patch.setattr(KafkaTopics, "configs", lambda _, names, __: ({name: [] for name in names}, {}))
     patch.setattr(KafkaOffsets, "extents", extents)
     patch.setattr(KafkaRecords, "ends", ends)
     patch.setattr(KafkaTopics, "offsets_at", offsets_at)
@@ -478,7 +492,9 @@ def test_an_end_that_expired_is_found_where_records_repeat_and_some_were_left_ou
     assert [loss.first for loss in world.ledger.read(lane())] == [34], "what is on the target is not noted as lost"
 
 
-def test_an_end_is_found_on_a_target_that_has_times_of_its_own(world: World) -> None:
+def test_an_end_is_found_on_a_target_that_has_times_of_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = [ConfigEntry(name="message.timestamp.type", value="LogAppendTime", is_override=True)]
+    monkeypatch.setattr(KafkaTopics, "configs", lambda _, names, __: (dict.fromkeys(names, late), {}))
     for entry in world.cluster.topics[REMOTE][0]:
         if entry.record is not None:
             entry.record = replace(entry.record, timestamp=entry.record.timestamp + 5_000_000)
@@ -498,12 +514,17 @@ def write_others(there: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "complaint"), [(hide_the_end, "open transaction"), (write_others, "is not on the source")]
+    ("case", "spoil", "complaint"),
+    [
+        (all_gone, hide_the_end, "open transaction"),
+        (all_gone, write_others, "none of the last 30 records"),
+        (newest_gone, lost_end, "had copied all below 20"),
+    ],
 )
 def test_an_end_that_cannot_be_found_is_refused_and_nothing_is_changed(
-    world: World, spoil: Case, complaint: str, capsys: pytest.CaptureFixture[str]
+    world: World, case: Case, spoil: Case, complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    all_gone(world)
+    case(world)
     deliver(world)
     before = world.states.states[lane()]
     spoil(world)
@@ -521,7 +542,7 @@ def test_an_end_of_which_several_places_look_alike_is_refused(world: World, caps
     all_gone(world)
 
     assert reset() == 2
-    assert "stand at" in capsys.readouterr().err
+    assert "there are others like it" in capsys.readouterr().err
 
 
 def test_a_target_whose_retention_took_all_is_no_new_one(
@@ -529,12 +550,13 @@ def test_a_target_whose_retention_took_all_is_no_new_one(
 ) -> None:
     """To copy from the first record would double what its readers had."""
     world.cluster.topics[REMOTE][0].clear()
-    monkeypatch.setattr(KafkaRecords, "ends", lambda _, places, __: dict.fromkeys(places, (30, 30, 30)))
+    ends = {REMOTE: (30, 30, 30), TOPIC: (0, 40, 40)}
+    monkeypatch.setattr(KafkaRecords, "ends", lambda _, places, __: {each: ends[each[0]] for each in places})
     all_gone(world)
     deliver(world)
 
     assert reset() == 2
-    assert "retention has removed" in capsys.readouterr().err
+    assert "no record of it any more" in capsys.readouterr().err
 
 
 def test_without_transactions_what_was_written_behind_a_lost_end_is_not_taken_for_it(
@@ -562,16 +584,19 @@ def test_an_explicit_offset_below_an_unknown_end_notes_what_is_not_known(world: 
     assert "the target may have them" in loss.detail
 
 
-def test_where_both_sides_produce_only_what_was_copied_counts_and_as_it_was_copied() -> None:
+def test_where_both_sides_produce_only_what_was_copied_counts_and_as_it_was_copied(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rule = OriginRule.of(TOPIC, source="us-east", target="eu-west", clusters=())
-    ours, theirs = records(1, 2, 3), [replace(each, value=b"of the target") for each in records(4, 5)]
-    returned = replace(records(2)[0], offset=9, headers=[(ORIGIN_HEADER, rule.returning)])
-    target = [*map(rule.marked, ours), *theirs]
+    settings = DeployedFlows.settings
+    monkeypatch.setattr(DeployedFlows, "settings", lambda *words: replace(settings(*words), origins=("us-east",)))
+    monkeypatch.setattr(FlowSettings, "origin_rule", lambda *_: rule)
+    log, last = world.cluster.topics[REMOTE][0], world.source[0][29]
+    for entry in log:
+        entry.record = rule.marked(entry.record) if entry.record and entry.record.value != b"28" else None
+    log += [Entry(each, "committed", "of the target") for each in others(40, 41)]
+    world.source[0].append(replace(last, offset=40, headers=[*last.headers, (ORIGIN_HEADER, rule.returning)]))
+    all_gone(world)
 
-    tail = _tail(lambda first, end: [each for each in target if first <= each.offset < end], 0, 6, rule)
-
-    assert [each.offset for each in tail] == [1, 2, 3]
-    source = _records(
-        lambda first, end: [each for each in [*ours, returned] if first <= each.offset < end], 0, 10, rule
-    )
-    assert places_of(tail, source, timed=True) == Places(3, 3)
+    assert reset() == 0
+    assert world.chains.beside().heads([lane()])[lane()].position == 30

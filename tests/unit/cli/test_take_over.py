@@ -508,7 +508,7 @@ def test_a_lane_that_does_not_stand_where_it_was_given_back_goes_on_by_either_ch
 
     found = migrate(in_lab, "plan").json["lanes"][0]
     assert (found["state"], found["place"]) == ("left out", None)
-    assert found["why"].startswith("the lane was given back at 8, and the logs show 6, before that")
+    assert found["why"].startswith("the flow itself had copied all below 8, and the logs show 6, before that")
     either = choices()
     take_over(in_lab, 1)
 

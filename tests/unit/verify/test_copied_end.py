@@ -66,6 +66,7 @@ TEN = of(*range(10))
     [
         (whole(TEN), whole(of(*range(8), 5, 6)), 4, 8, "stands at 7"),
         (whole(TEN), whole([]), None, 0, "never had a record"),
+        (whole(TEN), whole([], end=2), None, 0, "never had a record"),
         (whole(TEN), whole([]), 3, None, "never had a record, and it says 3"),
         (whole(TEN), whole(of(*range(4))), 10, None, "the source ends at 10"),
         (whole(TEN), whole(of(*range(4))), 5, None, "stands at 3"),
@@ -154,7 +155,7 @@ CUT = whole([each._replace(offset=at) for at, each in enumerate([*SEVEN.records,
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "said", "given_back", "found"),
+    ("source", "target", "said", "copied", "found"),
     [
         (whole(TEN), whole(TEN[:8]), 7, 8, (8, None, "")),
         (whole(TEN), whole(TEN[:9]), 7, 8, (9, None, "")),  # it went on, and has not said so
@@ -171,14 +172,16 @@ CUT = whole([each._replace(offset=at) for at, each in enumerate([*SEVEN.records,
         (window(TEN, (0, 8), 0, 90), whole(TEN[:8]), 3, 20, (None, None, "source")),
     ],
 )
-def test_a_place_before_the_position_that_was_given_back_is_none_but_for_markers(
-    source: LogWindow, target: LogWindow, said: int | None, given_back: int, found: tuple[int | None, int | None, str]
+def test_a_place_before_what_the_flow_had_copied_itself_is_none_but_for_markers(
+    source: LogWindow, target: LogWindow, said: int | None, copied: int, found: tuple[int | None, int | None, str]
 ) -> None:
-    end = copied_end(source, target, said, given_back=given_back)
+    end = copied_end(source, target, said, copied=copied)
 
     assert (end.place, end.earlier, end.needs) == found, end.why
-    if end.earlier is not None and given_back:
-        assert end.why.startswith(f"the lane was given back at {given_back}, and the logs show {end.earlier}, before")
+    if end.earlier is not None and copied:
+        assert end.why.startswith(
+            f"the flow itself had copied all below {copied}, and the logs show {end.earlier}, before"
+        )
 
 
 def test_duplicates_are_named_on_both_sides() -> None:

@@ -142,7 +142,7 @@ class KafkaTails:
     """Parts of one cluster's logs, as hashes of their records."""
 
     def __init__(
-        self, cluster: ClusterSettings, *, flow: str, committed: bool, seen: Callable[[str, Record], KeyedRecord]
+        self, cluster: ClusterSettings, *, flow: str, committed: bool, seen: Callable[[str, Record], KeyedRecord | None]
     ) -> None:
         """Nothing is opened yet.
 
@@ -150,7 +150,7 @@ class KafkaTails:
             cluster: to read.
             flow: part of what the clients call themselves in the brokers' logs.
             committed: whether records of transactions that were aborted, or are open, are left out.
-            seen: a topic's record as it is compared.
+            seen: a topic's record as it is compared; None where it is not.
         """
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
         self._seen = seen
@@ -167,7 +167,8 @@ class KafkaTails:
         found: dict[TopicPartition, list[KeyedRecord]] = {place: [] for place in wanted}
         ranges = {place: [each for each in some if each[0] < each[1]] for place, some in wanted.items()}
         for place, record in _read(self._log, ranges, deadline, where=self._where):
-            found[place].append(self._seen(place[0], record))
+            if (each := self._seen(place[0], record)) is not None:
+                found[place].append(each)
         return found
 
     def close(self) -> None:
