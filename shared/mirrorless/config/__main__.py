@@ -33,7 +33,8 @@ what would be made of a file, or all its problems. Nothing is created from a fil
 
 Keys are MirrorMaker 2's where it has one, written in one piece: `emit.heartbeats.enabled: true`. A list is a YAML
 list, or names with commas between. A range is one of whole numbers. Only `true` and `false` are truth values, and only
-decimal digits are numbers; quotes make text. In brackets is what a key takes and, behind a semicolon, its default.
+decimal digits are numbers; quotes make text; tags are not read, and aliases (`*`) repeat 50,000 values at most. In
+brackets is what a key takes and, behind a semicolon, its default.
 
 **Names and patterns.** An entry of letters, digits, `.`, `_` and `-` is a literal name, and its dot is a dot
 (MirrorMaker 2 lets it match any character). Everything else is a regular expression of Python's that must match the

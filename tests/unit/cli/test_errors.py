@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import main
+from cli.output import say_traceback
 from mirrorless.flow.naming import CLIENT_LOG_VARIABLE
 from tests.support.commands import Command
 
@@ -111,8 +112,10 @@ def test_a_command_on_a_terminal_keeps_the_kafka_clients_own_lines_from_its_answ
 ) -> None:
     monkeypatch.setenv(CLIENT_LOG_VARIABLE, "5")
     monkeypatch.delenv(CLIENT_LOG_VARIABLE)  # and again when the test is over
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     monkeypatch.setattr(sys, "argv", ["mirrorless", "config", "check", str(tmp_path / "none.yaml")])
 
     assert main() == 2
 
     assert os.environ[CLIENT_LOG_VARIABLE] == "0"
+    assert sys.excepthook is say_traceback, "what nobody has foreseen may have the words of a broker, too"
