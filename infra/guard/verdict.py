@@ -8,6 +8,7 @@ from textwrap import fill
 from typing import Any, Final
 
 from infra.guard.templates import Resource
+from mirrorless.reports.format import visible
 
 WIDTH: Final = 120
 LABEL: Final = 11
@@ -47,9 +48,9 @@ class ChangeFinding:
         lines = [(verdict, f"{self.subject}: {self.what}")]
         lines += [("  why" if self.refused else "  so", self.why)] if self.why else []
         lines += [("  instead" if self.refused else "  before", self.instead)] if self.instead else []
+        indent: dict[str, Any] = {"subsequent_indent": " " * LABEL, "break_on_hyphens": False}
         return "\n".join(
-            fill(text, WIDTH, initial_indent=f"{label:<{LABEL}}", subsequent_indent=" " * LABEL, break_on_hyphens=False)
-            for label, text in lines
+            fill(visible(text), WIDTH, initial_indent=f"{label:<{LABEL}}", **indent) for label, text in lines
         )
 
 

@@ -441,6 +441,14 @@ def test_the_end_of_the_reader_of_scheduled_topics_is_noted_where_the_flow_stays
 # Where the rules come from
 
 
+def test_what_is_deployed_says_nothing_to_the_terminal() -> None:
+    finding = ChangeFinding(
+        refused=True, stack="state", id="a", subject="Table\x1b[2J", what="goes\u202e", why="\x9b1A"
+    )
+
+    assert str(finding).splitlines() == [r"REFUSED    Table\x1b[2J: goes\u202e", r"  why      \x9b1A"]
+
+
 def test_the_schemas_say_what_makes_a_table_anew() -> None:
     assert "TableName" in unchangeable(TABLE)
     assert "KeySchema" in changeable_at_times(TABLE)
