@@ -101,11 +101,12 @@ class Lookups:
             if count := _COUNTS.get(resource["Type"]):
                 property_, service, look = count
                 name = resource["Properties"][property_]
-                try:
-                    found += [name] if look(self.client(service, stack.place), name) else []
-                except ClientError as exc:  # such as a key of the customer's: the lookup role may not decrypt
-                    absent = exc.response["Error"]["Code"] in _ABSENT
-                    found += [] if absent else [f"{name}, which cannot be looked into: {exc}"]
+                with _reading(name, stack.place):
+                    try:
+                        found += [name] if look(self.client(service, stack.place), name) else []
+                    except ClientError as exc:  # such as a key of the customer's: the lookup role may not decrypt
+                        absent = exc.response["Error"]["Code"] in _ABSENT
+                        found += [] if absent else [f"{name}, which cannot be looked into: {exc}"]
         return found
 
     def destroy(self, stack: DeployedStack) -> None:

@@ -42,7 +42,7 @@ from infra.stacks import PlacedStack
 from infra.synth import stacks_in
 from mirrorless.config import load
 from mirrorless.errors import Retriable
-from tests.support.assembly import CONTEXT, EXAMPLES, REPOSITORY, Assembly, assemble
+from tests.support.assembly import CONTEXT, EXAMPLES, REPOSITORY, Assembly
 from tests.support.changed_examples import written
 
 Change = tuple[str, str]
@@ -485,13 +485,6 @@ def test_a_place_that_cannot_be_looked_at_is_refused_by_its_name() -> None:
 Leaving = Callable[..., tuple[int, Account]]
 
 
-@pytest.fixture(scope="module")
-def halved(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The shipped example with one of its two flows."""
-    folder = tmp_path_factory.mktemp("halved")
-    return assemble(written(folder, "active-active", OFF), folder / "out", **{HOLLOW: True})
-
-
 @pytest.fixture(scope="session")
 def was(assembled: Callable[[str], Assembly]) -> Assembly:
     """The shipped example; it is made before anything that it runs is replaced."""
@@ -499,39 +492,16 @@ def was(assembled: Callable[[str], Assembly]) -> Assembly:
 
 
 @pytest.fixture
-def leaving(was: Assembly, halved: Assembly, tmp_path: Path, deploying: Deploying) -> Leaving:
-    """`make deploy` of the shipped example with changes, where it is deployed as it was."""
+def leaving(was: Assembly, tmp_path: Path, deploying: Deploying) -> Leaving:
+    """`make deploy` of the shipped example with its flows or without any, where it is deployed as it was."""
 
     def of(*changes: Change, arguments: tuple[str, ...] = ()) -> tuple[int, Account]:
-        config, out = written(tmp_path, "active-active", *changes), tmp_path / "out"
-        account, now = Account(variant()[1], templates_of(was)), halved if changes else was
-        if len(changes) < len(BOTH_OFF):  # the CDK's command line refuses an app without stacks
-            return deploying(account, config, now.folder, *arguments, synthesized=now), account
-        return deploying(account, config, out, *arguments), account
+        config, account = written(tmp_path, "active-active", *changes), Account(variant()[1], templates_of(was))
+        if changes:
+            return deploying(account, config, tmp_path / "out", *arguments), account
+        return deploying(account, config, was.folder, *arguments, synthesized=was), account
 
     return of
-
-
-def test_a_flow_that_is_disabled_ends_where_it_was_the_last_one_at_its_home(
-    leaving: Leaving, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, account = leaving(OFF)
-    shown = capsys.readouterr().out
-
-    assert (code, account.destroyed) == (deploy.REFUSED, [])
-    assert shown.count("has left the configuration") == 6
-    assert "mirrorless-state-us-east-1: has left" in shown
-    assert "stay in the account" in shown
-
-    left = [each.split()[1].rstrip(":") for each in shown.split("REFUSED")[1:] if "has left" in each]
-    code, account = leaving(OFF, arguments=("--accept", left[0]))
-    assert (code, account.destroyed) == (deploy.REFUSED, []), "what is accepted in part is not deployed at all"
-
-    code, account = leaving(OFF, arguments=("--accept", *left, "--stacks", "mirrorless-state-*"))
-
-    assert (code, sorted(account.destroyed)) == (DEPLOYED, sorted(left))
-    assert account.destroyed[0] == "mirrorless-control-eu-west-1"
-    assert account.destroyed[-1] == "mirrorless-state-us-east-1"
 
 
 def test_a_deployment_without_an_enabled_flow_takes_everything_down(

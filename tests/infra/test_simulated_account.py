@@ -63,7 +63,7 @@ Deploying = Callable[..., int]
 
 
 @pytest.fixture
-def deploying(monkeypatch: pytest.MonkeyPatch) -> Deploying:
+def deploying(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deploying:
     """`make deploy` in a pipeline, of what is synthesized, without a look at networks and quotas."""
 
     def of(assembly: Assembly, *arguments: str) -> int:
@@ -72,6 +72,7 @@ def deploying(monkeypatch: pytest.MonkeyPatch) -> Deploying:
         monkeypatch.setattr(sys, "argv", [*argv, *arguments])
         return deploy.main()
 
+    monkeypatch.setenv("NODE_COMPILE_CACHE", str(tmp_path))  # the CDK is 16 MB of JavaScript
     monkeypatch.setattr(deploy, "network_findings", lambda *_: iter(()))  # moto has no cluster
     monkeypatch.setattr(deploy, "quota_findings", lambda *_: iter(()))  # and no quotas
     return of
@@ -119,11 +120,20 @@ def test_a_creation_that_fails_is_repeated_and_what_a_disabled_flow_leaves_comes
     assert len(tables) == 10
     assert [name for name, each in half.items() if tables[name] is not each] == [], "what failed halfway is taken back"
 
-    # Nothing of a disabled flow runs, and its tables stay.
+    # Nothing of a disabled flow runs, and its tables stay. What has left goes whatever `--stacks` says.
+    capfd.readouterr()
     assert deploying(one) == deploy.REFUSED
+    shown = capfd.readouterr().out
+    left = [each.split()[1].rstrip(":") for each in shown.split("REFUSED")[1:] if "has left" in each]
+    assert sorted(left) == sorted({*both.templates} - {*one.templates})
+    assert "stay in the account" in shown
+    assert deploying(one, "--accept", left[0]) == deploy.REFUSED
+    assert accounts.deleted == ["mirrorless-state-eu-west-1"] * 2, "what is accepted in part is not deployed at all"
     assert len(of_flow(accounts, "eu-west_us-east")) > 5
-    left = [name for name in accounts.statuses if name not in one.templates]
-    assert deploying(one, "--accept", *left) == 0
+    assert deploying(one, "--accept", *left, "--stacks", "mirrorless-state-*") == 0
+    assert sorted(accounts.deleted[2:]) == sorted(left)
+    assert accounts.deleted[2] == "mirrorless-control-eu-west-1"
+    assert accounts.deleted[-1] == "mirrorless-state-us-east-1"
     assert of_flow(accounts, "eu-west_us-east") == []
     assert len(of_flow(accounts, "us-east_eu-west")) > 5
     assert accounts.things(TABLE, owned=False) == tables

@@ -117,11 +117,13 @@ class SimulatedAccounts:
     Attributes:
         failures: names or logical ids of things whose creation fails; each once, in any order.
         calls: the operations of CloudFormation that were asked for.
+        deleted: the names of stacks, as they were deleted.
         wrong: requests that no CloudFormation understands. A test asserts that there are none.
     """
 
     failures: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     _things: list[Thing] = field(default_factory=list)
     _stacks: list[SimulatedStack] = field(default_factory=list)
@@ -289,6 +291,7 @@ class SimulatedAccounts:
             raise Refused(f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled")
         kept = [id_ for id_ in reversed(_ordered(stack.resources)) if not self._drop(stack, id_, new=False)]
         self._enter(stack, "DELETE_FAILED" if kept else GONE)
+        self.deleted += [] if kept else [stack.name]
         return {}
 
     # What they do
