@@ -49,6 +49,15 @@ def prefix(flow: FlowDeployment) -> str:
     return f"flows/{flow.id}/"
 
 
+def artifacts_prefix(deployment: str) -> str:
+    """Where in the bootstrap bucket the code of jobs lies, by its hash, of this deployment and of those before it.
+
+    A job loads its code as long as it runs: for each executor that it gets, and for another attempt. A deployment adds
+    objects and removes none, and the prefix lets a role read those of the deployment that a job was started by.
+    """
+    return f"{deployment}/jobs/"
+
+
 def most_executors(spark: SparkSection) -> int:
     """How many executors one job may have, beside its driver, within what the application may have."""
     by_cores = (spark.maximum_vcpu - DRIVER.cores) // EXECUTOR.cores

@@ -415,14 +415,18 @@ def storage_rights(
         flow: the flow.
         bucket: the bucket of its place.
         prefix: where in it the flow's jobs read and write, with the slash at its end.
-        artifacts: ARNs of the objects that jobs are made of.
+        artifacts: ARNs of the objects that jobs are made of, of this deployment and of earlier ones.
         log_group: the log group of their application.
         key: ARN of the customer's key of the place.
     """
     place = flow.jobs
     bucket_arn = f"arn:{place.partition}:s3:::{bucket}"
     found = [
-        Right(actions=("s3:GetObject",), resources=tuple(artifacts)),
+        Right(
+            actions=("s3:GetObject",),
+            resources=tuple(artifacts),
+            reason="a job that runs loads the code of the deployment that started it; the prefix has jobs' code alone",
+        ),
         Right(
             # Runs' folders and archives. Spark itself writes nothing: records never pass through it.
             actions=("s3:GetObject", "s3:PutObject"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aws_cdk import Environment, Stack, Tags
+from aws_cdk import DefaultStackSynthesizer, Environment, Stack, Tags
 from aws_cdk.aws_iam import ManagedPolicy, PermissionsBoundary
 
 if TYPE_CHECKING:
@@ -21,14 +21,31 @@ class PlacedStack(Stack):
     """A stack of one kind in one place."""
 
     def __init__(
-        self, scope: Construct, kind: str, *, deployment: Deployment, place: Location, description: str
+        self,
+        scope: Construct,
+        kind: str,
+        *,
+        deployment: Deployment,
+        place: Location,
+        description: str,
+        assets: str | None = None,
     ) -> None:
-        """Args: kind: such as `state`, part of its name. description: for the console."""
+        """Make it.
+
+        Args:
+            scope: the app.
+            kind: such as `state`, part of its name.
+            deployment: the plan.
+            place: where it is.
+            description: for the console.
+            assets: prefix of its assets' keys in the bootstrap bucket, where a role is to read those of this stack.
+        """
         super().__init__(
             scope,
             deployment.artifact_id(kind, place),
             stack_name=deployment.stack_name(kind, place),
             env=Environment(account=place.account, region=place.region),
+            synthesizer=None if assets is None else DefaultStackSynthesizer(bucket_prefix=assets),
             tags=deployment.place_tags,  # of the stack alone: the templates stay as they are
             description=f"Mirrorless: {description}",
         )

@@ -34,7 +34,14 @@ class SparkStack(PlacedStack):
     """The Spark stack of one place."""
 
     def __init__(self, scope: Construct, *, deployment: Deployment, place: Location) -> None:
-        super().__init__(scope, "spark", deployment=deployment, place=place, description="applications for jobs")
+        super().__init__(
+            scope,
+            "spark",
+            deployment=deployment,
+            place=place,
+            description="applications for jobs",
+            assets=spark_settings.artifacts_prefix(deployment.settings.name),
+        )
         flows = deployment.flows_at("jobs", place)
         artifacts = _deployed(self, deployment)
         add_endpoints(self, deployment, place, made_by="jobs")
@@ -144,16 +151,15 @@ class FlowJobs(Construct):
                 },
             ),
         )
-        objects = [
-            f"arn:{place.partition}:s3:::{each.s3_bucket_name}/{each.s3_object_key}" for each in artifacts.values()
-        ]
+        prefix = spark_settings.artifacts_prefix(deployment.settings.name)
+        buckets = {each.s3_bucket_name for each in artifacts.values()}
         rights = [
             *statements.rights("jobs", flow),
             *statements.storage_rights(
                 flow,
                 bucket=flow.bucket_name,
                 prefix=spark_settings.prefix(flow),
-                artifacts=objects,
+                artifacts=[f"arn:{place.partition}:s3:::{bucket}/{prefix}*" for bucket in sorted(buckets)],
                 log_group=spark_settings.log_group(application.name),
                 key=key,
             ),

@@ -14,6 +14,8 @@ from infra import spark_settings
 from infra.deployment import plan
 from infra.guard.templates import Resource
 from infra.packaging.assets import HOLLOW
+from infra.packaging.spark_archive import Artifact
+from infra.stacks import spark
 from infra.stacks.spark import SparkStack
 from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
@@ -23,7 +25,7 @@ from mirrorless.jobs.request import JobKind
 from mirrorless.jobs.submission import decode_submission, parameter_name
 from tests.support.assembly import CONTEXT, EXAMPLES, Assembly
 from tests.support.changed_examples import without_networks, written
-from tests.support.iam import many, role_statements
+from tests.support.iam import allowed, role_statements
 
 Assembled = Callable[[str], Assembly]
 
@@ -156,18 +158,60 @@ def test_what_a_job_is_submitted_with_is_uploaded_and_its_role_may_read_it(assem
         for place in file["destinations"].values()
     }
     said = submission(assembly, "production_vault")
-    confs = said["confs"]
-    uris = {confs["spark.submit.pyFiles"], confs["spark.archives"].removesuffix("#environment"), *said["jobs"].values()}
-    ours = role(assembly, "mirrorless-jobs-production_vault")
-    readable = next(each["Resource"] for each in role_statements(assembly, ours) if each["Action"] == "s3:GetObject")
+    confs, uris = said["confs"], artifacts(said)
 
-    assert {uri.replace("s3://", "arn:aws:s3:::") for uri in uris} == set(many(readable))
+    assert all(reads(assembly, "mirrorless-jobs-production_vault", uri) for uri in uris)
     assert uris <= uploaded
     assert confs["spark.submit.pyFiles"].endswith(".zip")
     assert confs["spark.archives"].endswith(".tgz#environment")
     assert said["application_id"] == "application"
     assert said["role_arn"] == "arn:aws:iam::444455556666:role/mirrorless-jobs-production_vault"
     assert (said["bucket"], said["prefix"]) == ("mirrorless-444455556666-us-west-2", "flows/production_vault/")
+
+
+def test_a_job_that_runs_keeps_its_code_when_a_deployment_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An executor that comes later, and another attempt, load what the run was submitted with.
+
+    A deployment publishes objects by their hashes and removes none, so what it can take away is the right to read.
+    """
+    before = deployed_jobs(tmp_path / "before")
+    (script := tmp_path / "changed.py").write_text("print('the next version')")
+    changed = dict.fromkeys((*get_args(JobKind), "package", "environment"), Artifact(script, "0" * 64))
+    monkeypatch.setattr(spark, "spark_artifacts", lambda *_: changed)
+    after = deployed_jobs(tmp_path / "after")
+    was, now = (artifacts(submission(each, "us-east_eu-west")) for each in (before, after))
+    some = min(now)
+
+    assert len(was) == 5
+    assert was & now == set()
+    assert all(reads(after, "mirrorless-jobs-us-east_eu-west", uri) for uri in was | now)
+    assert not reads(after, "mirrorless-jobs-us-east_eu-west", some.replace("mirrorless/jobs/", "other/jobs/"))
+    assert not reads(after, "mirrorless-jobs-us-east_eu-west", some.replace("mirrorless/jobs/", ""))
+
+
+def deployed_jobs(folder: Path) -> Assembly:
+    """The Spark stack of the first example's European region."""
+    deployment = plan(load(EXAMPLES["active-active"]))
+    place = next(each for each in deployment.jobs if each.region == "eu-west-1")
+    app = App(outdir=str(folder), context={**CONTEXT, HOLLOW: True})
+    SparkStack(app, deployment=deployment, place=place)
+    app.synth()
+    return Assembly(folder, deployment)
+
+
+def artifacts(said: dict[str, Any]) -> set[str]:
+    """The URIs of what a job is made of."""
+    confs = said["confs"]
+    return {confs["spark.submit.pyFiles"], confs["spark.archives"].removesuffix("#environment"), *said["jobs"].values()}
+
+
+def reads(assembly: Assembly, name: str, uri: str) -> bool:
+    """Whether a role may read an object. Args: name: of the role."""
+    return allowed(
+        role_statements(assembly, role(assembly, name)), "s3:GetObject", uri.replace("s3://", "arn:aws:s3:::")
+    )
 
 
 @WITH_JOBS
