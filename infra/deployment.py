@@ -458,6 +458,8 @@ def _paging_problems(configuration: Configuration) -> Iterator[Problem]:
     homes = {flow.home.region: flow for flow in configuration.enabled_flows}
     homes |= {flow.pull_home.region: flow for flow in configuration.enabled_flows if flow.has_pull} | homes
     homes |= {flow.standby.region: flow for flow in configuration.enabled_flows if flow.standby} | homes
+    if configuration.deployment.spark.enabled:
+        homes |= {flow.jobs_home.region: flow for flow in configuration.enabled_flows} | homes
     reached = set()
     for position, arn in enumerate(alarms.topic_arns):
         sections = arn.split(":")
@@ -471,7 +473,7 @@ def _paging_problems(configuration: Configuration) -> Iterator[Problem]:
             there = ", ".join(sorted(filter(None, homes)))
             yield Problem(
                 path=(*_PATH, position),
-                what=f"no flow runs in {sections[3]}, and an alarm notifies topics of its own region only",
+                what=f"nothing runs in {sections[3]}, and an alarm notifies topics of its own region only",
                 hint=f"name a topic in {there}, or remove this one",
             )
         else:
@@ -482,6 +484,6 @@ def _paging_problems(configuration: Configuration) -> Iterator[Problem]:
         if region is not None and region not in reached:
             yield Problem(
                 path=_PATH,
-                what=f"no topic is in {region}, where {flow.name} runs: its alarms would notify no topic",
+                what=f"no topic is in {region}, where {flow.name} or its jobs run: alarms there would notify no topic",
                 hint=f"add a topic of {region}, or an `email`",
             )

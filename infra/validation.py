@@ -66,7 +66,7 @@ _PREFIXES: Final = 30
 _STORAGE: Final = 2_400
 """Characters of the rights that jobs have beside Kafka, tables and secrets: files, logs, a key."""
 
-_OF_STACK: Final = {"replication": 6, "control": 1, "monitoring": 3, "pull": 10, "standby": 10, "state": 2, "spark": 0}
+_OF_STACK: Final = {"replication": 6, "control": 1, "monitoring": 3, "pull": 10, "standby": 10, "state": 2, "spark": 4}
 """Resources of a stack whatever its flows: a group of schedules, a topic of alarms, endpoints of a VPC, the bucket."""
 
 _OF_FLOW: Final = {
@@ -76,7 +76,7 @@ _OF_FLOW: Final = {
     "pull": 20,
     "standby": 16,
     "state": 6,
-    "spark": 5,
+    "spark": 6,
 }
 """Resources of a flow in a stack, apart from mappings and managed policies."""
 

@@ -20,7 +20,7 @@ from mirrorless.flow.naming import FORWARD, PULL, STANDBY
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from infra.deployment import FlowDeployment
+    from infra.deployment import FlowDeployment, Location
     from infra.monitoring.metrics import Metric
     from mirrorless.flow.counts import WatchGraph
 
@@ -293,3 +293,31 @@ def standby_alarms(flow: FlowDeployment) -> list[Alarm]:
             silence=True,
         ),
     ]
+
+
+JOB_DIED: Final = "job-died"
+"""The end of its section's anchor. It is no alarm of a metric: EMR Serverless says it of each job run."""
+
+_NAMED: Final = 5
+"""Flows that a message names."""
+
+
+def job_died(place: Location, flows: Sequence[FlowDeployment], application: str, runbook: str | None) -> str:
+    """The message about a job run that has failed or was cancelled, with `<…>` for what the event says.
+
+    Args:
+        place: where the job has run.
+        flows: one of which it was of.
+        application: the name of the application.
+        runbook: address of a copy of the runbook.
+    """
+    # An arrow would end a placeholder of the template.
+    named = [f"{flow.flow.source.alias} to {flow.flow.target.alias}" for flow in flows]
+    more = f" or {len(named) - _NAMED} others" if len(named) > _NAMED else ""
+    return (
+        f"Job run <run> on {application} in {place.region} is <state> since <at>; its flow goes from "
+        f"{', or '.join(named[:_NAMED])}{more}. What it has done stays. First: aws emr-serverless get-job-run "
+        f"--region {place.region} --application-id <application> --job-run-id <run> --query jobRun.name; with that "
+        "name, mirrorless backfill, verify or reconcile follow says why. "
+        f"Runbook: {runbook or RUNBOOK}#alarm-{JOB_DIED}"
+    )

@@ -1,24 +1,28 @@
-"""A flow's dashboard and alarms as resources, and a topic for an e-mail address.
+"""A flow's dashboard and alarms as resources, a rule about jobs that die, and a topic for an e-mail address.
 
 What is decided stands in `alarms` and `dashboard` as plain values; here it is made.
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from infra.monitoring.alarms import Alarm, alarms, flow_alarm, pull_alarms
+from infra.monitoring.alarms import Alarm, alarms, flow_alarm, job_died, pull_alarms
 from infra.monitoring.dashboard import dashboard_body
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from infra.deployment import Deployment, FlowDeployment, Location
 
 
@@ -58,17 +62,20 @@ class FlowMonitoring(Construct):
 class OnCallTopic(Construct):
     """A topic for an address, encrypted with a key of its own.
 
-    CloudWatch may not use AWS's key for SNS, and would fail in silence; so might a customer's key, whose policy is not
-    ours. (https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html)
+    CloudWatch and EventBridge may not use AWS's key for SNS, and would fail in silence; so might a key of the
+    customer, whose policy is not ours. (https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html)
     """
 
     def __init__(self, scope: Construct, id_: str, *, deployment: Deployment, place: Location, address: str) -> None:
         super().__init__(scope, id_)
-        caller = iam.ServicePrincipal("cloudwatch.amazonaws.com")
-        ours = {
-            "StringEquals": {"aws:SourceAccount": place.account},
-            "ArnLike": {"aws:SourceArn": place.arn("cloudwatch", f"alarm:{deployment.settings.name}-*")},
-        }
+        caller, rules = (iam.ServicePrincipal(f"{each}.amazonaws.com") for each in ("cloudwatch", "events"))
+        ours, of_rules = (
+            {
+                "StringEquals": {"aws:SourceAccount": place.account},
+                "ArnLike": {"aws:SourceArn": place.arn(service, f"{kind}{deployment.settings.name}-*")},
+            }
+            for service, kind in (("cloudwatch", "alarm:"), ("events", "rule/"))
+        )
         key = kms.Key(
             self,
             "Key",
@@ -85,12 +92,21 @@ class OnCallTopic(Construct):
                 conditions=ours,
             )
         )
-        topic = sns.Topic(self, "Topic", topic_name=topic_name(deployment), master_key=key, enforce_ssl=True)
-        topic.add_to_resource_policy(
+        key.add_to_resource_policy(
             iam.PolicyStatement(
-                actions=["sns:Publish"], resources=[topic.topic_arn], principals=[caller], conditions=ours
+                # A rule's calls of a key carry no condition keys; what it may publish, the topic's policy bounds.
+                actions=["kms:Decrypt", "kms:GenerateDataKey*"],
+                resources=["*"],
+                principals=[rules],
             )
         )
+        topic = sns.Topic(self, "Topic", topic_name=topic_name(deployment), master_key=key, enforce_ssl=True)
+        for principal, conditions in ((caller, ours), (rules, of_rules)):
+            topic.add_to_resource_policy(
+                iam.PolicyStatement(
+                    actions=["sns:Publish"], resources=[topic.topic_arn], principals=[principal], conditions=conditions
+                )
+            )
         topic.add_subscription(subscriptions.EmailSubscription(address))
 
 
@@ -131,3 +147,55 @@ def add_alarm(
             cloudwatch.CfnAlarm.DimensionProperty(name=name, value=value) for name, value in watched.dimensions
         ],
     )
+
+
+class JobRule(Construct):
+    """What tells the topics of a place of each job run of an application that has failed or was cancelled.
+
+    An event names the job run, and neither our id of it nor its flow: the message says how to ask for them. It takes
+    what EMR Serverless makes itself, so nothing that a client or a broker wrote comes into it.
+    (https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/using-eventbridge.html)
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        deployment: Deployment,
+        place: Location,
+        application: str,
+        application_id: str,
+        flows: Sequence[FlowDeployment],
+    ) -> None:
+        """Make it. Args: application: its name. flows: whose jobs run there."""
+        super().__init__(scope, id_)
+        topics = alarm_topics(deployment, place)
+        if not topics:
+            return
+        text = job_died(place, flows, application, deployment.settings.alarms.runbook_url)
+        message = events.CfnRule.InputTransformerProperty(
+            input_paths_map={
+                "run": "$.detail.jobRunId",
+                "application": "$.detail.applicationId",
+                "state": "$.detail.state",
+                "at": "$.time",
+            },
+            input_template=json.dumps(text, ensure_ascii=False),
+        )
+        events.CfnRule(
+            self,
+            "Rule",
+            name=f"{application}-job-died",
+            description=f"Job runs of {application} that have failed or were cancelled",
+            event_pattern={
+                "source": ["aws.emr-serverless"],
+                "detail-type": ["EMR Serverless Job Run State Change"],
+                # The service cancels a run that exceeds its time. Who cancels one by hand is told what is left open.
+                "detail": {"applicationId": [application_id], "state": ["FAILED", "CANCELLED"]},
+            },
+            targets=[
+                events.CfnRule.TargetProperty(arn=arn, id=f"Topic{number}", input_transformer=message)
+                for number, arn in enumerate(topics)
+            ],
+        )

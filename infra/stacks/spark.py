@@ -19,6 +19,7 @@ from infra import spark_settings
 from infra.constructs.endpoints import add_endpoints
 from infra.constructs.flow_function import add_log_group, add_policies
 from infra.iam import statements
+from infra.monitoring.flow_monitoring import JobRule, OnCallTopic
 from infra.packaging.assets import spark_artifacts
 from infra.packaging.bundle import own_modules
 from infra.stacks import PlacedStack
@@ -49,6 +50,19 @@ class SparkStack(PlacedStack):
             name: SparkApplication(self, name, deployment=deployment, flow=flow)
             for name, flow in sorted({spark_settings.application_name(flow): flow for flow in flows}.items())
         }
+        elsewhere = {*deployment.homes, *deployment.pulls, *deployment.standbys}  # there another stack makes the topic
+        if (address := deployment.settings.alarms.email) and place not in elsewhere:
+            OnCallTopic(self, "OnCall", deployment=deployment, place=place, address=address)
+        for name, application in applications.items():
+            JobRule(
+                application,
+                "Died",
+                deployment=deployment,
+                place=place,
+                application=name,
+                application_id=application.resource.attr_application_id,
+                flows=[flow for flow in flows if spark_settings.application_name(flow) == name],
+            )
         for flow in flows:
             application = applications[spark_settings.application_name(flow)]
             FlowJobs(self, flow.id, deployment=deployment, flow=flow, application=application, artifacts=artifacts)

@@ -10,13 +10,16 @@ from types import SimpleNamespace
 from typing import Any, cast, get_args
 
 import pytest
+from aws_cdk import App
 
 from infra.deployment import FlowDeployment, plan
 from infra.guard.templates import Resource
 from infra.monitoring import dashboard, metrics
-from infra.monitoring.alarms import Alarm, alarms, pull_alarms
+from infra.monitoring.alarms import JOB_DIED, Alarm, alarms, job_died, pull_alarms
 from infra.monitoring.dashboard import RUNBOOK_SECTIONS, dashboard_body
 from infra.monitoring.flow_monitoring import alarm_topics
+from infra.packaging.assets import HOLLOW
+from infra.stacks.spark import SparkStack
 from mirrorless.adapters.aws.metrics import BatchMetrics, emit_standby
 from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
@@ -25,7 +28,7 @@ from mirrorless.flow.counts import WATCHED, WATCHES, Logged
 from mirrorless.flow.naming import NAMESPACE
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
-from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
+from tests.support.assembly import CONTEXT, EXAMPLES, REPOSITORY, Assembly
 from tests.support.planned_flows import planned
 from tests.support.yaml_text import dump_yaml, load_yaml
 
@@ -267,7 +270,7 @@ def _sections() -> dict[str, str]:
 def test_every_alarm_has_a_section_of_the_runbook_that_says_what_to_do_first_and_no_section_is_without() -> None:
     sections = {anchor: text for anchor, text in _sections().items() if anchor.startswith("alarm-")}
 
-    assert sections.keys() == {f"alarm-{each}" for each in EXPECTED | OF_PULL | OF_STANDBY}
+    assert sections.keys() == {f"alarm-{each}" for each in EXPECTED | OF_PULL | OF_STANDBY | {JOB_DIED}}
     assert [anchor for anchor, text in sections.items() if "\n1. " not in text] == []
 
 
@@ -359,12 +362,118 @@ def test_each_place_notifies_the_topics_of_its_own_region(
         ({"topic.arns": ["on-call"]}, "not the ARN of an SNS topic"),
         ({"topic.arns": ["arn:aws:sqs:us-east-1:111122223333:on-call"]}, "not the ARN of an SNS topic"),
         ({"topic.arns": ["arn:aws:sns:us-east-1:111122223333:on-call"]}, "no topic is in eu-west-1"),
-        ({"topic.arns": ["arn:aws:sns:ap-south-1:111122223333:x"], "email": "a@b.c"}, "no flow runs in ap-south-1"),
+        ({"topic.arns": ["arn:aws:sns:ap-south-1:111122223333:x"], "email": "a@b.c"}, "nothing runs in ap-south-1"),
     ],
 )
 def test_a_topic_that_no_alarm_can_notify_is_refused(tmp_path: Path, settings: dict[str, Any], what: str) -> None:
     with pytest.raises(InvalidConfiguration, match=what):
         plan(load(_document(tmp_path, "active-active", settings)))
+
+
+# Jobs that die
+
+JOB_RUN_EVENT: Mapping[str, Any] = {
+    "version": "0",
+    "id": "00df3ec6-5da1-36e6-ab71-20f0de68f8a0",
+    "detail-type": "EMR Serverless Job Run State Change",
+    "source": "aws.emr-serverless",
+    "account": "111122223333",
+    "time": "2026-11-28T21:07:42Z",
+    "region": "us-west-2",
+    "resources": [],
+    "detail": {
+        "jobRunId": "00f1cbn5g4bb0c01",
+        "applicationId": "ours",
+        "arn": "arn:aws:emr-serverless:us-west-2:111122223333:/applications/ours/jobruns/00f1cbn5g4bb0c01",
+        "releaseLabel": "emr-spark-8.1.0",
+        "state": "FAILED",
+        "previousState": "RUNNING",
+        "createdBy": "arn:aws:sts::111122223333:assumed-role/operator/\x1b[2J",
+        "updatedAt": "2026-11-28T21:07:42.299487Z",
+        "createdAt": "2026-11-28T21:07:25.325900Z",
+    },
+}
+"""The fields of https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/using-eventbridge.html."""
+
+
+def test_a_job_that_dies_tells_the_topic_which_job_and_what_to_do_and_nothing_that_others_wrote(
+    assembled: Assembled,
+) -> None:
+    assembly = assembled("active-passive")
+    application = assembly.only("AWS::EMRServerless::Application")
+    rule = assembly.only("AWS::Events::Rule")
+    (target,) = rule.properties["Targets"]
+    pattern = json.loads(
+        json.dumps(rule.properties["EventPattern"]).replace(
+            json.dumps({"Fn::GetAtt": [application.id, "ApplicationId"]}), '"ours"'
+        )
+    )
+
+    def matched(**detail: str) -> bool:
+        return _matches(pattern, {**JOB_RUN_EVENT, "detail": {**JOB_RUN_EVENT["detail"], **detail}})
+
+    assert matched()
+    assert matched(state="CANCELLED")  # so a run ends that exceeds its time
+    assert not matched(state="SUCCESS")
+    assert not matched(state="RUNNING")
+    assert not matched(applicationId="theirs")
+    assert not _matches(pattern, {**JOB_RUN_EVENT, "detail-type": "EMR Serverless Job Run Retry"})
+
+    said = _transformed(target["InputTransformer"], JOB_RUN_EVENT)
+    assert said.startswith("Job run 00f1cbn5g4bb0c01 on mirrorless-us-west in us-west-2 is FAILED since 2026-11-28T21:")
+    assert "us-east to us-west" in said
+    assert "get-job-run --region us-west-2 --application-id ours --job-run-id 00f1cbn5g4bb0c01 " in said
+    assert said.rpartition("#")[2] in _sections()
+    assert said.isprintable()
+    assert not {"<", ">"} & set(said)
+
+    assert target["Arn"] == "arn:aws:sns:us-west-2:111122223333:mirrorless-alarms"
+    assert rule.properties["Name"].startswith("mirrorless-")
+    policies = assembly.resources("AWS::SNS::TopicPolicy", stack="mirrorless-standby")
+    (document,) = [each.properties["PolicyDocument"] for each in policies]
+    allowing = [each for each in document["Statement"] if each["Principal"] == {"Service": "events.amazonaws.com"}]
+    assert [(each["Action"], each["Condition"]["ArnLike"]["aws:SourceArn"]) for each in allowing] == [
+        ("sns:Publish", "arn:aws:events:us-west-2:111122223333:rule/mirrorless-*")
+    ]
+    key = assembly.only("AWS::KMS::Key", stack="mirrorless-standby").properties["KeyPolicy"]["Statement"]
+    assert any(each["Principal"] == {"Service": "events.amazonaws.com"} for each in key)
+
+
+def test_a_place_that_has_jobs_alone_has_a_topic_of_its_own_and_a_message_names_few_flows(tmp_path: Path) -> None:
+    document = _document(tmp_path, "active-passive", {"email": "on-call@example.com"})
+    alone = "defaults: {function: {standby.enabled: false}}\nflows:"
+    document.write_text(document.read_text().replace("flows:", alone, 1))
+    deployment = plan(load(document))
+    app = App(outdir=str(tmp_path / "out"), context={**CONTEXT, HOLLOW: True})
+    SparkStack(app, deployment=deployment, place=deployment.jobs[0])
+    app.synth()
+    assembly = Assembly(tmp_path / "out", deployment)
+
+    assert assembly.only("AWS::SNS::Topic").properties["TopicName"] == "mirrorless-alarms"
+    (target,) = assembly.only("AWS::Events::Rule").properties["Targets"]
+    assert target["Arn"] == "arn:aws:sns:us-west-2:111122223333:mirrorless-alarms"
+    many = job_died(deployment.jobs[0], deployment.flows * 500, "mirrorless-us-west", None)
+    assert "or 495 others" in many
+    assert len(many) < 1_000
+
+
+def _matches(pattern: Any, event: Any) -> bool:
+    """As EventBridge does where a pattern has fields and lists of their values alone."""
+    if isinstance(pattern, list):
+        return event in pattern
+    return all(name in event and _matches(each, event[name]) for name, each in pattern.items())
+
+
+def _transformed(transformer: Mapping[str, Any], event: Any) -> str:
+    """The text that a topic gets: a quoted template, with what the paths lead to."""
+    text: str = json.loads(transformer["InputTemplate"])
+    for name, path in transformer["InputPathsMap"].items():
+        found = event
+        for part in path.removeprefix("$.").split("."):
+            found = found[part]
+        assert f"<{name}>" in text
+        text = text.replace(f"<{name}>", found)
+    return text
 
 
 # Dashboards
