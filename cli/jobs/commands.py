@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import Final, Literal, TypeVar, get_args
 
 from cli.args import add_deployment, add_flow, count, partition
 from cli.deployment import DeployedFlows
@@ -45,6 +45,12 @@ USUAL_SIZE = 31
 """Executors that fit into the default maximum of a deployment."""
 
 
+Capacity = Literal["flex", "standard"]
+"""Of executors: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/jobs-flex-execution.html"""
+
+FLEX: Final[frozenset[JobKind]] = frozenset({"backfill", "verify"})
+"""Kinds that nobody waits for: by default their executors are of spare capacity. A lane that loses one goes on."""
+
 INTERRUPTED = 130
 """Exit code for Ctrl-C, as shells have it."""
 
@@ -63,6 +69,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         add_options(start)
         start.add_argument(
             "--size", metavar="N", type=count, help="executors at most, two lanes at a time each; with --local, cores"
+        )
+        capacity: Capacity = "flex" if kind in FLEX else "standard"
+        help_ = "of executors on EMR Serverless: flex costs less and may be taken back, so a run may take longer"
+        start.add_argument(
+            "--capacity", choices=get_args(Capacity), default=capacity, help=f"{help_} (default: {capacity})"
         )
         help_ = "only show what would be done, and what it would cost"
         start.add_argument("--dry-run", action="store_true", help=help_)
@@ -244,7 +255,7 @@ def runs_of(deployment: DeployedFlows, arguments: argparse.Namespace, flows: Seq
         return LocalRuns(Path(arguments.folder or FOLDER), variables=deployment.job_variables())
     from cli.jobs.emr import EmrRuns  # noqa: PLC0415 -- boto3 costs half a second
 
-    return EmrRuns(deployment, flows)
+    return EmrRuns(deployment, flows, flex=getattr(arguments, "capacity", "") == "flex")
 
 
 def _runs(arguments: argparse.Namespace) -> Runs:

@@ -39,9 +39,15 @@ class _JobRunId(msgspec.Struct, frozen=True):
 class EmrRuns:
     """Implements `Runs` on EMR Serverless."""
 
-    def __init__(self, deployment: DeployedFlows, flows: Sequence[FlowName]) -> None:
-        """Args: flows: whose runs are searched, each where its jobs run."""
-        self._deployment, self._flows = deployment, flows
+    def __init__(self, deployment: DeployedFlows, flows: Sequence[FlowName], *, flex: bool = False) -> None:
+        """Make it.
+
+        Args:
+            deployment: the flows.
+            flows: whose runs are searched, each where its jobs run.
+            flex: whether executors of runs that are started are of spare capacity.
+        """
+        self._deployment, self._flows, self._flex = deployment, flows, flex
         self._service = cache(self._open)
 
     def start(self, request: JobRequest, *, size: int | None) -> RunView:
@@ -58,7 +64,7 @@ class EmrRuns:
         role = self._deployment.flow(request.flow.name).jobs_tables_role
         there = msgspec.structs.replace(request, flow=msgspec.structs.replace(request.flow, tables_role=role))
         files.write(REQUEST, encode_request(there))
-        started = service.start(request.run_id, request.kind, most_executors=size)
+        started = service.start(request.run_id, request.kind, most_executors=size, flex=self._flex)
         files.write(JOB_RUN_FILE, msgspec.json.encode(_JobRunId(started)))
         return self.inspect(request.run_id)
 

@@ -7,18 +7,22 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import boto3
 import msgspec
 import pytest
+from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 from moto.emrserverless.models import emrserverless_backends
 
 from cli.args import BadInput
 from cli.deployment import DeployedFlows
 from cli.failover import FailbackJobs
+from cli.jobs.commands import runs_of
 from cli.jobs.emr import JOB_RUN_FILE, EmrRuns, state_of
 from cli.jobs.request import new_run_id
+from cli.main import build_parser
 from mirrorless.adapters.aws.emr_serverless import EmrServerless, JobRunThere
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.errors import ConfigurationError, Retriable
@@ -119,6 +123,38 @@ def test_a_job_is_submitted_as_the_deployment_says(
     assert decode_request(files(requested.run_id).read("request.json") or b"") == requested
     assert runs.inspect(requested.run_id).state == "starting"
     assert view.more["log_group"] == "/aws/emr-serverless/mirrorless-eu-west"
+
+
+@pytest.mark.parametrize(
+    ("words", "flex"),
+    [
+        ("backfill start", True),
+        ("verify start", True),
+        ("verify start --capacity standard", False),
+        ("reconcile start", False),  # an outage lasts as long as it does
+        ("reconcile start --capacity flex", True),
+    ],
+)
+@pytest.mark.usefixtures("application")
+def test_executors_are_of_spare_capacity_where_nobody_waits_for_the_job(
+    tmp_path: Path, words: str, *, flex: bool, requested: JobRequest
+) -> None:
+    """And a refusal says how to start it without."""
+    deployed = deployment(tmp_path)
+    arguments = build_parser(words.split()[:1]).parse_args([*words.split(), str(FLOW)])
+    started = runs_of(deployed, arguments, [FLOW])
+    assert isinstance(started, EmrRuns)
+    asked: list[Any] = []
+    events = started._service(FLOW)._emr.meta.events
+    events.register("before-parameter-build.emr-serverless.StartJobRun", lambda params, **_: asked.append(params))
+    refusal = ClientError({"Error": {"Code": "ValidationException", "Message": "no Flex here"}}, "StartJobRun")
+    events.register("before-send.emr-serverless.StartJobRun", Mock(side_effect=refusal))
+
+    with pytest.raises(Retriable) as caught:
+        started.start(requested, size=None)
+
+    assert [each["flexExecution"] for each in asked] == [{"enabled": flex}]
+    assert ("`--capacity standard`" in str(caught.value)) == flex
 
 
 @pytest.mark.usefixtures("application")

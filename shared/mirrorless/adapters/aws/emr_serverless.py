@@ -71,13 +71,18 @@ class EmrServerless:
         prefix = f"{submission.prefix}jobs/{run_id}"
         return S3JobFiles(submission.bucket, prefix, kms_key_arn=submission.kms_key_arn, client=self._s3)
 
-    def start(self, run_id: str, kind: JobKind, *, most_executors: int | None) -> str:
-        """Start a run whose request is in its folder, and return the service's id of it. Two calls start one run."""
+    def start(self, run_id: str, kind: JobKind, *, most_executors: int | None, flex: bool = False) -> str:
+        """Start a run whose request is in its folder, and return the service's id of it. Two calls start one run.
+
+        With `flex`, executors are of spare capacity, and the service starts the tasks of one that it takes back again;
+        the driver, which holds the leases, is not.
+        """
         submission = self.submission
         confs = {**submission.confs, f"spark.emr-serverless.driverEnv.{ENDS_ONCE_VARIABLE}": "true"}
         if most_executors is not None:
             confs["spark.dynamicAllocation.maxExecutors"] = str(most_executors)
-        with _Translated("start the job", self._where):
+        hint = "start it with `--capacity standard`, if it is Flex that is refused; else " if flex else ""
+        with _Translated("start the job", self._where, hint):
             answer = self._emr.start_job_run(
                 applicationId=submission.application_id,
                 clientToken=run_id,
@@ -86,6 +91,7 @@ class EmrServerless:
                 mode="BATCH",
                 executionTimeoutMinutes=TIMEOUT_MINUTES,
                 retryPolicy={"maxAttempts": ATTEMPTS},
+                flexExecution={"enabled": flex},
                 tags={**flow_tags(self._flow), "mirrorless:job": kind},
                 jobDriver={
                     "sparkSubmit": {
@@ -154,8 +160,8 @@ def _submission(ssm: Any, name: str, where: str) -> Submission:
 class _Translated:
     """Turns botocore's errors into ours."""
 
-    def __init__(self, what: str, where: str) -> None:
-        self._what, self._where = what, where
+    def __init__(self, what: str, where: str, hint: str = "") -> None:
+        self._what, self._where, self._hint = what, where, hint
 
     def __enter__(self) -> None:
         return None
@@ -165,5 +171,6 @@ class _Translated:
             raise Retriable(
                 f"AWS did not {self._what}: {error}",
                 where=self._where,
-                hint="check the credentials, and that they have the rights of `python -m infra.iam.operator --jobs`",
+                hint=f"{self._hint}check the credentials, and that they have the rights of "
+                "`python -m infra.iam.operator --jobs`",
             ) from error
