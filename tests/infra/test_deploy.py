@@ -172,6 +172,41 @@ def test_a_protected_stack_loses_its_protection_and_one_that_stays_is_an_error(
         calls.assert_no_pending_responses()
 
 
+@pytest.mark.parametrize(
+    ("table", "bucket", "held"),
+    [
+        pytest.param({"Items": []}, {}, [], id="empty"),
+        pytest.param({"Items": [{"k": {"S": "x"}}]}, {}, ["lanes"], id="items"),
+        pytest.param({"Items": []}, {"Versions": [{"Key": "report"}]}, ["bucket"], id="objects"),
+        pytest.param("ResourceNotFoundException", "NoSuchBucket", [], id="not made"),
+        pytest.param("AccessDeniedException", {}, ["lanes, which cannot be looked into: "], id="a customer's key"),
+    ],
+)
+def test_what_a_failed_creation_holds_is_looked_at(
+    table: dict[str, Any] | str, bucket: dict[str, Any] | str, held: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types = {
+        "T": ("AWS::DynamoDB::GlobalTable", "TableName", "lanes"),
+        "B": ("AWS::S3::Bucket", "BucketName", "bucket"),
+    }
+    resources = {id_: {"Type": type_, "Properties": {key: name}} for id_, (type_, key, name) in types.items()}
+    clients = {each: boto3.client(each, region_name=PLACE.region) for each in ("dynamodb", "s3")}
+    asked = {"dynamodb": ("scan", table), "s3": ("list_object_versions", bucket)}
+    for service, (operation, answer) in asked.items():
+        stub = Stubber(clients[service])
+        if isinstance(answer, str):
+            stub.add_client_error(operation, answer)
+        else:
+            stub.add_response(operation, answer)
+        stub.activate()
+    monkeypatch.setattr(Lookups, "client", lambda _, service, *__: clients[service])
+    monkeypatch.setattr(Lookups, "template", lambda *_: {"Resources": {**resources, "R": {"Type": "AWS::IAM::Role"}}})
+
+    found = Lookups().holding(DeployedStack(name="mirrorless-state-eu-west-1", place=PLACE))
+
+    assert [each.startswith(wanted) for each, wanted in zip(found, held, strict=True)] == [True] * len(held)
+
+
 Deploying = Callable[..., int]
 
 
@@ -242,6 +277,23 @@ def test_what_the_guard_refuses_is_not_deployed(
     assert "the guard refuses" in capsys.readouterr().err
 
     assert changing(there, "STOPPED", "--accept", lanes) == DEPLOYED
+
+
+def test_a_stack_that_was_never_made_is_compared_with_nothing(
+    there: dict[str, dict[str, Any]], built: Assembly, deploying: Deploying
+) -> None:
+    """The file may be corrected after a first deployment that failed: its template was never in force."""
+    name = "mirrorless-state-us-west-2"
+    (place,) = (each.place for each in stacks_in(built.folder, built.deployment) if each.name == name)
+    for resource in there[name]["Resources"].values():
+        if resource["Type"] == "AWS::DynamoDB::GlobalTable":
+            resource["Properties"]["TableName"] += "-misspelt"
+
+    for status, code in (("UPDATE_COMPLETE", deploy.REFUSED), ("ROLLBACK_COMPLETE", DEPLOYED)):
+        stack = DeployedStack(name=name, place=place, description="Mirrorless: x", protected=True, status=status)
+        account = Account([stack], templates={name: there[name]}, state="STOPPED")
+        assert deploying(account, EXAMPLES["cross-account"], built.folder, synthesized=built) == code
+        assert account.destroyed == ([name] if code == DEPLOYED else [])
 
 
 @pytest.mark.parametrize("state", ["STARTED", "STARTING", "STOPPING", "CREATING", "CREATED", "STOPPED"])
