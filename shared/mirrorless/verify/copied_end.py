@@ -160,8 +160,9 @@ def _copied_end(source: LogWindow, target: LogWindow, said: int | None, *, sourc
     least = source.start - 1 if said is None else said
     if least >= source.end:
         return CopiedEnd(why=f"it says to have copied up to {said}, and the source ends at {source.end}")
-    # Markers alone may stand there: of transactions that were aborted.
-    if not target.records and target.start == 0 and target.from_start:
+    # Markers alone may stand there, of transactions that were aborted; or compaction has removed all that it says.
+    bare = said is None and not target.records and target.start == 0 and target.from_start
+    if target.end == 0 or bare:
         never = "the remote partition never had a record"
         return (
             CopiedEnd(place=source.start, why=never) if said is None else CopiedEnd(why=f"{never}, and it says {said}")

@@ -74,6 +74,7 @@ TEN = of(*range(10))
         (whole(TEN), whole(of(*range(6), 100)), 5, None, "others write to it"),
         (whole(TEN), whole([], start=6), 5, None, "no record of it any more"),
         (whole([], start=10), whole([], start=10), 8, 9, "no record behind what it says"),
+        (whole([], start=10), whole([], end=5), 9, 10, "no record behind what it says"),
         (whole(TEN), whole([], start=10), 9, 10, "no record behind what it says"),
         (whole(of(*[7] * 300)), whole(of(7, 7)), None, None, "more than 200"),
     ],
