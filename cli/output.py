@@ -87,7 +87,7 @@ def progress_line(text: str, *, over: bool = False) -> None:
 def write(content: bytes) -> None:
     """Write bytes to the standard output, as they are; to a terminal as text, which obeys nothing of it."""
     if sys.stdout.isatty():
-        say(*content.decode("utf-8", "backslashreplace").split("\n"))
+        say(*content.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n"))
     else:
         sys.stdout.buffer.write(content)
 
