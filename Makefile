@@ -151,6 +151,7 @@ docs: $(READY) ## write the pages that are generated from the code
 	@$(BIN)/python -m mirrorless.config
 	@$(BIN)/python docs/write_cost_page.py
 	@$(BIN)/python docs/write_commands_page.py
+	@$(BIN)/python -m docs.write_changes_page
 
 frozen: $(READY) ## write what users see into golden files anew, see tests/frozen; PART=help for one part
 	@$(BIN)/python -m tests.frozen $(PART)

@@ -30,6 +30,12 @@ DEFAULT_CONFIG = "replication.yaml"
 
 
 def build(app: App, deployment: Deployment) -> App:
+    """Add every stack of a deployment, and hold them to the rules."""
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    return add_stacks(app, deployment)
+
+
+def add_stacks(app: App, deployment: Deployment) -> App:
     """Add every stack of a deployment, in the order in which they can be deployed."""
     states = {place: StateStack(app, deployment=deployment, place=place) for place in deployment.states}
     for place in deployment.jobs:
@@ -56,7 +62,6 @@ def build(app: App, deployment: Deployment) -> App:
         control = ControlStack(app, deployment=deployment, place=home)
         control.add_stack_dependency(last)  # its first run maps found topics to the forwarder
         MonitoringStack(app, deployment=deployment, place=home).add_stack_dependency(control)
-    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     return app
 
 

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Final
 
 from infra import cdk
-from infra.deployed import DeployedStack, Lookups, halted_findings, left_stacks
+from infra.deployed import DeployedStack, Lookups, halted_findings, left_stacks, replications_elsewhere
 from infra.deployment import Location
 from infra.guard.change_rules import findings
 from infra.guard.diff_guard import report
-from infra.guard.verdict import ChangeFinding, accepted
+from infra.guard.flow_rules import doubled
+from infra.guard.verdict import ChangeFinding, accepted, check_accepted
 from infra.networks import Networks, network_findings
 from infra.quotas import quota_findings
 from infra.synth import REPOSITORY, NotSynthesized, SynthesizedStack, stacks_in, synth
@@ -38,14 +39,14 @@ WRONG: Final = 2
 REFUSED: Final = 3
 
 
-def may_deploy(
+def changes_of(
     stacks: Collection[SynthesizedStack],
     left: Collection[DeployedStack],
     accept: Collection[str],
     deployed: Lookups,
     never_made: Collection[tuple[str, Location]] = (),
-) -> bool:
-    """Compare stacks with what is deployed, print what changes, and say whether nothing of it is refused.
+) -> list[ChangeFinding]:
+    """Compare stacks with what is deployed, and print what changes.
 
     Args:
         stacks: those of the configuration.
@@ -66,19 +67,19 @@ def may_deploy(
         old[name] = deployed.template(each.name, each.place) or {}
     if not old:
         print("nothing is deployed yet")
-        return True
+        return []
     new = {each.id: json.loads(each.template.read_text()) for each in stacks}
     found = accepted(findings(old, new, lambda each: deployed.application(each.name, places[each.stack])), accept)
     print(report(found, old, new), flush=True)
-    return not any(each.refused for each in found)
+    return found
 
 
-def may_connect(found: Iterable[ChangeFinding], accept: Collection[str]) -> bool:
-    """Print what keeps connections or stacks from being made, and say whether nothing of it is refused."""
-    judged = accepted(found, accept)
-    for each in judged:
+def judged(found: Iterable[ChangeFinding], accept: Collection[str]) -> list[ChangeFinding]:
+    """Print what keeps connections or stacks from being made, or from replicating alone."""
+    found = accepted(found, accept)
+    for each in found:
         print(each)
-    return not any(each.refused for each in judged)
+    return found
 
 
 def main() -> int:
@@ -102,9 +103,14 @@ def main() -> int:
         stacks = list(stacks_in(given.out, deployment))
         left = left_stacks(deployment, [(each.name, each.place) for each in stacks], lookups)
         halted = list(halted_findings(left, lookups))
-        allowed = may_deploy(stacks, left.stacks, given.accept, lookups, left.never_made)
+        found = changes_of(stacks, left.stacks, given.accept, lookups, left.never_made)
+        known = [(each.name, each.place) for each in stacks] + [(each.name, each.place) for each in left.stacks]
+        elsewhere, unread = replications_elsewhere(deployment, known, lookups)
+        doubles = doubled({each.id: json.loads(each.template.read_text()) for each in stacks}, elsewhere)
         lacking = [*network_findings(deployment, Networks(lookups)), *quota_findings(deployment, lookups)]
-        allowed &= may_connect([*halted, *left.findings(), *lacking], given.accept)
+        found += judged([*halted, *left.findings(), *unread, *doubles, *lacking], given.accept)
+        check_accepted(found, given.accept)
+        allowed = not any(each.refused for each in found)
         for each in left.to_be_removed if allowed else ():
             print(f"deleting the stack {each.name} in {each.place}: some minutes", flush=True)
             lookups.destroy(each)

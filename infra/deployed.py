@@ -6,6 +6,9 @@ last flow at a home, the last scheduled topic, a standby, Spark, a part that mov
 would go on replicating. They are looked for in every place that the file names, even for a flow that is disabled, and
 that a stack's tags name: a deployment writes all of its places on each of its stacks.
 
+Where a deployment gets another name, or moves as a whole, none of these names what goes on: its flows would be
+replicated twice. So the forwarders of others are compared too, in every region of its accounts.
+
 A stack whose first creation failed, or whose deletion did, can only be deleted. The CDK does so unless it is protected,
 which it makes the state stack before its creation begins. So it is done here, for each stack alike. Nothing is lost:
 what holds data is retained, and is imported by its name when the stack is made anew. What one of them holds is looked
@@ -17,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import boto3
@@ -72,6 +75,14 @@ class Lookups:
             for each in found
             if each["StackStatus"] != "DELETE_COMPLETE"
         ]
+
+    def regions(self, place: Location) -> Collection[str]:
+        """The regions that a place's account is bootstrapped in, by names of roles. Raises Retriable as `stacks`."""
+        with _reading("roles", place):
+            pages = self.client("iam", place).get_paginator("list_roles").paginate()
+            names = [str(each["RoleName"]) for page in pages for each in page["Roles"]]
+        beginning = f"cdk-{QUALIFIER}-{LOOKUP}-role-{place.account}-"
+        return {name.removeprefix(beginning) for name in names if name.startswith(beginning)}
 
     def template(self, stack: str, place: Location) -> Mapping[str, Any] | None:
         """The template of a stack; None where there is none. Raises Retriable as `stacks` does."""
@@ -219,6 +230,11 @@ class DeployedStack:
         named = " ".join(value for name, value in self.tags if name.startswith(PLACES_TAG)).split()
         return frozenset(Location(*place.split("/", 1)) for place in named if "/" in place)
 
+    @property
+    def replicates(self) -> bool:
+        """Whether it has forwarders, of whichever deployment."""
+        return self.name.endswith(f"-replication-{self.place.region}") and self.description.startswith(DESCRIBED)
+
     def kind(self, deployment: str) -> str | None:
         """Its kind, without a number; None where it is no stack of this deployment."""
         found = re.fullmatch(f"{re.escape(deployment)}-({_KINDS})-{self.place.region}", self.name)
@@ -332,6 +348,45 @@ def halted_findings(found: LeftStacks, lookups: Lookups) -> Iterator[ChangeFindi
             if not working:
                 hint = f"correct what its events name, run `cdk rollback {each.name} --app cdk.out`, and deploy again"
             raise Retriable(f"it is {each.status}, and takes no change", where=f"stack {each.name}", hint=hint)
+
+
+def replications_elsewhere(
+    deployment: Deployment, known: Collection[tuple[str, Location]], lookups: Lookups
+) -> tuple[dict[str, Mapping[str, Any]], list[ChangeFinding]]:
+    """The templates with forwarders that are another deployment's, or of this one in regions that nothing names.
+
+    They are looked for in every region in which an account of the deployment was bootstrapped.
+
+    Args:
+        deployment: what the file says now.
+        known: the name and the place of each stack that is its own.
+        lookups: what AWS has.
+
+    Returns:
+        them by their stacks' names and places, and a note of each region that could not be looked at.
+
+    Raises:
+        Retriable: a place of the deployment cannot be read.
+    """
+    accounts = {place.account: place for place in reversed(deployment.places)}
+    bootstrapped = (replace(place, region=region) for place in accounts.values() for region in lookups.regions(place))
+    found: dict[str, Mapping[str, Any]] = {}
+    unread: list[ChangeFinding] = []
+    for place in sorted({*deployment.places, *bootstrapped}):
+        try:
+            others = [each for each in lookups.stacks(place) if each.replicates and (each.name, place) not in known]
+            found |= {f"{each.name} in {place}": lookups.template(each.name, place) or {} for each in others}
+        except Retriable as error:
+            if place in deployment.places:
+                raise
+            what = "cannot be looked at, and another deployment may have the same flows there"
+            subject = f"place {place}"
+            unread.append(
+                ChangeFinding(
+                    refused=False, stack=str(place), id=str(place), subject=subject, what=what, why=str(error)
+                )
+            )
+    return found, unread
 
 
 def _rank(stack: DeployedStack, deployment: str) -> int:

@@ -407,6 +407,7 @@ def deployment_problems(configuration: Configuration) -> Iterator[Problem]:
                 what = "endpoints are made in a VPC, and its id is not written"
                 yield Problem(path=("clusters", end.alias, "vpc", "id"), what=what, hint="add `id: vpc-…`")
         yield from _poller_problems(flow)
+    yield from _key_problems(configuration)
     yield from _paging_problems(configuration)
 
 
@@ -423,6 +424,19 @@ def _poller_problems(flow: Flow) -> Iterator[Problem]:
             what=f"the pollers of {flow.name} carry the cluster's own security groups, which the endpoints must let in",
             hint="add `msk.security.groups: [sg-…]`, as `aws kafka describe-cluster-v2` lists them",
         )
+
+
+def _key_problems(configuration: Configuration) -> Iterator[Problem]:
+    """Keys that encrypt nothing, of a place where no cluster is: what they were meant for has AWS's own."""
+    places = {(each.region, each.account) for each in configuration.clusters.values()}
+    for position, arn in enumerate(configuration.deployment.kms_key_arns):
+        region, account = arn.split(":")[3:5]
+        if (region, account) not in places and None not in {part for place in places for part in place}:
+            yield Problem(
+                path=("deployment", "kms.key.arns", position),
+                what=f"no cluster is in {region} of account {account}, and nothing would be encrypted with this key",
+                hint="name a key in the region and account of a cluster, or remove this one",
+            )
 
 
 def _standby_problems(flow: Flow) -> Iterator[Problem]:

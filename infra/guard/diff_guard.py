@@ -19,7 +19,7 @@ from typing import Final
 
 from infra.guard.change_rules import findings
 from infra.guard.templates import Templates, watched
-from infra.guard.verdict import ChangeFinding, accepted
+from infra.guard.verdict import ChangeFinding, accepted, check_accepted
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.reports.format import visible_lines
 
@@ -89,10 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         old, new = templates_of(given.old), templates_of(given.new)
         found = accepted(findings(old, new), given.accept)
-        if vain := set(given.accept) - {each.id for each in found if each.accepted}:
-            raise ConfigurationError(
-                f"nothing is refused of {', '.join(sorted(vain))}", where="--accept", hint="name logical ids as printed"
-            )
+        check_accepted(found, given.accept)
     except MirrorlessError as error:
         print(visible_lines(f"diff-guard: {error}"), file=sys.stderr)
         return BAD_INPUT

@@ -8,6 +8,7 @@ from textwrap import fill
 from typing import Any, Final
 
 from infra.guard.templates import Resource
+from mirrorless.errors import ConfigurationError
 from mirrorless.reports.format import visible
 
 WIDTH: Final = 120
@@ -78,6 +79,17 @@ def accepted(findings: Iterable[ChangeFinding], ids: Collection[str]) -> list[Ch
         replace(finding, refused=False, accepted=True) if finding.refused and finding.id in ids else finding
         for finding in findings
     ]
+
+
+def check_accepted(findings: Iterable[ChangeFinding], ids: Collection[str]) -> None:
+    """Check that each id has accepted something, so that none stays in a pipeline and takes the next change.
+
+    Raises:
+        ConfigurationError: nothing is refused of some.
+    """
+    if vain := set(ids) - {each.id for each in findings if each.accepted}:
+        what = f"nothing is refused of {', '.join(sorted(vain))}"
+        raise ConfigurationError(what, where="--accept", hint="leave it out; what is accepted is accepted once")
 
 
 CHANGEABLE: Final = frozenset({"CREATED", "STOPPED"})

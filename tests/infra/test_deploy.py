@@ -90,6 +90,10 @@ class Account(Lookups):
         """See `Lookups`."""
         return self.templates.get(stack)
 
+    def regions(self, place: Location) -> set[str]:
+        """See `Lookups`."""
+        return {each.place.region for each in self.there if each.place.account == place.account}
+
     def application(self, name: str, place: Location) -> ApplicationState | None:
         """See `Lookups`."""
         return ApplicationState(id=f"00f-{name}", state=self.state, region=place.region) if self.state else None
@@ -134,6 +138,10 @@ def test_what_is_deployed_is_read_where_it_is() -> None:
         assert (stack.kind("mirrorless"), stack.places) == ("state", frozenset({EAST, WEST}))
         lookups.destroy(stack)
         assert lookups.stacks(PLACE) == []
+        role = "cdk-hnb659fds-lookup-role-123456789012-"
+        for name in (f"{role}eu-central-1", f"{role}us-east-1", "cdk-hnb659fds-lookup-role-444455556666-us-west-2"):
+            boto3.client("iam").create_role(RoleName=name, AssumeRolePolicyDocument="{}")
+        assert lookups.regions(PLACE) == {"eu-central-1", "us-east-1"}
         assert lookups.client("ec2", PLACE) is lookups.client("ec2", PLACE), "each client is made once"
 
 
@@ -579,3 +587,35 @@ def test_nothing_has_left_where_nothing_changes(leaving: Leaving, capsys: pytest
 
     assert (code, account.destroyed) == (DEPLOYED, [])
     assert "has left" not in capsys.readouterr().out
+
+
+def test_what_is_accepted_is_accepted_once(leaving: Leaving, capsys: pytest.CaptureFixture[str]) -> None:
+    """An id that stays in a pipeline would accept the next change of what it names."""
+    code, account = leaving(arguments=("--accept", "mirrorless-pull-eu-west-1"))
+
+    assert (code, account.destroyed) == (deploy.WRONG, [])
+    assert "nothing is refused of mirrorless-pull-eu-west-1" in capsys.readouterr().err
+
+
+def test_a_flow_that_is_replicated_elsewhere_already_is_refused(
+    was: Assembly, deploying: Deploying, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another name of the deployment, or other places of all of it, hide it from a look at what has left."""
+    config, ours = written(tmp_path, "active-active"), "mirrorless-replication-eu-west-1"
+    (replication,) = [each for each in variant()[1] if each.name == ours]
+    renamed = replace(replication, name="staging-replication-eu-west-1")
+    moved = replace(replication, name="mirrorless-replication-eu-north-1", place=replace(WEST, region="eu-north-1"))
+    templates = templates_of(was)
+
+    for other in (renamed, moved):
+        there = Account([*variant()[1], other], {**templates, other.name: templates[ours]})
+        assert deploying(there, config, was.folder, synthesized=was) == deploy.REFUSED
+        shown = capsys.readouterr().out
+        assert "replicates already" in shown
+        assert f"{other.name} in {other.place}" in " ".join(shown.split())
+
+    hidden = Account([*variant()[1], moved], templates, closed=frozenset({moved.place}))
+    assert deploying(hidden, config, was.folder, synthesized=was) == DEPLOYED
+    assert "another deployment may have the same flows there" in " ".join(capsys.readouterr().out.split())
+    others = {**templates, moved.name: {"Resources": {}}}
+    assert deploying(Account([*variant()[1], moved], others), config, was.folder, synthesized=was) == DEPLOYED

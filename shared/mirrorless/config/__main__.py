@@ -155,7 +155,7 @@ def _default(value: Any) -> str:
             return f"`{str(value).lower()}`"
         case tuple():
             return ", ".join(f"`{entry}`" for entry in value) or "none"
-        case str() | int():
+        case str() | int() | float():
             return f"`{value}`"
         case Plaintext():
             return "`type: plaintext`"

@@ -137,6 +137,8 @@ def _in_words(schema: dict[str, Any], key: str) -> str:  # noqa: C901, PLR0911, 
             return _in_words(first, key)
         case {"type": "integer", "minimum": least, "maximum": most}:
             return f"a whole number from {least:,} to {most:,}"
+        case {"type": "number", "minimum": least, "maximum": most}:
+            return f"a number from {least:,} to {most:,}"
         case {"type": "boolean"}:
             return "`true` or `false`"
         case {"type": "string"}:

@@ -98,7 +98,7 @@ class DeploymentSection(Section):
     mapping_stacks: Literal[1, 2, 4, 8, 16, 32] = Field(
         default=1,
         description="Stacks among which the mappings of literal topics are divided: CloudFormation takes 500 resources "
-        "in one. the check of a configuration says when it must grow; it never becomes less.",
+        "in one. the check of a configuration says when it must grow; only `make deploy` makes it less.",
     )
     control_calls_per_second: int = Field(
         default=10,

@@ -198,6 +198,7 @@ CASES = {
     # types and ranges
     "a number in quotes": flow("mapping: {batch.size: '500'}", "write a whole number from 1 to 10,000, without quotes"),
     "a number that is too large": flow("mapping: {batch.size: 20000}", "write a whole number from 1 to 10,000"),
+    "a fraction that is too large": flow("schedule: {window.seconds: 20}", "write a number from 0.1 to 15.0"),
     "a truth value in words": flow("enabled: yes", "write `true` or `false`"),
     "a truth value of yaml 1.1": flow("enabled: on", "write `true` or `false`"),
     "a value where a list belongs": deployment("kms.key.arns: mine", "write a list"),
