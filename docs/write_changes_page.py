@@ -11,13 +11,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
 from aws_cdk import App, CfnWaitConditionHandle
-from ruamel.yaml import YAML
 
 from infra.app import add_stacks
 from infra.deployed import DeployedStack, Lookups, left_stacks, replications_elsewhere
@@ -30,6 +28,7 @@ from infra.packaging.assets import HOLLOW
 from infra.stacks import PlacedStack
 from infra.validation import validated
 from mirrorless.config.problems import InvalidConfiguration
+from mirrorless.config.yaml_source import read
 
 DOCS: Final = Path(__file__).parent
 PAGE: Final = DOCS / "reference" / "changes.md"
@@ -47,8 +46,6 @@ _CONTEXT: Final[Mapping[str, Any]] = {
 }
 
 NOTHING: Final = "-"
-
-_YAML: Final = YAML(typ="safe", pure=True)
 
 _INTRODUCTION: Final = """\
 # Changes
@@ -98,8 +95,7 @@ class Synthesis:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Synthesis:
         """Synthesize without assets, alarms and nag. Raises InvalidConfiguration."""
-        _YAML.dump(document, text := StringIO())
-        deployment = validated(text.getvalue())
+        deployment = validated(json.dumps(document, indent=1))  # which is YAML too
         if not deployment.flows:
             return cls(deployment=deployment, stacks={}, templates={})
         app = App(context=dict(_CONTEXT), tree_metadata=False, analytics_reporting=False)
@@ -280,8 +276,7 @@ class Change:
 
 def changes() -> Iterator[Change]:
     """Every row, in the order of the page."""
-    table = _YAML.load(TABLE_OF_CHANGES.read_text(encoding="utf-8"))
-    base = _YAML.load(BEFORE.read_text(encoding="utf-8"))
+    table, base = (read(each.read_text(encoding="utf-8"), origin=each.name).data for each in (TABLE_OF_CHANGES, BEFORE))
     for section in table["sections"]:
         for row in section["changes"]:
             before = base
