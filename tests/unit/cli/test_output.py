@@ -127,6 +127,7 @@ def test_json_has_a_name_as_it_is_and_nothing_that_a_terminal_obeys(capsys: pyte
 FROM_ELSEWHERE = (
     "status",
     "status '{flow}' --lanes",
+    "status --html page.html",
     "groups '{flow}'",
     "groups '{flow}' --group '{nasty}'",
     "lanes stopped",
@@ -151,9 +152,9 @@ def test_no_command_passes_on_what_a_terminal_obeys(
 
     answer = in_lab(*(word.format(flow=FLOW, nasty=NASTY) for word in shlex.split(words)))
 
-    shown = answer.out + answer.err
+    shown = "".join([answer.out, answer.err, *(each.read_text() for each in Path().glob("*.html"))])
     assert "owned" in shown
-    assert not re.search(r"--(?:group|move-back) (?!')", shown), "a command that is copied would be several"
+    assert not re.search(r"--(?:group|move-back) (?!'|&#39;)", shown), "a command that is copied would be several"
     assert OBEYED.search(shown) is None, ascii(shown)
 
 
