@@ -54,7 +54,6 @@ VERSION: Final = "AWS::Lambda::Version"
 KEEPING: Final = frozenset({"Retain", "RetainExceptOnCreate"})
 NEVER_MADE: Final = frozenset({"REVIEW_IN_PROGRESS"})
 GONE: Final = "DELETE_COMPLETE"
-_FORM: Final = "application/x-www-form-urlencoded"
 
 
 class Refused(Exception):
