@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -15,33 +16,38 @@ from infra import deploy
 from infra.deployed import Lookups
 from infra.deployment import Location
 from infra.packaging.assets import HOLLOW
+from infra.packaging.spark_archive import Artifact
+from infra.stacks import spark
+from mirrorless.jobs.request import JobKind
 from tests.support.assembly import Assembly, assemble
 from tests.support.changed_examples import written
+from tests.support.iam import allowed
 from tests.support.simulated_account import VERSION, SimulatedAccounts, serving
 
 TABLE, MAPPING, SCHEDULE = "AWS::DynamoDB::GlobalTable", "AWS::Lambda::EventSourceMapping", "AWS::Scheduler::Schedule"
 FUNCTION = "AWS::Lambda::Function"
 EAST, WEST = (Location("111122223333", region) for region in ("us-east-1", "eu-west-1"))
-WITHOUT_SPARK = ("flows:\n", "deployment: {spark: {enabled: false}}\nflows:\n")
-"""Whose archives would take most of the time."""
 ONE_OFF = ("  eu-west->us-east:\n", "  eu-west->us-east:\n    enabled: false\n")
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The shipped example: two flows, each at home in its source's region."""
-    return _assembled(tmp_path_factory.mktemp("both"))
+    return _assembled(tmp_path_factory.mktemp("both"), "0")
 
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The same with one flow disabled."""
-    return _assembled(tmp_path_factory.mktemp("one"), ONE_OFF)
+    """The same with one flow disabled, and a later version of what jobs are made of."""
+    return _assembled(tmp_path_factory.mktemp("one"), "1", ONE_OFF)
 
 
-def _assembled(folder: Path, *changes: tuple[str, str]) -> Assembly:
-    config = written(folder, "active-active", WITHOUT_SPARK, *changes)
-    return assemble(config, folder / "out", **{HOLLOW: True})
+def _assembled(folder: Path, version: str, *changes: tuple[str, str]) -> Assembly:
+    (script := folder / "script.py").write_text(version)  # archives would take most of the time
+    artifacts = dict.fromkeys((*get_args(JobKind), "package", "environment"), Artifact(script, version * 64))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spark, "spark_artifacts", lambda *_: artifacts)
+        return assemble(written(folder, "active-active", *changes), folder / "out", **{HOLLOW: True})
 
 
 @pytest.fixture
@@ -88,6 +94,12 @@ def of_flow(accounts: SimulatedAccounts, flow: str) -> list[str]:
     ]
 
 
+def job_code(accounts: SimulatedAccounts, flow: str) -> set[tuple[str, str]]:
+    """The bucket and the key of each object that a job of a flow is submitted with now."""
+    submission = accounts.things("AWS::SSM::Parameter")[f"/mirrorless/{flow}/jobs"].properties["Value"]
+    return {(bucket, key) for bucket, key in re.findall(r"s3://([^/]+)/([^\"#]+)", submission)}
+
+
 def test_a_creation_that_fails_is_repeated_and_what_a_disabled_flow_leaves_comes_back(
     accounts: SimulatedAccounts, deploying: Deploying, both: Assembly, one: Assembly, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +121,7 @@ def test_a_creation_that_fails_is_repeated_and_what_a_disabled_flow_leaves_comes
         "mirrorless-control-us-east-1",
         "mirrorless-monitoring-us-east-1",
         "mirrorless-replication-us-east-1",
+        "mirrorless-spark-us-east-1",
         "mirrorless-standby-us-east-1",
         "mirrorless-state-eu-west-1",
         "mirrorless-state-us-east-1",
@@ -120,6 +133,8 @@ def test_a_creation_that_fails_is_repeated_and_what_a_disabled_flow_leaves_comes
     assert len(tables) == 10
     assert [name for name, each in half.items() if tables[name] is not each] == [], "what failed halfway is taken back"
 
+    was = job_code(accounts, "us-east_eu-west")
+
     # Nothing of a disabled flow runs, and its tables stay. What has left goes whatever `--stacks` says.
     capfd.readouterr()
     assert deploying(one) == deploy.REFUSED
@@ -130,7 +145,7 @@ def test_a_creation_that_fails_is_repeated_and_what_a_disabled_flow_leaves_comes
     assert deploying(one, "--accept", left[0]) == deploy.REFUSED
     assert accounts.deleted == ["mirrorless-state-eu-west-1"] * 2, "what is accepted in part is not deployed at all"
     assert len(of_flow(accounts, "eu-west_us-east")) > 5
-    assert deploying(one, "--accept", *left, "--stacks", "mirrorless-state-*") == 0
+    assert deploying(one, "--accept", *left, "--stacks", "mirrorless-spark-*") == 0
     assert sorted(accounts.deleted[2:]) == sorted(left)
     assert accounts.deleted[2] == "mirrorless-control-eu-west-1"
     assert accounts.deleted[-1] == "mirrorless-state-us-east-1"
@@ -138,6 +153,17 @@ def test_a_creation_that_fails_is_repeated_and_what_a_disabled_flow_leaves_comes
     assert len(of_flow(accounts, "us-east_eu-west")) > 5
     assert accounts.things(TABLE, owned=False) == tables
     assert len(accounts.things(TABLE)) == 5
+
+    # A job that runs meanwhile finds the code that it was started with, and may read it.
+    assert was.isdisjoint(job_code(accounts, "us-east_eu-west"))
+    policies = [each.properties for each in accounts.things("AWS::IAM::Policy").values()]
+    role = "mirrorless-jobs-us-east_eu-west"
+    statements = [
+        each for policy in policies if role in policy["Roles"] for each in policy["PolicyDocument"]["Statement"]
+    ]
+    for bucket, key in was:
+        assert Lookups().client("s3", WEST).get_object(Bucket=bucket, Key=key)["Body"].read() == b"0"
+        assert allowed(statements, "s3:GetObject", f"arn:aws:s3:::{bucket}/{key}")
 
     # A flow that is enabled again has the same tables.
     assert deploying(both, "--stacks", "mirrorless-state-us-east-1") == 0
