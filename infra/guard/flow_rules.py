@@ -18,6 +18,7 @@ then the template's mappings, then the schedule by which `refresh_topics` change
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -34,7 +35,8 @@ from infra.guard.templates import (
 )
 from infra.guard.verdict import ChangeFinding, noted, refused
 from mirrorless.chain.lane import FlowName
-from mirrorless.flow.naming import PARTIAL_RESPONSES_VARIABLE, flow_prefix
+from mirrorless.flow.filters import NameFilter, is_literal
+from mirrorless.flow.naming import FLOW_VARIABLE, PARTIAL_RESPONSES_VARIABLE, flow_prefix
 from mirrorless.flow.policy import HEARTBEATS_TOPIC
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.topics.discovery import discover, some
@@ -71,6 +73,7 @@ def flow_findings(old: Templates, new: Templates, before: Resources, after: Reso
     yield from _internal(old, new)
     yield from _renamed(old, new)
     yield from _unfound(old, new)
+    yield from _unmasked(old, new)
     yield from _readdressed(old, new)
     yield from _named_failures(old, new)
 
@@ -273,6 +276,54 @@ def _unfound(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
                 f"see by `mirrorless topics '{flow}'` which these are",
                 subject=f"flow {flow} ({function.stack} {function.id})",
             )
+
+
+def _unmasked(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
+    """Flows whose rules leave open what they covered."""
+    before = forwarders(old)
+    for flow, (function, _) in forwarders(new).items():
+        if flow not in before:
+            continue
+        rules = _rules(function)
+        opened = []
+        for rule in _rules(before[flow][0]):
+            for topic in rule["topics"]:
+                now = next((each for each in rules if _is_about(each, topic)), {})
+                covered = [part for part in sorted(_covered(rule)) if _is_open(now, part)]
+                opened += [f"{part.removeprefix('fields ')} of `{topic}`" for part in covered]
+        if opened:
+            yield refused(
+                function,
+                f"records are copied with what a rule has kept back: {some(tuple(opened))}",
+                "nothing takes back what has left the source",
+                "put it back into `transforms`; or accept it",
+                subject=f"flow {flow} ({function.stack} {function.id})",
+            )
+
+
+def _rules(forwarder: Resource) -> list[dict[str, Any]]:
+    """Its rules as they were written: those of another version may have other keys."""
+    settings = json.loads(value_at(forwarder.properties, f"Environment/Variables/{FLOW_VARIABLE}"))
+    found: list[dict[str, Any]] = settings.get("transforms", [])
+    return found
+
+
+def _is_about(rule: Mapping[str, Any], topic: str) -> bool:
+    return topic in rule["topics"] or (is_literal(topic) and NameFilter(include=rule["topics"]).accepts(topic))
+
+
+def _covered(rule: Mapping[str, Any]) -> set[str]:
+    """What a rule leaves out, masks or decides about."""
+    named = {f"{part} {name}" for part in ("fields", "headers") for name in rule.get(part, {})}
+    return {each for each in named | {"key", "value", "keep", "function"} if not _is_open(rule, each)}
+
+
+def _is_open(rule: Mapping[str, Any], part: str) -> bool:
+    kind, _, name = part.partition(" ")
+    given = rule.get(kind)
+    if name and given is not None:
+        given = given.get(name, given.get("*"))
+    return not isinstance(given, dict) and given in {None, "", "pass"}
 
 
 def _readdressed(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
