@@ -74,6 +74,7 @@ def flow_findings(old: Templates, new: Templates, before: Resources, after: Reso
     yield from _renamed(old, new)
     yield from _unfound(old, new)
     yield from _unmasked(old, new)
+    yield from _begun(old, new)
     yield from _readdressed(old, new)
     yield from _named_failures(old, new)
 
@@ -301,10 +302,47 @@ def _unmasked(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
             )
 
 
+def _begun(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
+    """Flows that give up keys or histories: no template shows what a key has encrypted, or which lanes wait."""
+    before = forwarders(old)
+    for flow, (function, _) in forwarders(new).items():
+        if flow not in before:
+            continue
+        was, now = _written(before[flow][0]), _written(function)
+        subject = f"flow {flow} ({function.stack} {function.id})"
+        keys = now.get("keys", {})
+        gone = [
+            f"`{name}` version {version}"
+            for name, key in was.get("keys", {}).items()
+            for version in key.get("data.keys", {}).keys() - keys.get(name, {}).get("data.keys", {}).keys()
+        ]
+        if gone:
+            yield refused(
+                function,
+                f"data keys leave: {', '.join(sorted(gone))}",
+                "what they have encrypted can be read by nobody any more, unless a copy of the file has them",
+                "put them back under `data.keys`; to make such data unreadable on purpose, accept it",
+                subject=subject,
+            )
+        if was.get("start") == "backfill" != now.get("start"):
+            yield noted(
+                function,
+                "lanes begin without their history from now on",
+                "those that still wait for a job go on at their next batch, and what lies before can be copied into "
+                "another topic only",
+                f"see by `mirrorless status '{flow}'` that none waits",
+                subject=subject,
+            )
+
+
+def _written(forwarder: Resource) -> dict[str, Any]:
+    """Its settings as they were written: those of another version may have other keys."""
+    found: dict[str, Any] = json.loads(value_at(forwarder.properties, f"Environment/Variables/{FLOW_VARIABLE}"))
+    return found
+
+
 def _rules(forwarder: Resource) -> list[dict[str, Any]]:
-    """Its rules as they were written: those of another version may have other keys."""
-    settings = json.loads(value_at(forwarder.properties, f"Environment/Variables/{FLOW_VARIABLE}"))
-    found: list[dict[str, Any]] = settings.get("transforms", [])
+    found: list[dict[str, Any]] = _written(forwarder).get("transforms", [])
     return found
 
 
