@@ -11,6 +11,7 @@ import pytest
 from aws_cdk import App, Stack
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk.assertions import Template
+from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from infra.constructs import flow_function
 from infra.constructs.forwarder import settings
@@ -96,6 +97,21 @@ def test_a_table_has_the_keys_that_the_code_uses_and_only_the_offset_map_expires
             assert {key: table.properties[key] for key in request} == request
             expiry = {"AttributeName": EXPIRY, "Enabled": True} if "offset-map" in definition.name else None
             assert table.properties.get("TimeToLiveSpecification") == expiry
+
+
+def test_what_stays_without_its_stack_can_be_taken_back_by_another(assembly: Assembly) -> None:
+    """By its name in the template, if that is literal and CloudFormation knows the type's resources by it.
+
+    https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/import-resources-automatically.html
+    """
+    stay = [each for each in assembly.resources() if each.body.get("DeletionPolicy") == "Retain"]
+
+    assert {each.type for each in stay} == {TABLE, "AWS::S3::Bucket"}
+    for each in stay:
+        schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", each.type).schema
+        (identifier,) = schema["primaryIdentifier"]
+        assert isinstance(each.properties[identifier.removeprefix("/properties/")], str)
+        assert "read" in schema["handlers"]
 
 
 def test_a_table_survives_its_stack_and_a_mistake_in_every_region(assembly: Assembly) -> None:
@@ -278,8 +294,9 @@ def without_versions(resources: dict[str, Any]) -> set[str]:
 
 def versions(resources: dict[str, Any]) -> set[str]:
     found = of_type(resources, "AWS::Lambda::Version")
-    # One that is replaced stays for the invocations that run on it.
-    assert {each["DeletionPolicy"] for each in found.values()} == {"Retain"}
+    # One that is replaced stays for the invocations that run on it, whichever way it is removed; not a rolled-back one.
+    kept = {(each["DeletionPolicy"], each["UpdateReplacePolicy"]) for each in found.values()}
+    assert kept == {("RetainExceptOnCreate", "Retain")}
     return set(found)
 
 
