@@ -55,6 +55,9 @@ _API_FIXES: Final = (
 """Inside of what the API updates, and yet fixed: "you can't update" them
 (https://docs.aws.amazon.com/lambda/latest/api/API_AmazonManagedKafkaEventSourceConfig.html)."""
 
+_API_AT_TIMES: Final[Mapping[str, tuple[str, ...]]] = {APPLICATION: ("Tags",)}
+"""Refused while an application is started, though the schema says nothing of it
+(https://github.com/aws-cloudformation/cloudformation-coverage-roadmap/issues/2370)."""
 
 SIDES: Final = ("source", "target")
 
@@ -169,8 +172,8 @@ def unchangeable(type_: str) -> tuple[str, ...]:
 
 @cache
 def changeable_at_times(type_: str) -> tuple[str, ...]:
-    """The properties whose change makes a resource anew under some conditions, by the same schemas."""
-    return tuple(_paths(type_, "conditionalCreateOnlyProperties"))
+    """The properties whose change makes a resource anew, or is refused, under some conditions."""
+    return (*_paths(type_, "conditionalCreateOnlyProperties"), *_API_AT_TIMES.get(type_, ()))
 
 
 def value_at(properties: Mapping[str, Any], path: str) -> Any:

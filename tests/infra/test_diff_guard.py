@@ -320,6 +320,7 @@ REFUSED: Mapping[str, tuple[Change, str, str]] = {
 
 NOTED: Mapping[str, tuple[Change, str]] = {
     "what an application takes while it stands still": (put(STATE, "Spark", "ReleaseLabel", "8.1.0"), "ReleaseLabel"),
+    "also its tags": (put(STATE, "Spark", "Tags", {"team": "streams"}), "changed only while it is stopped"),
     "a copy more": (put(STATE, "Map", "Replicas", [*map(replica, MORE)]), "changed in place: Replicas"),
     "what Lambda changes in place": (put(REPLICATION, "Orders", "BatchSize", 5000), "changed in place: BatchSize"),
     "the end of what keeps found mappings": (drop(CONTROL, "Found"), ""),
