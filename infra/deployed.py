@@ -4,7 +4,7 @@ These are looked for wherever they are, and removed. The CDK's command line
 compares each stack of an app with what is deployed, and never looks for more. So a stack that leaves the app stays: the
 last flow at a home, the last scheduled topic, a standby, Spark, a part that moved to another region or account. It
 would go on replicating. They are looked for in every place that the file names, even for a flow that is disabled, and
-that a stack's tags name: a deployment writes all of its places on each of its stacks.
+that a stack's tags name: a deployment writes all of its places on each of its stacks but the Spark stack.
 
 Where a deployment gets another name, or moves as a whole, none of these names what goes on: its flows would be
 replicated twice. So the forwarders of others are compared too, in every region of its accounts.

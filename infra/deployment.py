@@ -265,7 +265,7 @@ class Deployment:
 
     @property
     def place_tags(self) -> dict[str, str]:
-        """The tags of each stack that name all places, by which a later deployment finds what has left it."""
+        """The tags of stacks that name all places, by which a later deployment finds what has left it."""
         values = [""]
         for place in map(str, self.places):
             if len(values[-1]) + 1 + len(place) > LONGEST_TAG:

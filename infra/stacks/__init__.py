@@ -46,7 +46,9 @@ class PlacedStack(Stack):
             stack_name=deployment.stack_name(kind, place),
             env=Environment(account=place.account, region=place.region),
             synthesizer=None if assets is None else DefaultStackSynthesizer(bucket_prefix=assets),
-            tags=deployment.place_tags,  # of the stack alone: the templates stay as they are
+            # Of the stack: templates stay as they are. CloudFormation gives them to its resources, and an application
+            # that is started refuses new ones: the state stack, which is in each place of jobs, has them.
+            tags=None if kind == "spark" else deployment.place_tags,
             description=f"Mirrorless: {description}",
         )
         self.deployment = deployment

@@ -11,7 +11,7 @@ import pytest
 from aws_cdk import App
 
 from infra import spark_settings
-from infra.deployment import plan
+from infra.deployment import PLACES_TAG, plan
 from infra.guard.templates import Resource
 from infra.packaging.assets import HOLLOW
 from infra.packaging.spark_archive import Artifact
@@ -189,6 +189,17 @@ def test_a_job_that_runs_keeps_its_code_when_a_deployment_replaces_it(
     assert all(reads(after, "mirrorless-jobs-us-east_eu-west", uri) for uri in was | now)
     assert not reads(after, "mirrorless-jobs-us-east_eu-west", some.replace("mirrorless/jobs/", "other/jobs/"))
     assert not reads(after, "mirrorless-jobs-us-east_eu-west", some.replace("mirrorless/jobs/", ""))
+
+
+@WITH_JOBS
+def test_a_place_more_changes_no_application_while_jobs_run(example: str, assembled: Assembled) -> None:
+    """A stack's tags, which name the places, become those of its resources: the state stack has them there."""
+    artifacts = json.loads((assembled(example).folder / "manifest.json").read_text())["artifacts"]
+    tags = {name: each["properties"].get("tags", {}) for name, each in artifacts.items() if "properties" in each}
+
+    for name in (name for name in tags if "-spark-" in name and not name.endswith(".assets")):
+        assert tags[name] == {}
+        assert PLACES_TAG in tags[name.replace("-spark-", "-state-")]
 
 
 def deployed_jobs(folder: Path) -> Assembly:
