@@ -47,7 +47,7 @@ class AlarmSection(Section):
     """Notifications of alarms, and their thresholds."""
 
     topic_arns: tuple[str, ...] = Field(
-        default=(), strict=False, description="SNS topics to notify, in the region of the flow's functions."
+        default=(), strict=False, description="SNS topics to notify, in each region of functions and of jobs."
     )
     email: str | None = Field(
         default=None, pattern=r"^[^@\s]+@[^@\s]+$", description="An address to notify, by an SNS topic made for it."
