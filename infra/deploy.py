@@ -18,6 +18,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Collection, Iterable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
@@ -82,6 +83,11 @@ def judged(found: Iterable[ChangeFinding], accept: Collection[str]) -> list[Chan
     return found
 
 
+def is_chosen(stack: str, patterns: Collection[str]) -> bool:
+    """Whether patterns are about a stack, or there are none."""
+    return not patterns or any(fnmatch(stack, each) for each in patterns)
+
+
 def main() -> int:
     """Synthesize, compare, and deploy what nothing is refused of."""
     parser = argparse.ArgumentParser(prog="python -m infra.deploy", description=__doc__.splitlines()[0])
@@ -102,7 +108,8 @@ def main() -> int:
         lookups = Lookups()
         stacks = list(stacks_in(given.out, deployment))
         left = left_stacks(deployment, [(each.name, each.place) for each in stacks], lookups)
-        halted = list(halted_findings(left, lookups))
+        apart = [(each.name, each.place) for each in stacks if not is_chosen(each.id, given.stacks)]
+        halted = list(halted_findings(left, lookups, apart=apart))
         found = changes_of(stacks, left.stacks, given.accept, lookups, left.never_made)
         known = [(each.name, each.place) for each in stacks] + [(each.name, each.place) for each in left.stacks]
         elsewhere, unread = replications_elsewhere(deployment, known, lookups)

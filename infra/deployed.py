@@ -323,8 +323,15 @@ def left_stacks(deployment: Deployment, present: Collection[tuple[str, Location]
     )
 
 
-def halted_findings(found: LeftStacks, lookups: Lookups) -> Iterator[ChangeFinding]:
+def halted_findings(
+    found: LeftStacks, lookups: Lookups, *, apart: Collection[tuple[str, Location]] = ()
+) -> Iterator[ChangeFinding]:
     """What is to be known of stacks that a deployment cannot change as they are.
+
+    Args:
+        found: all that are there.
+        lookups: what AWS has.
+        apart: the name and the place of each that is not to be changed: another deployment may be at work on it.
 
     Raises:
         Retriable: one is being changed, or stands still half changed.
@@ -342,6 +349,8 @@ def halted_findings(found: LeftStacks, lookups: Lookups) -> Iterator[ChangeFindi
                 why=f"there is data in {'; '.join(held)}" if held else "these are empty",
                 instead="read in its events what failed, then accept it by its name" if refused else "",
             )
+        elif (each.name, each.place) in apart:
+            continue
         elif each.status != "REVIEW_IN_PROGRESS" and not each.status.endswith("_COMPLETE"):
             working = each.status.endswith("_IN_PROGRESS")
             hint = "wait until that has ended, and deploy again"

@@ -259,8 +259,10 @@ def there(built: Assembly) -> dict[str, dict[str, Any]]:
 def changing(built: Assembly, deploying: Deploying) -> Deploying:
     """`make deploy` of that example, with these templates deployed, and applications in this state."""
 
-    def run(templates: Mapping[str, Mapping[str, Any]], state: str, *arguments: str) -> int:
-        account = Account(templates=templates, state=state)
+    def run(
+        templates: Mapping[str, Mapping[str, Any]], state: str, *arguments: str, stacks: Sequence[DeployedStack] = ()
+    ) -> int:
+        account = Account(stacks, templates=templates, state=state)
         return deploying(account, EXAMPLES["cross-account"], built.folder, *arguments, synthesized=built)
 
     return run
@@ -297,11 +299,25 @@ def test_a_stack_that_was_never_made_is_compared_with_nothing(
         if resource["Type"] == "AWS::DynamoDB::GlobalTable":
             resource["Properties"]["TableName"] += "-misspelt"
 
-    for status, code in (("UPDATE_COMPLETE", deploy.REFUSED), ("ROLLBACK_COMPLETE", DEPLOYED)):
+    for status, code in (
+        ("UPDATE_COMPLETE", deploy.REFUSED),
+        ("ROLLBACK_COMPLETE", DEPLOYED),
+        ("UPDATE_IN_PROGRESS", deploy.FAILED),
+    ):
         stack = DeployedStack(name=name, place=place, description="Mirrorless: x", protected=True, status=status)
         account = Account([stack], templates={name: there[name]}, state="STOPPED")
         assert deploying(account, EXAMPLES["cross-account"], built.folder, synthesized=built) == code
         assert account.destroyed == ([name] if code == DEPLOYED else [])
+
+
+def test_two_pipelines_may_deploy_a_region_each(there: dict[str, dict[str, Any]], changing: Deploying) -> None:
+    place = Location("444455556666", "us-west-2")
+    busy = DeployedStack(
+        name="mirrorless-state-us-west-2", place=place, description="Mirrorless: x", status="UPDATE_IN_PROGRESS"
+    )
+
+    assert changing(there, "STOPPED", "--stacks", "*-us-east-1", stacks=[busy]) == DEPLOYED
+    assert changing(there, "STOPPED", "--stacks", "*-us-west-2*", stacks=[busy]) == deploy.FAILED
 
 
 @pytest.mark.parametrize("state", ["STARTED", "STARTING", "STOPPING", "CREATING", "CREATED", "STOPPED"])
