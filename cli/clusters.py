@@ -57,7 +57,7 @@ class ClusterView(ClusterReads):
     @classmethod
     def source(cls, deployment: DeployedFlows, flow: FlowName) -> ClusterView:
         """The source of a flow."""
-        return cls(lambda: offsets_of(deployment.settings(flow).source, flow))
+        return cls(lambda: offsets_of(deployment.looking(flow).source, flow))
 
     def partitions(self) -> dict[str, int] | None:
         """Every topic with its number of partitions."""

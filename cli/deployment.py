@@ -128,6 +128,14 @@ class DeployedFlows:
         """The settings of the flow's functions, but for what makes mappings."""
         return self.flow(name).all_settings()
 
+    def looking(self, name: FlowName) -> FlowSettings:
+        """The same for reads of clusters, with what proves who only reads."""
+        from msgspec.structs import replace  # noqa: PLC0415 -- same
+
+        flow = self.flow(name)
+        settings = self.settings(name)
+        return replace(settings, source=flow.source.settings(looking=True), target=flow.target.settings(looking=True))
+
     @property
     def is_lab(self) -> bool:
         """Whether this is a lab, and not AWS."""

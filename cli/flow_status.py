@@ -180,7 +180,7 @@ class FlowStatus:
 
 def read_flow(deployment: DeployedFlows, flow: FlowName) -> FlowStatus:
     """Read the state of one flow."""
-    settings = deployment.settings(flow)
+    settings = deployment.looking(flow)
     # The target is read meanwhile, so that two clusters that do not answer cost one wait.
     with ThreadPoolExecutor(1) as target:
         heartbeats = target.submit(heartbeats_of, settings)

@@ -172,7 +172,7 @@ def _asked(
     def asked() -> T:
         from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- commands without Kafka start sooner
 
-        settings = deployment.settings(flow)
+        settings = deployment.looking(flow)
         cluster = settings.source if alias == flow.source else settings.target
         offsets_of(cluster, flow).partitions()  # by the client that logs no failed connection
         return request(KafkaGroups(cluster, flow=str(flow)))

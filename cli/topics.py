@@ -99,7 +99,7 @@ class TopicsView:
 def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
     """Read a flow's topics."""
     flow = deployment.flow_name(flow_text)
-    settings, stores = deployment.settings(flow), deployment.stores(flow)
+    settings, stores = deployment.looking(flow), deployment.stores(flow)
     memory = StoredTopics.of(stores.documents.read(flow, "topic"))
     troubles = [
         trouble

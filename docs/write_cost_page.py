@@ -124,7 +124,7 @@ def _apart() -> str:
 - {_money(standby())} for a standby of the scheduled functions, where a flow's home is in another region.
 - {_money(two - one)} at 1 MB/s for a copy of the tables in the source's region (`offset.map.replicas.enabled`).
 - {_money(often - usual)} for heartbeats below a minute: the scheduled function then never ends in an idle flow.
-- {KEY_MONTH} for a key of KMS, where keys are your own or an address gets alarms."""
+- {KEY_MONTH} for a key of KMS, where keys are your own."""
 
 
 def _money(dollars: float) -> str:

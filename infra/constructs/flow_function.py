@@ -86,7 +86,7 @@ class FlowFunction(Construct):
             description=f"{part} of {flow.id}",
         )
         granted = rights_of(deployment, flow, part)
-        self.policy = add_policies(self, self.role, granted)
+        self.policy = add_policies(self, self.role, granted, path=flow.role_path(part))
         self.policy.add_statements(*_not_for_code(flow, part, granted))
         self.function = lambda_.Function(
             self,
@@ -150,14 +150,21 @@ def add_log_group(scope: Construct, name: str, *, deployment: Deployment, key: k
     return log
 
 
-def add_policies(scope: Construct, role: iam.Role, rights: Sequence[Right]) -> iam.Policy:
-    """Give a role its rights. Returns the inline policy; what depends on it comes after the managed ones, too."""
+def add_policies(scope: Construct, role: iam.Role, rights: Sequence[Right], *, path: str) -> iam.Policy:
+    """Give a role its rights. Returns the inline policy; what depends on it comes after the managed ones, too.
+
+    Args:
+        scope: what they are part of.
+        role: whose they are.
+        rights: what it may do.
+        path: of managed policies, as of roles: the rights of who deploys end there.
+    """
     inline, *managed = divided(rights)
     policy = iam.Policy(scope, "Policy", roles=[role], statements=[right.statement() for right in inline])
     acknowledge(policy, inline)
     for number, more in enumerate(managed, start=1):
         added = iam.ManagedPolicy(
-            policy, f"Managed{number}", roles=[role], statements=[right.statement() for right in more]
+            policy, f"Managed{number}", path=path, roles=[role], statements=[right.statement() for right in more]
         )
         acknowledge(added, more)
     return policy

@@ -81,7 +81,8 @@ ATTACHED: Final = 10
 _OWN: Final = 640
 """Characters of the inline policies that constructs add by themselves, such as what a function's code is denied."""
 
-_FRAME: Final = len('{"Statement":[],"Version":"2012-10-17"}')
+FRAME: Final = len('{"Statement":[],"Version":"2012-10-17"}')
+"""Characters of a policy without statements."""
 
 
 def characters(right: Right) -> int:
@@ -95,7 +96,7 @@ def divided(rights: Iterable[Right], *, reserved: int = 0) -> list[list[Right]]:
     A statement that is too long for one policy is continued in the next. Args: reserved: characters of other rights.
     """
     policies: list[list[Right]] = [[]]
-    room = INLINE - _OWN - _FRAME - reserved
+    room = INLINE - _OWN - FRAME - reserved
     for right in rights:
         rest: Right | None = right
         while rest is not None:
@@ -105,7 +106,7 @@ def divided(rights: Iterable[Right], *, reserved: int = 0) -> list[list[Right]]:
                 room -= characters(fitting)
             if rest is not None:
                 policies.append([])
-                room = MANAGED - _FRAME
+                room = MANAGED - FRAME
     return policies
 
 

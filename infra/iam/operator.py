@@ -8,8 +8,10 @@
 
 Nothing of this is deployed: how people get their rights is each account's own affair. The rights are those of the
 account that keeps the flow's tables, where the command is used, but for those of jobs and keys of a flow with rules:
-they are of the source's account. Rights inside Kafka are apart, but for those of `--migrate` on clusters
-that authenticate by IAM. A test holds them against the recording of the calls, both ways.
+they are of the source's account. Who only looks reads a cluster's `operator.secret` and no other credentials:
+`status`, `groups`, `topics` and `translate` ask clusters, `losses` does not. Rights inside Kafka are apart, but for
+those of `--migrate` on clusters that authenticate by IAM. A test holds them against the recording of the calls, both
+ways.
 """
 
 from __future__ import annotations
@@ -33,13 +35,15 @@ from infra.iam.statements import (
     schema_rights,
 )
 from mirrorless.config import load
+from mirrorless.config.cluster import Tls, WithSecret, for_operators
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.submission import parameter_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from infra.deployment import FlowDeployment
+    from mirrorless.config.cluster import AuthenticationSection
 
 LOOK: Final[Mapping[str, tuple[str, ...]]] = {
     "offset_map": ("Query", "BatchGetItem"),
@@ -72,7 +76,7 @@ def rights(
     migrate: bool = False,
     key: str | None = None,
 ) -> list[Right]:
-    """What an operator needs for a flow: in its tables, and its secrets where the tables are.
+    """What an operator needs for a flow: in its tables, and secrets where the tables are.
 
     Args:
         flow: the flow.
@@ -85,11 +89,29 @@ def rights(
     more = [LOOK, *([REPAIR] if repair else []), *([MIGRATING.tables] if migrate else [])]
     tables = {table: tuple(dict.fromkeys(action for each in more for action in each.get(table, ()))) for table in LOOK}
     there = flow.home if flow.home.account == flow.state.account else flow.state
+    acting = repair or jobs or keys or migrate
     both = counterpart_rights(flow) if repair else []
     opening = key_rights(flow, flow.jobs, "kms:GenerateDataKeyWithoutPlaintext") if keys else []
-    looking = [*in_tables(flow, tables), *both, *readable(flow, there), *schema_rights(flow, flow.jobs)]
+    looking = [
+        *in_tables(flow, tables),
+        *both,
+        *readable(flow, there, proofs=[*_proofs(flow, acting=acting)]),
+        *schema_rights(flow, flow.jobs),
+    ]
     on_clusters = cluster_rights(MIGRATING, flow) if migrate else []
     return [*looking, *(_job_rights(flow, key) if jobs else []), *opening, *on_clusters]
+
+
+def _proofs(flow: FlowDeployment, *, acting: bool) -> Iterator[AuthenticationSection]:
+    """How an operator proves to be one; whoever only looks reads no secret by which functions write."""
+    for cluster in (flow.flow.source, flow.flow.target):
+        proof = cluster.authentication
+        if acting:
+            yield proof
+        if isinstance(proof, WithSecret) and proof.operator_secret is None:
+            yield Tls(type="tls", ca=proof.ca)
+        else:
+            yield for_operators(proof)
 
 
 def policy(flow: FlowDeployment, **more: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from mirrorless.flow.naming import flow_tags
 
 if TYPE_CHECKING:
     from infra.deployment import Deployment, FlowDeployment
-    from mirrorless.config.cluster import Cluster, Vpc
+    from mirrorless.config.cluster import AuthenticationSection, Cluster, Vpc
 
 
 def rights(part: Part, flow: FlowDeployment) -> list[Right]:
@@ -118,12 +118,13 @@ def _calls_clusters(part: Part) -> bool:
     return part != "remove_mappings"
 
 
-def readable(flow: FlowDeployment, place: Location) -> list[Right]:
-    """To read a flow's secrets as they are called in a place."""
+def readable(
+    flow: FlowDeployment, place: Location, *, proofs: Iterable[AuthenticationSection] | None = None
+) -> list[Right]:
+    """To read a flow's secrets as they are called in a place. Args: proofs: None: those of functions and jobs."""
     secrets: dict[str, None] = {}
     keys: dict[tuple[str, str], None] = {}
-    for cluster in (flow.flow.source, flow.flow.target):
-        proof = cluster.authentication
+    for proof in proofs or (flow.flow.source.authentication, flow.flow.target.authentication):
         secrets |= dict.fromkeys(_secret(flow, secret, place) for secret in secrets_of(proof))
         if not isinstance(proof, WithSecret):
             continue
@@ -272,6 +273,10 @@ def _owner(cluster: Cluster) -> str:
 # either way. No `iam:PassRole`: a mapping's pollers take the function's role by themselves.
 
 
+LISTS_CONNECTIONS: Final = "kafka:ListVpcConnections"
+"""Whoever makes a mapping to a cluster of another account needs it; the mapping's own role does not.
+(https://docs.aws.amazon.com/lambda/latest/dg/with-msk-permissions.html)"""
+
 _UNNAMED: Final = "Lambda names a mapping by a UUID when it is made"
 
 
@@ -299,11 +304,16 @@ def mapping_rights(part: Part, flow: FlowDeployment) -> list[Right]:
             f"{_UNNAMED}; the condition allows those of the flow's forwarder only",
         ),
     )
-    return [
+    granted = [
         Right(actions=called, resources=(resource,), conditions=conditions, reason=reason)
         for actions, resource, conditions, reason in rows
         if (called := tuple(f"lambda:{action}" for action in PARTS[part].mappings if action in actions))
     ]
+    makes = flow.flow.mapped_by_arn and "CreateEventSourceMapping" in PARTS[part].mappings
+    if makes and ":vpc-connection/" in str(flow.flow.source.msk_arn):
+        why = "MSK has no resource for listing VPC connections"
+        granted.append(Right(actions=(LISTS_CONNECTIONS,), resources=("*",), reason=why))
+    return granted
 
 
 # Networks. AWS acts here, not our code: Lambda makes the interfaces of a function that is in a VPC; the pollers of a

@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
@@ -60,10 +58,11 @@ class FlowMonitoring(Construct):
 
 
 class OnCallTopic(Construct):
-    """A topic for an address, encrypted with a key of its own.
+    """A topic for an address. Its messages name alarms only, and lie on disks that SNS encrypts.
 
-    CloudWatch and EventBridge may not use AWS's key for SNS, and would fail in silence; so might a key of the
-    customer, whose policy is not ours. (https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html)
+    A key of KMS would be ours, since CloudWatch and EventBridge may not use AWS's, and a customer's may not let them:
+    then an alarm fails in silence. And who makes keys may rewrite the policy of any other. Where a key is demanded,
+    `topic.arns` names a topic that has one. (https://docs.aws.amazon.com/sns/latest/dg/sns-data-encryption.html)
     """
 
     def __init__(self, scope: Construct, id_: str, *, deployment: Deployment, place: Location, address: str) -> None:
@@ -76,31 +75,7 @@ class OnCallTopic(Construct):
             }
             for service, kind in (("cloudwatch", "alarm:"), ("events", "rule/"))
         )
-        key = kms.Key(
-            self,
-            "Key",
-            description="Messages of Mirrorless's alarms on their way",
-            enable_key_rotation=True,
-            pending_window=Duration.days(7),
-            removal_policy=RemovalPolicy.DESTROY,  # no message rests in the topic
-        )
-        key.add_to_resource_policy(
-            iam.PolicyStatement(
-                actions=["kms:Decrypt", "kms:GenerateDataKey*"],
-                resources=["*"],  # a key's policy is about that key only
-                principals=[caller],
-                conditions=ours,
-            )
-        )
-        key.add_to_resource_policy(
-            iam.PolicyStatement(
-                # A rule's calls of a key carry no condition keys; what it may publish, the topic's policy bounds.
-                actions=["kms:Decrypt", "kms:GenerateDataKey*"],
-                resources=["*"],
-                principals=[rules],
-            )
-        )
-        topic = sns.Topic(self, "Topic", topic_name=topic_name(deployment), master_key=key, enforce_ssl=True)
+        topic = sns.Topic(self, "Topic", topic_name=topic_name(deployment), enforce_ssl=True)
         for principal, conditions in ((caller, ours), (rules, of_rules)):
             topic.add_to_resource_policy(
                 iam.PolicyStatement(

@@ -93,6 +93,7 @@ class FlowSchedules(Construct):
         role = iam.Role(
             self,
             "Role",
+            path=flow.role_path("schedules"),
             description=f"Starts the scheduled functions of {flow.id}",
             # The service acts for whoever names this role in a schedule: only for this group's.
             # https://docs.aws.amazon.com/scheduler/latest/UserGuide/cross-service-confused-deputy-prevention.html

@@ -178,7 +178,7 @@ class FlowJobs(Construct):
                 key=key,
             ),
         ]
-        policy = add_policies(self, role, rights)
+        policy = add_policies(self, role, rights, path=flow.role_path("jobs"))
         uris = {name: each.s3_object_url for name, each in artifacts.items()}
         package, environment = uris.pop("package"), uris.pop("environment")
         submission = {

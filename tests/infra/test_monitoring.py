@@ -303,25 +303,23 @@ def test_descriptions_are_short_enough_and_say_what_to_do_first_and_which_sectio
 def test_an_address_subscribes_to_a_topic_that_cloudwatch_may_use(assembled: Assembled) -> None:
     assembly = assembled("active-passive")
     (topic,) = assembly.resources("AWS::SNS::Topic", stack="mirrorless-monitoring")
-    (key,) = assembly.resources("AWS::KMS::Key", stack="mirrorless-monitoring")
     (subscription,) = assembly.resources("AWS::SNS::Subscription", stack="mirrorless-monitoring")
     arn = "arn:aws:sns:us-east-1:111122223333:mirrorless-alarms"
 
-    assert topic.properties["KmsMasterKeyId"] == {"Fn::GetAtt": [key.id, "Arn"]}
+    assert "KmsMasterKeyId" not in topic.properties
+    assert not list(assembly.resources("AWS::KMS::Key"))
     assert subscription.properties["Endpoint"] == "oncall@example.com"
     (policy,) = assembly.resources("AWS::SNS::TopicPolicy", stack="mirrorless-monitoring")
-    cloudwatch = [
+    (statement,) = (
         each
-        for document in (key.properties["KeyPolicy"], policy.properties["PolicyDocument"])
-        for each in document["Statement"]
+        for each in policy.properties["PolicyDocument"]["Statement"]
         if each["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
-    ]
-    assert [each["Action"] for each in cloudwatch] == [["kms:Decrypt", "kms:GenerateDataKey*"], "sns:Publish"]
-    for statement in cloudwatch:
-        assert statement["Condition"] == {
-            "StringEquals": {"aws:SourceAccount": "111122223333"},
-            "ArnLike": {"aws:SourceArn": "arn:aws:cloudwatch:us-east-1:111122223333:alarm:mirrorless-*"},
-        }
+    )
+    assert statement["Action"] == "sns:Publish"
+    assert statement["Condition"] == {
+        "StringEquals": {"aws:SourceAccount": "111122223333"},
+        "ArnLike": {"aws:SourceArn": "arn:aws:cloudwatch:us-east-1:111122223333:alarm:mirrorless-*"},
+    }
     assert all(str(alarm.properties["AlarmName"]).startswith("mirrorless-") for alarm in _alarms(assembly))
     for alarm in _alarms(assembly):
         there = arn.replace("us-east-1", "us-west-2") if alarm.stack.startswith("mirrorless-standby") else arn

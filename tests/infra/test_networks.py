@@ -20,7 +20,8 @@ from infra.deployed import LOOKUP, Lookups
 from infra.deployment import Location, plan
 from infra.guard.verdict import ChangeFinding
 from infra.iam import Right
-from infra.iam.statements import network_of, network_rights
+from infra.iam.calls import PARTS
+from infra.iam.statements import mapping_rights, network_of, network_rights
 from infra.networks import Networks, network_findings
 from infra.packaging.assets import HOLLOW
 from infra.quotas import quota_findings
@@ -89,6 +90,10 @@ def test_a_vpc_connection_is_looked_up_with_the_cluster_it_stands_for(tmp_path: 
     assert granted["kafka:DescribeVpcConnection"] == (arn,)
     assert granted["kafka:DescribeClusterV2"] == ("arn:aws:kafka:us-east-1:*:cluster/theirs/*",)
     assert flow.flow.mapping_request("payments")["EventSourceArn"] == arn
+    makers = [part for part in PARTS if "kafka:ListVpcConnections" in by_action(mapping_rights(part, flow))]
+    assert makers == ["refresh_topics"], "it makes the mappings of found topics"
+    ordinary = flows("active-passive")[0]
+    assert "kafka:ListVpcConnections" not in by_action(mapping_rights("refresh_topics", ordinary))
 
 
 def test_what_is_in_no_network_makes_no_interfaces_and_a_network_without_the_setting_gets_no_endpoints(

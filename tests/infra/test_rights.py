@@ -7,18 +7,14 @@ on their bucket and log in test_spark.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
 from infra.deployment import ALIAS, FlowDeployment, Location, plan
-from infra.iam import MANAGED, Part, execution_policy, file_of, operator
+from infra.iam import Part, file_of, operator
 from infra.iam.calls import MIGRATING
 from infra.iam.statements import readable, rule_rights, secret_rights, table_rights
 from lab.esm.api_model import violations
@@ -29,7 +25,16 @@ from mirrorless.topics.mapping_plan import mapping_request
 from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
 from tests.support.aws_recorder import recorded
 from tests.support.changed_examples import written
-from tests.support.iam import Context, Statement, allowed, many, role_statements, statements_of
+from tests.support.iam import (
+    Context,
+    Statement,
+    allowed,
+    granted_anywhere,
+    listed,
+    many,
+    role_statements,
+    statements_of,
+)
 from tests.support.yaml_text import dump_yaml, load_yaml
 
 Assembled = Callable[[str], Assembly]
@@ -312,28 +317,6 @@ def test_only_mappings_without_a_flow_or_of_this_one_get_its_tags(assembled: Ass
 # Rights that no part has
 
 
-@cache
-def reference() -> dict[str, Any]:
-    """What the Service Authorization Reference says, as cfn-lint ships it."""
-    found: dict[str, Any] = json.loads(files("cfnlint.data.AdditionalSpecs").joinpath("Policies.json").read_text())
-    return found
-
-
-def listed(action: str) -> dict[str, Any]:
-    service, _, name = action.partition(":")
-    found: dict[str, Any] = reference()[service]["Actions"][name.lower()]
-    return found
-
-
-def granted_anywhere(assembly: Assembly) -> Iterator[tuple[str, str, Any]]:
-    """Where, which action and which resource, of every statement that allows something to a role."""
-    for role in assembly.resources("AWS::IAM::Role"):
-        for statement in role_statements(assembly, role):
-            if statement["Effect"] == "Allow":
-                for action in many(statement["Action"]):
-                    yield from ((role.id, action, resource) for resource in many(statement["Resource"]))
-
-
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_everything_is_allowed_only_where_iam_has_nothing_narrower(example: str, assembled: Assembled) -> None:
     """No role has a policy of AWS either, whose actions none of these lists would hold."""
@@ -593,7 +576,24 @@ def test_an_operators_policy_is_about_the_flow_and_where_its_tables_are(assemble
     assert allowed(look, "dynamodb:Query", table)
     assert not allowed(look, "dynamodb:PutItem", table)
     assert allowed(repair, "dynamodb:PutItem", table)
-    assert allowed(look, "secretsmanager:GetSecretValue", secret)
+    assert not allowed(look, "secretsmanager:GetSecretValue", secret)
+    assert allowed(repair, "secretsmanager:GetSecretValue", secret)
+
+
+@pytest.mark.parametrize("kind", ["look", "repair", "jobs", "keys", "migrate"])
+def test_who_only_looks_reads_no_secret_by_which_functions_write(tmp_path: Path, kind: str) -> None:
+    theirs = "secret: AmazonMSK_mirrorless_vault"
+    config = written(tmp_path, "cross-account", (theirs, f"operator.secret: AmazonMSK_lookers\n      {theirs}"))
+    (flow,) = plan(load(config)).flows
+    statements = operator.policy(flow, **({} if kind == "look" else {kind: True}))["Statement"]
+
+    def reads(name: str) -> bool:
+        secret = flow.state.arn("secretsmanager", f"secret:{name}-aB3xYz")
+        return allowed(statements, "secretsmanager:GetSecretValue", secret)
+
+    assert reads("AmazonMSK_lookers")
+    for own in ("AmazonMSK_mirrorless_vault", "AmazonMSK_mirrorless"):
+        assert reads(own) is (kind != "look")
 
 
 @pytest.mark.parametrize("part", ["control", "standby"])
@@ -610,71 +610,3 @@ def test_who_carries_groups_between_the_same_names_reads_the_map_of_the_other_fl
 
     assert granted(part) == [(("dynamodb:Query", "dynamodb:BatchGetItem"), (other.table_arns()["offset_map"],))]
     assert granted("forward") == []
-
-
-# Who deploys
-
-
-def test_every_resource_type_of_every_example_says_what_it_calls(assembled: Assembled) -> None:
-    """A type without a word would be found by a deployment that stops half way."""
-    types = {resource.type for example in EXAMPLES for resource in assembled(example).resources()}
-
-    found = {type_: execution_policy.actions_of(type_) for type_ in types}
-
-    assert {type_ for type_, actions in found.items() if not actions} <= {"AWS::CloudFormation::WaitConditionHandle"}
-    for type_ in (each for each in types if each.startswith("AWS::")):
-        service = type_.split("::")[1].lower().replace("emrserverless", "emr-serverless")
-        assert any(each.startswith(f"{service}:") for each in found[type_]) or not found[type_], type_
-    custom = [found[type_] for type_ in types if type_.startswith("Custom::")]
-    assert custom == [{"lambda:InvokeFunction"}] * len(custom)
-
-
-def test_each_policy_is_one_that_iam_takes_and_together_they_miss_nothing(
-    assembled: Assembled,
-) -> None:
-    types = execution_policy.types_in(assembled("active-active").folder)
-
-    policies = list(execution_policy.policies(types))
-
-    allowed = [action for policy in policies for action in policy["Statement"][0]["Action"]]
-    assert allowed == execution_policy.actions(types)
-    assert "dynamodb:Describe*" in allowed
-    assert "dynamodb:DescribeTable" not in allowed, "a pattern covers it"
-    assert all(re.fullmatch(r"[a-z0-9-]+:[A-Za-z]+\*?", action) for action in allowed)
-    assert all(len(json.dumps(policy, separators=(",", ":"))) <= 6_144 for policy in policies)
-    assert len(policies) <= 10, "a role takes no more"
-    assert {"dynamodb:CreateTable", "lambda:CreateEventSourceMapping", "iam:PassRole"} <= set(allowed)
-
-
-def test_with_a_boundary_only_roles_that_have_it_are_given_rights(assembled: Assembled) -> None:
-    folder = assembled("active-active").folder
-    types = execution_policy.types_in(folder)
-
-    bounded, *others = execution_policy.policies(types, boundary="ours")
-
-    allow, deny = bounded["Statement"]
-    assert {"iam:CreateRole", "iam:PutRolePolicy", "iam:AttachRolePolicy"} <= set(allow["Action"])
-    assert allow["Condition"] == {"StringLike": {"iam:PermissionsBoundary": "arn:*:iam::*:policy/ours"}}
-    assert "iam:CreatePolicyVersion" in deny["Action"]
-    allowed = {action for policy in others for action in policy["Statement"][0]["Action"]}
-    assert not allowed & {*allow["Action"], "iam:DeleteRolePermissionsBoundary"}
-    everything = allowed | set(allow["Action"])
-    assert everything == set(execution_policy.actions(types)) - {"iam:DeleteRolePermissionsBoundary"}
-
-
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_a_boundary_has_what_any_role_is_allowed_and_fits_into_a_policy(example: str, assembled: Assembled) -> None:
-    boundary = execution_policy.boundary_of(assembled(example).folder)
-
-    (statement,) = boundary["Statement"]
-    assert {"dynamodb:PutItem", "logs:PutLogEvents"} <= set(statement["Action"])
-    assert "*" not in statement["Action"]
-    assert len(json.dumps(boundary, separators=(",", ":"))) <= MANAGED
-
-
-@pytest.mark.parametrize("type_", ["AWS::CDK::Metadata", "AWS::No::Such"])
-def test_a_type_without_documented_actions_is_an_error(type_: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution_policy, "_WITHOUT_HANDLERS", {})
-
-    with pytest.raises(execution_policy.UnknownType, match=rf"{type_}.*add them"):
-        execution_policy.actions_of(type_)

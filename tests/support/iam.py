@@ -6,9 +6,11 @@ It covers what the templates use, and refuses anything else.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from infra.guard.templates import Resource
@@ -72,6 +74,28 @@ def role_statements(assembly: Assembly, role: Resource) -> list[Statement]:
 def many(value: Any) -> list[Any]:
     """IAM writes one of something without brackets."""
     return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def granted_anywhere(assembly: Assembly) -> Iterator[tuple[str, str, Any]]:
+    """Where, which action and which resource, of every statement that allows something to a role."""
+    for role in assembly.resources("AWS::IAM::Role"):
+        for statement in role_statements(assembly, role):
+            if statement["Effect"] == "Allow":
+                for action in many(statement["Action"]):
+                    yield from ((role.id, action, resource) for resource in many(statement["Resource"]))
+
+
+@cache
+def reference() -> dict[str, Any]:
+    """What the Service Authorization Reference says, as cfn-lint ships it."""
+    found: dict[str, Any] = json.loads(files("cfnlint.data.AdditionalSpecs").joinpath("Policies.json").read_text())
+    return found
+
+
+def listed(action: str) -> dict[str, Any]:
+    service, _, name = action.partition(":")
+    found: dict[str, Any] = reference()[service]["Actions"][name.lower()]
+    return found
 
 
 def _body(assembly: Assembly, stack: str, id_: str) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ MSK Serverless is known by the id of its ARN, or by its bootstrap servers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from mirrorless.config.cluster import Iam, OauthBearer, Plain, Scram, Tls, WithSecret, partition_of
@@ -22,10 +22,12 @@ def problems_with_authentication(cluster: Cluster) -> Iterator[Problem]:
     """Find problems of one cluster's authentication, whatever flows it is in."""
     path: Path = ("clusters", cluster.alias)
     authentication = cluster.authentication
+    secrets = {key: getattr(authentication, key.replace(".", "_"), None) for key in ("secret", "operator.secret", "ca")}
+    yield from problems_with_secret_arns((*path, "authentication"), secrets)
     if isinstance(authentication, Iam) and cluster.region is None:
         what = "`authentication: {type: iam}` needs a region, and none is written"
         yield Problem(path=(*path, "region"), what=what, hint="add `region: us-east-1`, or whichever it is")
-    if isinstance(authentication, Scram) and _for_msk(authentication) and not authentication.secret_kms_key_arn:
+    if isinstance(authentication, Scram) and _for_msk(authentication.secret) and not authentication.secret_kms_key_arn:
         what = "MSK takes only secrets under a key of one's own, and no role may decrypt with a key that is not named"
         hint = "add `secret.kms.key.arn: arn:aws:kms:…`; of a secret with replicas, a multi-region key"
         yield Problem(path=(*path, "authentication", "secret.kms.key.arn"), what=what, hint=hint)
@@ -34,9 +36,11 @@ def problems_with_authentication(cluster: Cluster) -> Iterator[Problem]:
     if isinstance(authentication, Scram) and authentication.mechanism != "SCRAM-SHA-512":
         hint = "write `mechanism: SCRAM-SHA-512`, or remove it"
         yield Problem(path=(*path, "authentication", "mechanism"), what="MSK has SCRAM-SHA-512 only", hint=hint)
-    if isinstance(authentication, Scram) and not _for_msk(authentication):
-        what = f"MSK takes only secrets whose name begins with `AmazonMSK_`, and {authentication.secret!r} does not"
-        yield Problem(path=(*path, "authentication", "secret"), what=what, hint="name a secret that does")
+    if isinstance(authentication, Scram):
+        for key in ("secret", "operator.secret"):
+            if (secret := secrets[key]) and not _for_msk(secret):
+                what = f"MSK takes only secrets whose name begins with `AmazonMSK_`, and {secret!r} does not"
+                yield Problem(path=(*path, "authentication", key), what=what, hint="name a secret that does")
     if isinstance(authentication, Plain | OauthBearer):
         what = f"MSK has no `type: {authentication.type}`, and neither have its mappings"
         hint = "write `scram`, `mtls` or `iam`, whichever the cluster has; or remove `msk.cluster.arn`, if it is no MSK"
@@ -73,6 +77,7 @@ def problems_with_access(flow: Flow) -> Iterator[Problem]:
     yield from _secret_out_of_reach(flow)
     if not flow.has_mappings:
         return
+    yield from _names_taken_for_whole_arns(flow)
     yield from _tls_that_pollers_do_not_learn_of(flow)
     yield from _tokens_that_pollers_do_not_take(flow)
 
@@ -87,6 +92,34 @@ def _secret_out_of_reach(flow: Flow) -> Iterator[Problem]:
             what = f"the secret is in {region}, and the {readers} of {flow.name} read it in {here}"
             hint = f"write its name alone and replicate it to {here}, or change `function: {{run.in: …}}`"
             yield Problem(path=("clusters", flow.name.source, "authentication", key), what=what, hint=hint)
+
+
+def _names_taken_for_whole_arns(flow: Flow) -> Iterator[Problem]:
+    """Find secrets that no poller would find: it is given their ARN but for the ending, which is not known.
+
+    (https://docs.aws.amazon.com/secretsmanager/latest/apireference/API_GetSecretValue.html)
+    """
+    for key in ("secret", "ca"):
+        name = getattr(flow.source.authentication, key, None) or ""
+        if _ENDING.search(name) and not name.startswith("arn:"):
+            what = (
+                f"{name!r} ends with a hyphen and six characters, which Secrets Manager takes for the ending of an ARN"
+            )
+            hint = f"give the secret another name, such as `{name}-1`, or write its whole ARN"
+            yield Problem(path=("clusters", flow.name.source, "authentication", key), what=what, hint=hint)
+
+
+def problems_with_secret_arns(path: Path, secrets: Mapping[str, str | None]) -> Iterator[Problem]:
+    """Find ARNs of secrets without their ending: no role could read what they name. Args: secrets: by key."""
+    for key, secret in secrets.items():
+        if secret and secret.startswith("arn:") and not _WHOLE.search(secret):
+            what = "the ARN of a secret ends with a hyphen and six letters, and roles may read that one only"
+            hint = "write it as `aws secretsmanager describe-secret` prints it, or the secret's name alone"
+            yield Problem(path=(*path, key), what=what, hint=hint)
+
+
+_ENDING: Final = re.compile(r"-.{6}$")
+_WHOLE: Final = re.compile(r":secret:.+-[A-Za-z0-9]{6}$")
 
 
 def _tls_that_pollers_do_not_learn_of(flow: Flow) -> Iterator[Problem]:
@@ -124,9 +157,9 @@ def _tokens_that_pollers_do_not_take(flow: Flow) -> Iterator[Problem]:
         yield Problem(path=("clusters", flow.name.source, "authentication", "type"), what=what, hint=hint)
 
 
-def _for_msk(authentication: Scram) -> bool:
+def _for_msk(secret: str) -> bool:
     """Return whether MSK may be associated with the secret, by its name."""
-    return authentication.secret.rpartition(":secret:")[2].startswith("AmazonMSK_")
+    return secret.rpartition(":secret:")[2].startswith("AmazonMSK_")
 
 
 REPLICAS: Final = (-1, 3)

@@ -22,6 +22,16 @@ _ENCRYPTED_WITH = (
 _LITERAL = r"^[a-zA-Z0-9/*:_+=.@-]+( [a-zA-Z0-9/*:_+=.@-]+)*$"
 """What a mapping takes in place of a secret's ARN, by the Lambda API; with single spaces."""
 
+OperatorSecret = Annotated[
+    str | None,
+    Field(
+        min_length=1,
+        max_length=200,
+        description="Like `secret`, of a user that only reads, for who looks by `mirrorless`. Left out, operators who "
+        "only look may read no secret, and do not see lag, heartbeats and what is on the clusters.",
+    ),
+]
+
 PrivateCa = Annotated[
     str | None,
     Field(
@@ -55,6 +65,7 @@ class Plain(Section):
         min_length=1, max_length=200, description="Secrets Manager name or ARN of `username` and `password`."
     )
     secret_kms_key_arn: KeyArns = Field(default=(), description=f"{_ENCRYPTED_WITH}.")
+    operator_secret: OperatorSecret = None
     ca: PrivateCa = None
 
 
@@ -70,6 +81,7 @@ class Scram(Section):
     secret_kms_key_arn: KeyArns = Field(
         default=(), description=f"{_ENCRYPTED_WITH}; required where the secret's name begins with `AmazonMSK_`."
     )
+    operator_secret: OperatorSecret = None
     mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
         default="SCRAM-SHA-512", description="The hash; MSK has SCRAM-SHA-512 only."
     )
@@ -87,6 +99,7 @@ class OauthBearer(Section):
         "`oauthClientSecret`, maybe `oauthIdpCaCertificate` (PEM).",
     )
     secret_kms_key_arn: KeyArns = Field(default=(), description=f"{_ENCRYPTED_WITH}.")
+    operator_secret: OperatorSecret = None
     scope: str | None = Field(
         default=None, max_length=200, pattern=_LITERAL, description="Scope of the tokens, where the provider wants one."
     )
@@ -115,6 +128,7 @@ class Mtls(Section):
         description="Secrets Manager name or ARN of `certificate` and `privateKey` (PEM), maybe `privateKeyPassword`.",
     )
     secret_kms_key_arn: KeyArns = Field(default=(), description=f"{_ENCRYPTED_WITH}.")
+    operator_secret: OperatorSecret = None
     ca: PrivateCa = None
 
 
@@ -130,6 +144,13 @@ AuthenticationSection = Annotated[
 
 WithSecret = Plain | Scram | OauthBearer | Mtls
 """Authentications whose credentials are in a secret."""
+
+
+def for_operators(authentication: AuthenticationSection) -> AuthenticationSection:
+    """Return how who only looks proves who they are: by a secret of their own, where there is one."""
+    if isinstance(authentication, WithSecret) and authentication.operator_secret:
+        return authentication.model_copy(update={"secret": authentication.operator_secret})
+    return authentication
 
 
 def secrets_of(authentication: AuthenticationSection) -> tuple[str, ...]:
@@ -325,10 +346,11 @@ class Cluster:
             consumer=_options(section, "consumer."),
         )
 
-    def settings(self) -> ClusterSettings:
-        """Return what a function needs to connect to this cluster."""
-        authentication = self.authentication.model_dump(
-            by_alias=True, exclude_none=True, exclude={"secret_kms_key_arn"}
+    def settings(self, *, looking: bool = False) -> ClusterSettings:
+        """Return what a function needs to connect to this cluster. Args: looking: as an operator who only reads."""
+        proof = for_operators(self.authentication) if looking else self.authentication
+        authentication = proof.model_dump(
+            by_alias=True, exclude_none=True, exclude={"secret_kms_key_arn", "operator_secret"}
         )
         return ClusterSettings(
             alias=self.alias,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from mirrorless.config.authentication_rules import problems_with_secret_arns
 from mirrorless.config.problems import FlowPaths, Path, Problem
 from mirrorless.errors import ConfigurationError
 from mirrorless.flow.filters import NameFilter, is_literal
@@ -31,6 +32,7 @@ def problems_with_keys(keys: Mapping[str, KeySection]) -> Iterator[Problem]:
     """Find keys without a place, or without the version in use."""
     for name, key in keys.items():
         path: Path = ("keys", name)
+        yield from problems_with_secret_arns(path, {"secret": key.secret})
         if (key.secret is None) == (key.kms_key_arn is None) or bool(key.data_keys) != bool(key.kms_key_arn):
             what = "a key is in a secret, or it is `data.keys` and what opens them"
             hint = "write `secret: NAME` alone, or `kms.key.arn: ARN` with `data.keys: {'1': BASE64}`"
@@ -58,6 +60,7 @@ def problems_with_registry(cluster: Cluster) -> Iterator[Problem]:
     if registry is None:
         return
     path: Path = ("clusters", cluster.alias, "schema.registry")
+    yield from problems_with_secret_arns(path, {"secret": registry.secret, "ca": registry.ca})
     if registry.type == "glue":
         for key, value in (("url", registry.url), ("secret", registry.secret), ("ca", registry.ca)):
             if value:

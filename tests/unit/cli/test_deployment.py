@@ -12,8 +12,9 @@ import pytest
 from botocore.awsrequest import AWSPreparedRequest
 from moto.core.botocore_stubber import BotocoreStubber
 
-from cli.clusters import ClusterView, group_advice
+from cli.clusters import ClusterView, group_advice, heartbeats_of
 from cli.deployment import DeployedFlows, LabNotRunning, read_lab_state
+from cli.groups_view import _asked
 from mirrorless.adapters.kafka.offsets import Extent
 from mirrorless.chain.lane import FlowName
 from mirrorless.errors import ConfigurationError, Retriable
@@ -48,6 +49,29 @@ def test_tables_in_another_account_than_the_functions_need_credentials_of_that_a
         ConfigurationError, match=r"tables are in account 444455556666.* are of 111122223333.*AWS_PROFILE"
     ):
         DeployedFlows(config=EXAMPLES / "cross-account.yaml").stores(ACROSS)
+
+
+def test_commands_that_only_look_read_the_operators_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The functions' own let whoever has them write."""
+    asked: list[str] = []
+
+    def read(name: str) -> str:
+        asked.append(name)
+        raise Retriable("not here", where=name)
+
+    monkeypatch.setattr("mirrorless.adapters.aws.secrets.read_secret", read)
+    text = (EXAMPLES / "cross-account.yaml").read_text()
+    config = tmp_path / "replication.yaml"
+    config.write_text(text.replace("      secret: ", "      operator.secret: AmazonMSK_lookers\n      secret: "))
+    deployment = DeployedFlows(config=config)
+
+    ClusterView.source(deployment, ACROSS).partitions()
+    heartbeats_of(deployment.looking(ACROSS))
+    for alias in (ACROSS.source, ACROSS.target):
+        _asked(deployment, ACROSS, alias, lambda _: None)
+
+    assert asked == ["AmazonMSK_lookers"] * 4
+    assert "AmazonMSK_lookers" not in str(deployment.settings(ACROSS)), "who acts proves to be a function"
 
 
 def test_an_operator_of_the_tables_account_reaches_them_with_the_usual_credentials(

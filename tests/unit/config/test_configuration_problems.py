@@ -347,6 +347,33 @@ CASES = {
     "a secret that msk does not take": source(
         f"{MSK}, authentication: {{type: scram, secret: kafka}}", "name a secret that does"
     ),
+    "a secret whose name ends as an arn": source(
+        "bootstrap.servers: a1:9096, region: us-east-1, authentication: {type: scram, secret: kafka-secret}",
+        "give the secret another name, such as `kafka-secret-1`, or write its whole ARN",
+        "authentication.secret",
+        flow=AT_SOURCE,
+    ),
+    "an authority whose name ends as an arn": source(
+        f"{AT_B.replace('b1', 'a1')}, {NETWORK}, authentication: {{type: tls, ca: kafka-ca.pem}}",
+        "or write its whole ARN",
+        "authentication.ca",
+        flow=AT_SOURCE,
+    ),
+    "a secret's arn without its ending": source(
+        f"{MSK}, authentication: {{type: scram, {KEY}, secret: '{AT_MSK.removesuffix('-AbCdEf')}'}}",
+        "or the secret's name alone",
+        "authentication.secret",
+    ),
+    "an arn of a registry's secret without its ending": source(
+        f"schema.registry: {{url: 'https://r', secret: '{AT_HOME.removesuffix('-AbCdEf')}'}}",
+        "or the secret's name alone",
+        "schema.registry.secret",
+    ),
+    "a key's arn without its ending": (
+        document(rest=f"keys: {{pii: {{secret: '{AT_HOME.removesuffix('-AbCdEf')}'}}}}"),
+        "keys.pii.secret",
+        "or the secret's name alone",
+    ),
     "a secret of msk without its key": source(
         f"{MSK}, authentication: {{type: scram, secret: AmazonMSK_x}}",
         "add `secret.kms.key.arn: arn:aws:kms:…`",
