@@ -71,9 +71,14 @@ class Location:
         """The ARN of something in IAM of this account, such as `role/name`: it belongs to no region."""
         return f"arn:{self.partition}:iam::{self.account}:{resource}"
 
-    def bucket_name(self, deployment: str) -> str:
-        """The bucket of a deployment for what jobs write here: reports and archives."""
-        return f"{deployment}-{self.account}-{self.region}"
+    def bucket_name(self, settings: DeploymentSection) -> str:
+        """The bucket of a deployment for what jobs write here: reports and archives.
+
+        S3 keeps the names that end so for their account.
+        (https://docs.aws.amazon.com/AmazonS3/latest/userguide/gpbucketnamespaces.html)
+        """
+        ending = "-an" if settings.bucket_namespace == "account-regional" else ""
+        return f"{settings.name}-{self.account}-{self.region}{ending}"
 
     def __str__(self) -> str:
         return f"{self.account}/{self.region}"
@@ -91,6 +96,7 @@ class FlowDeployment:
             None where they do not.
         counterpart_key: the key of those.
         control_calls_per_second: its share of the control calls of Lambda that the deployment makes at its home.
+        bucket_name: the bucket for what its jobs write.
     """
 
     flow: Flow
@@ -100,6 +106,7 @@ class FlowDeployment:
     counterpart: Location | None = None
     counterpart_key: str | None = None
     control_calls_per_second: float = CALLS_PER_SECOND
+    bucket_name: str = ""
 
     @property
     def name(self) -> str:
@@ -175,11 +182,6 @@ class FlowDeployment:
     def function_arn(self, part: str) -> str:
         """The ARN of one of its functions, without a version."""
         return self.place_of(part).arn("lambda", f"function:{self.flow.resource_name(part)}")
-
-    @property
-    def bucket_name(self) -> str:
-        """The bucket for what its jobs write."""
-        return self.jobs.bucket_name(self.flow.deployment)
 
     @property
     def metrics_variables(self) -> dict[str, str]:
@@ -329,6 +331,7 @@ def plan(configuration: Configuration) -> Deployment:
                 replica_key=_key(settings, state.account, elsewhere) if elsewhere else None,
                 counterpart=_place(flow.source) if flow.counterpart_map else None,
                 counterpart_key=_key(settings, str(flow.source.account), str(flow.source.region)),
+                bucket_name=_place(flow.jobs_home).bucket_name(settings),
             )
         )
     homes = Counter(flow.home for flow in flows)

@@ -29,6 +29,7 @@ from infra.iam.calls import MIGRATING
 from infra.iam.statements import (
     cluster_rights,
     counterpart_rights,
+    in_account,
     in_tables,
     key_rights,
     readable,
@@ -150,10 +151,13 @@ def _job_rights(flow: FlowDeployment, key: str | None) -> list[Right]:
         Right(
             actions=("s3:GetObject", "s3:PutObject"),
             resources=(f"{bucket}/{prefix}jobs/*",),
+            conditions=in_account(place),
             reason="runs have folders of their own",
         ),
         Right(
-            actions=("s3:ListBucket",), resources=(bucket,), conditions={"StringLike": {"s3:prefix": f"{prefix}jobs/*"}}
+            actions=("s3:ListBucket",),
+            resources=(bucket,),
+            conditions={**in_account(place), "StringLike": {"s3:prefix": f"{prefix}jobs/*"}},
         ),
     ]
     if key:

@@ -413,6 +413,11 @@ def log_rights(flow: FlowDeployment, part: Part, key: str | None) -> Iterator[Ri
         yield Right(actions=("kms:Decrypt",), resources=(key,), conditions={"StringEquals": context})
 
 
+def in_account(place: Location) -> Mapping[str, Mapping[str, str]]:
+    """A bucket of this name is ours only in this account: names are those of all accounts."""
+    return {"StringEquals": {"aws:ResourceAccount": place.account}}
+
+
 def storage_rights(
     flow: FlowDeployment, *, bucket: str, prefix: str, artifacts: Sequence[str], log_group: str, key: str | None
 ) -> list[Right]:
@@ -430,23 +435,25 @@ def storage_rights(
         key: ARN of the customer's key of the place.
     """
     place = flow.jobs
-    bucket_arn = f"arn:{place.partition}:s3:::{bucket}"
+    bucket_arn, ours = f"arn:{place.partition}:s3:::{bucket}", in_account(place)
     found = [
         Right(
             actions=("s3:GetObject",),
             resources=tuple(artifacts),
+            conditions=ours,
             reason="a job that runs loads the code of the deployment that started it; the prefix has jobs' code alone",
         ),
         Right(
             # Runs' folders and archives. Spark itself writes nothing: records never pass through it.
             actions=("s3:GetObject", "s3:PutObject"),
             resources=(f"{bucket_arn}/{prefix}*",),
+            conditions=ours,
             reason="jobs name their own objects; the prefix is this flow's alone",
         ),
         Right(
             actions=("s3:ListBucket",),
             resources=(bucket_arn,),
-            conditions={"StringLike": {"s3:prefix": f"{prefix}*"}},
+            conditions={**ours, "StringLike": {"s3:prefix": f"{prefix}*"}},
         ),
         Right(
             actions=("logs:CreateLogGroup", "logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"),
@@ -460,6 +467,7 @@ def storage_rights(
         ),
     ]
     if key:
-        # For the bucket's objects and for the logs that EMR keeps for Spark's pages.
+        # For the bucket's objects, and for the logs that EMR keeps for Spark's pages. For the latter AWS documents no
+        # `kms:ViaService`. (https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/jobs-log-encryption.html)
         found.append(Right(actions=("kms:Decrypt", "kms:GenerateDataKey"), resources=(key,)))
     return found

@@ -17,7 +17,7 @@ https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_condition-ke
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
@@ -57,7 +57,7 @@ class StateStack(PlacedStack):
             scope, "state", deployment=deployment, place=place, description="offset maps, and what jobs write"
         )
         self.termination_protection = True
-        JobsBucket(self, "Jobs", name=place.bucket_name(deployment.settings.name), key_arn=deployment.kms_key(place))
+        JobsBucket(self, "Jobs", name=place.bucket_name(deployment.settings), key_arn=deployment.kms_key(place))
         for flow in (each for each in deployment.flows if each.state == place):
             tables = FlowTables(self, flow.id, flow=flow)
             if flow.flow.tables_role or (flow.pull and flow.flow.pull_tables_role):
@@ -92,6 +92,10 @@ class JobsBucket(Construct):
             ],
             removal_policy=RemovalPolicy.RETAIN,
         )
+        if name.endswith("-an"):
+            # The construct takes a prefix for it; a bucket is imported again by its whole name.
+            resource = cast("s3.CfnBucket", bucket.node.default_child)
+            resource.bucket_namespace = "account-regional"
         excuse(bucket, "S1", _NO_ACCESS_LOG)
 
 

@@ -61,7 +61,6 @@ NAMED = {
     "AWS::CloudWatch::Dashboard": "cloudwatch::111122223333:dashboard/{DashboardName}",
     "AWS::DynamoDB::GlobalTable": "dynamodb:{place}:table/{TableName}",
     "AWS::EMRServerless::Application": "emr-serverless:{place}:/applications/00f",
-    "AWS::IAM::ManagedPolicy": "iam::111122223333:policy{Path}made",
     "AWS::Events::Rule": "events:{place}:rule/{Name}",
     "AWS::IAM::Role": "iam::111122223333:role{Path}{RoleName}",
     "AWS::Lambda::EventSourceMapping": "lambda:{place}:event-source-mapping:14e0db71-5d35-4eb5-b481-8945cf9d10c2",
@@ -143,6 +142,7 @@ def test_each_policy_is_one_that_iam_takes(example: str, assembled: Assembled) -
     assert all(len(json.dumps(policy, separators=(",", ":"))) <= MANAGED for policy in policies)
     assert len(policies) <= ATTACHED
     assert "dynamodb:DescribeTable" not in actions, "a pattern covers it"
+    assert "lambda:PassCapacityProvider" not in actions, "no function runs on managed instances"
 
 
 ESCALATIONS = """
@@ -189,7 +189,7 @@ iam:PassRole imagebuilder:CreateInfrastructureConfiguration | iam:PassRole brake
 iam:PassRole gamelift:CreateBuild | iam:PassRole kinesisanalytics:CreateApplication | iam:PassRole omics:StartRun
 cognito-identity:SetIdentityPoolRoles | organizations:AttachPolicy
 kms:PutKeyPolicy | kms:CreateGrant | kms:Decrypt | kms:ScheduleKeyDeletion | kms:CreateKey | kms:TagResource
-s3:PutBucketPolicy | s3:PutBucketAcl | s3:GetObject | s3:PutObject | s3:DeleteBucketPolicy
+s3:PutBucketPolicy | s3:PutBucketAcl | s3:GetObject | s3:PutObject | s3:ListBucket | s3:DeleteBucketPolicy
 s3:PutBucketPublicAccessBlock | s3:PutBucketNotification | s3:PutReplicationConfiguration
 secretsmanager:GetSecretValue | secretsmanager:PutResourcePolicy | ssm:GetParameters | ssm:PutParameter
 dynamodb:PutResourcePolicy | dynamodb:PutItem | dynamodb:Scan | sns:SetTopicAttributes | logs:DeleteLogGroup
@@ -202,6 +202,11 @@ OTHERS = ("admin", "cdk-hnb659fds-cfn-exec-role-111122223333-us-east-1", "mirror
 """Names in IAM of what is not the deployment's: CloudFormation's own role, what bounds a role and allows to deploy."""
 
 
+BOUNDED = {f"iam:{verb}" for verb in ("CreateRole", "AttachRolePolicy", "PutRolePolicy")}
+BOUNDED |= {f"iam:{verb}RolePermissionsBoundary" for verb in ("Put", "Delete")}
+"""What gives rights to a role, also one of ours: it must have the boundary, which no request of these paths has."""
+
+
 def is_open(statements: Sequence[Statement], path: tuple[str, ...]) -> bool:
     """Whether each action of a path is allowed on something that is not ours, however it is asked for.
 
@@ -210,7 +215,8 @@ def is_open(statements: Sequence[Statement], path: tuple[str, ...]) -> bool:
 
     def is_possible(action: str) -> bool:
         new = action.startswith(("lambda:", "scheduler:", "emr-serverless:")) and "iam:PassRole" in path
-        names = (*(OTHERS if action.startswith("iam:") else OTHERS[:1]), *(("mirrorless-x",) if new else ()))
+        ours = ("mirrorless-x",) if new else ("mirrorless/x",) if action in BOUNDED else ()
+        names = (*(OTHERS if action.startswith("iam:") else OTHERS[:1]), *ours)
         targets = {
             re.sub(r"\.\*|\[\^/\]\*", name, each).replace("arn:[^:]*:", "arn:aws:").replace("[^:]*", "1")
             for each in kinds(action) or ["*"]
@@ -235,8 +241,11 @@ def test_no_path_leads_from_who_deploys_or_what_is_deployed_to_rights_of_others(
     assembly = assembled(example)
     boundary = execution_policy.boundary_of(assembly.folder)["Statement"]
 
-    assert [path for path in PATHS if is_open(execution_statements(assembly, "ours"), path)] == []
+    statements = execution_statements(assembly, "ours")
+    assert [path for path in PATHS if is_open(statements, path)] == []
     assert [path for path in PATHS if is_open(boundary, path)] == []
+    role, to_ec2 = "arn:aws:iam::111122223333:role/mirrorless-jobs-x", {"iam:PassedToService": "ec2.amazonaws.com"}
+    assert not allowed(statements, "iam:PassRole", role, to_ec2)
 
 
 def test_each_path_would_be_seen(assembled: Assembled) -> None:
@@ -298,8 +307,9 @@ def assembly_of(folder: Path, secrets: int, connection: str = "vpc-connection") 
         "AWS::Scheduler::Schedule": {"Target": {"Input": json.dumps({"kms_key_arn": NAMED_ELSEWHERE})}},
         "AWS::Lambda::EventSourceMapping": {"EventSourceArn": f"arn:aws:kafka:us-east-1:111122223333:{connection}/c/1"},
         "AWS::IAM::Policy": {"PolicyDocument": {"Statement": [read, opens]}},
+        "AWS::IAM::ManagedPolicy": {"Path": "/staging/a_b/forward/", "PolicyDocument": {"Statement": []}},
     }
-    template = {"Resources": {type_[-4:]: {"Type": type_, "Properties": each} for type_, each in resources.items()}}
+    template = {"Resources": {type_[-9:]: {"Type": type_, "Properties": each} for type_, each in resources.items()}}
     stack = {"type": "aws:cloudformation:stack", "environment": "aws://111122223333/us-east-1"}
     (folder / "staging-state-us-east-1.template.json").write_text(json.dumps(template))
     (folder / "manifest.json").write_text(json.dumps({"artifacts": {"staging-state-us-east-1": stack}}))
@@ -314,6 +324,8 @@ def test_keys_and_connections_are_those_that_are_named(tmp_path: Path) -> None:
     assembly_of(tmp_path, secrets=1)
     assert may("dynamodb:CreateTable", "arn:aws:dynamodb:us-east-1:111122223333:table/staging-lanes-a_b")
     assert not may("dynamodb:CreateTable", "arn:aws:dynamodb:us-east-1:111122223333:table/mirrorless-lanes-a_b")
+    assert may("iam:CreatePolicyVersion", "arn:aws:iam::111122223333:policy/staging/a_b/forward/made")
+    assert not may("iam:CreatePolicyVersion", "arn:aws:iam::111122223333:policy/staging-boundary")
     assert may("kms:Decrypt", KEY)
     assert may("kms:CreateGrant", KEY, kms_ViaService="dynamodb.us-east-1.amazonaws.com")
     assert not may("kms:CreateGrant", KEY)

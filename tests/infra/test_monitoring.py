@@ -433,8 +433,6 @@ def test_a_job_that_dies_tells_the_topic_which_job_and_what_to_do_and_nothing_th
     assert [(each["Action"], each["Condition"]["ArnLike"]["aws:SourceArn"]) for each in allowing] == [
         ("sns:Publish", "arn:aws:events:us-west-2:111122223333:rule/mirrorless-*")
     ]
-    key = assembly.only("AWS::KMS::Key", stack="mirrorless-standby").properties["KeyPolicy"]["Statement"]
-    assert any(each["Principal"] == {"Service": "events.amazonaws.com"} for each in key)
 
 
 def test_a_place_that_has_jobs_alone_has_a_topic_of_its_own_and_a_message_names_few_flows(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def job_needs(assembly: Assembly, flow: FlowDeployment) -> Iterator[Need]:
     if abroad:
         yield "sts:AssumeRole", abroad, {}
     yield from object_needs(flow)
-    yield "s3:GetObject", deployed_objects(assembly, flow)[0], {}
+    yield "s3:GetObject", deployed_objects(assembly, flow)[0], {"aws:ResourceAccount": place.account}
     if key := assembly.deployment.kms_key(place):
         yield from ((action, key, {}) for action in ("kms:Decrypt", "kms:GenerateDataKey"))
     if not abroad:
@@ -190,9 +190,9 @@ def object_needs(flow: FlowDeployment) -> Iterator[Need]:
     bucket, folder = f"arn:{flow.jobs.partition}:s3:::{flow.bucket_name}", f"flows/{flow.id}/jobs/verify-1/"
     for action in (action for action, _ in recorded()["jobs"] if action.startswith("s3:")):
         if action == "s3:ListBucket":
-            yield action, bucket, {"s3:prefix": f"{folder}lanes/"}
+            yield action, bucket, {"s3:prefix": f"{folder}lanes/", "aws:ResourceAccount": flow.jobs.account}
         else:
-            yield action, f"{bucket}/{folder}report.json", {}
+            yield action, f"{bucket}/{folder}report.json", {"aws:ResourceAccount": flow.jobs.account}
 
 
 def deployed_objects(assembly: Assembly, flow: FlowDeployment) -> list[str]:
@@ -235,6 +235,8 @@ def test_a_part_has_every_right_that_its_calls_need_and_no_other(
         assert [need for need in wanted if not allowed(statements, *need)] == []
         ours = deployed_objects(assembly, flow) if part == "jobs" else []
         assert [each for each in unused(statements, wanted) if each[1] not in ours] == []
+        abroad = [(action, arn, {**context, "aws:ResourceAccount": "9"}) for action, arn, context in wanted]
+        assert [need for need in abroad if need[0].startswith("s3:") and allowed(statements, *need)] == []
 
 
 CHANGING = ("Create", "Update", "Delete")
@@ -500,21 +502,23 @@ def test_who_runs_jobs_may_do_so_on_the_flows_own_and_on_nothing_else(assembled:
     )
     run, jobs = f"{application}/jobruns/00g", f"flows/{flow.id}/jobs/"
     passed = {"iam:PassedToService": "emr-serverless.amazonaws.com"}
+    ours = {"aws:ResourceAccount": place.account}
     needed: list[Need] = [
         *((f"emr-serverless:{action}", application, {}) for action in ("StartJobRun", "TagResource", "ListJobRuns")),
         *((f"emr-serverless:{action}", run, {}) for action in ("GetJobRun", "CancelJobRun")),
         ("iam:PassRole", place.iam_arn(f"role/{flow.flow.resource_name('jobs')}"), passed),
         ("ssm:GetParameter", place.arn("ssm", f"parameter/mirrorless/{flow.id}/jobs"), {}),
-        ("s3:GetObject", f"{bucket}/{jobs}verify-1/progress.json", {}),
-        ("s3:PutObject", f"{bucket}/{jobs}verify-1/request.json", {}),
-        ("s3:ListBucket", bucket, {"s3:prefix": f"{jobs}verify-1/report.json"}),
+        ("s3:GetObject", f"{bucket}/{jobs}verify-1/progress.json", ours),
+        ("s3:PutObject", f"{bucket}/{jobs}verify-1/request.json", ours),
+        ("s3:ListBucket", bucket, {"s3:prefix": f"{jobs}verify-1/report.json", **ours}),
         ("dynamodb:BatchGetItem", flow.table_arns()["lanes"], {}),
     ]
 
     assert {need[0] for need in needed} >= RUNS
     assert [need for need in needed if not allowed(policy, *need)] == []
     assert not allowed(policy, "iam:PassRole", place.iam_arn("role/another"), passed)
-    assert not allowed(policy, "s3:GetObject", f"{bucket}/flows/another/jobs/verify-1/report.json")
+    assert not allowed(policy, "s3:GetObject", f"{bucket}/flows/another/jobs/verify-1/report.json", ours)
+    assert not allowed(policy, "s3:PutObject", f"{bucket}/{jobs}verify-1/request.json", {"aws:ResourceAccount": "9"})
     assert not allowed(policy, "dynamodb:UpdateItem", flow.table_arns()["lanes"])
     assert not allowed(operator.policy(flow)["Statement"], *needed[0])
 

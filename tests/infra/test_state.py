@@ -210,9 +210,12 @@ def test_each_place_has_one_bucket_that_is_closed_kept_and_swept(assembly: Assem
 
     deployment = assembly.deployment
     assert {(stack, each.properties["BucketName"]) for stack, each in buckets.items()} == {
-        (deployment.artifact_id("state", place), place.bucket_name("mirrorless")) for place in deployment.states
+        (deployment.artifact_id("state", place), place.bucket_name(deployment.settings)) for place in deployment.states
     }
     for bucket in buckets.values():
+        named = (str(bucket.properties["BucketName"])[-3:], bucket.properties.get("BucketNamespace"))
+        reserved = assembly.deployment.settings.bucket_namespace == "account-regional"
+        assert (named == ("-an", "account-regional")) is reserved, "S3 takes both, or neither"
         assert bucket.body["DeletionPolicy"] == bucket.body["UpdateReplacePolicy"] == "Retain"
         assert set(bucket.properties["PublicAccessBlockConfiguration"].values()) == {True}
         assert bucket.properties["VersioningConfiguration"] == {"Status": "Enabled"}

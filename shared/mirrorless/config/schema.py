@@ -95,6 +95,11 @@ class DeploymentSection(Section):
         description="Name of a managed policy, in each account, that every role of the deployment gets as its "
         "permissions boundary; left out, none.",
     )
+    bucket_namespace: Literal["global", "account-regional"] = Field(
+        default="global",
+        description="Whose names the jobs' bucket has one of: `global` are those of all accounts; `account-regional` "
+        "only yours can take, as a new deployment should, with `-an` at the end. Another one is another bucket.",
+    )
     mapping_stacks: Literal[1, 2, 4, 8, 16, 32] = Field(
         default=1,
         description="Stacks among which the mappings of literal topics are divided: CloudFormation takes 500 resources "
