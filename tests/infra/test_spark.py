@@ -220,9 +220,12 @@ def artifacts(said: dict[str, Any]) -> set[str]:
 
 def reads(assembly: Assembly, name: str, uri: str) -> bool:
     """Whether a role may read an object. Args: name: of the role."""
-    return allowed(
-        role_statements(assembly, role(assembly, name)), "s3:GetObject", uri.replace("s3://", "arn:aws:s3:::")
+    bucket = uri.removeprefix("s3://").partition("/")[0]
+    account = next(
+        account for account in bucket.split("-") if account.isdecimal() and len(account) == len("111122223333")
     )
+    object_, ours = uri.replace("s3://", "arn:aws:s3:::"), {"aws:ResourceAccount": account}
+    return allowed(role_statements(assembly, role(assembly, name)), "s3:GetObject", object_, ours)
 
 
 @WITH_JOBS
