@@ -105,6 +105,10 @@ _BESIDE: Mapping[str, str] = {
 }
 """What actions are about beside what is ours."""
 
+_WHOLE = frozenset({"cloudwatch:PutCompositeAlarm", "cloudwatch:PutMetricData"})
+"""CloudWatch takes no narrower permission for the former, and metrics are nobody's.
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutCompositeAlarm.html"""
+
 _HANDING = "iam:PassRole"  # to hand a role to the function or schedule that runs as it
 _ALWAYS = (*_BESIDE, _HANDING)
 
@@ -246,7 +250,7 @@ class _Scope:
             return ("*",)
         if service in self.named:
             return tuple(sorted(self.named[service]))
-        if service not in _OURS or action == "cloudwatch:PutMetricData":  # metrics are nobody's
+        if service not in _OURS or action in _WHOLE:
             return ("*",)
         kinds = _kinds(service, name)
         if not kinds:

@@ -131,6 +131,7 @@ def test_who_deploys_may_do_what_handlers_call_on_what_is_made(example: str, ass
     wanted = execution_policy.actions({each.type for each in assembly.resources()})
     lacking = [pair for action in wanted if action != "iam:DeleteRolePermissionsBoundary" for pair in refused(action)]
     assert [pair for pair in lacking if pair[0].partition(":")[2] not in FOREIGN] == []
+    assert allowed(statements, "cloudwatch:PutCompositeAlarm", "*"), "CloudWatch takes no narrower permission"
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
