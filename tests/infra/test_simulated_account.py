@@ -163,7 +163,8 @@ def test_a_creation_that_fails_is_repeated_and_what_a_disabled_flow_leaves_comes
     ]
     for bucket, key in was:
         assert Lookups().client("s3", WEST).get_object(Bucket=bucket, Key=key)["Body"].read() == b"0"
-        assert allowed(statements, "s3:GetObject", f"arn:aws:s3:::{bucket}/{key}")
+        context = {"aws:ResourceAccount": WEST.account}
+        assert allowed(statements, "s3:GetObject", f"arn:aws:s3:::{bucket}/{key}", context)
 
     # A flow that is enabled again has the same tables.
     assert deploying(both, "--stacks", "mirrorless-state-us-east-1") == 0
