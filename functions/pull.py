@@ -28,18 +28,18 @@ from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
 from mirrorless.adapters.replicator import LARGEST_RECORD, flow_replicator
 from mirrorless.clock import now_ms
+from mirrorless.copy.pull import PullReport, PullRun
+from mirrorless.copy.readings import Readings
+from mirrorless.copy.shards import ShardLease
 from mirrorless.flow.counts import Count
 from mirrorless.flow.naming import METRICS_PER_TOPIC_VARIABLE
 from mirrorless.flow.rate_limit import ByteRateLimit
 from mirrorless.flow.settings import FlowSettings, PullSettings, pull_settings
 from mirrorless.flow.triggers import WINDOW_SECONDS
-from mirrorless.ports.log import Log
+from mirrorless.ports.log import BoundedLog
 from mirrorless.protocol.copy_choice import BatchTally, Engine, engine_of
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from mirrorless.pull.readings import Readings
-from mirrorless.pull.run import PullReport, PullRun
-from mirrorless.pull.shards import ShardLease
 from mirrorless.scheduled.functions import shard_task
 from mirrorless.scheduled.runner import TROUBLES, TaskReport
 from mirrorless.topics.pause import read_pause
@@ -70,7 +70,7 @@ class PullWiring:
         """Of the last run."""
         self.engine_at = time.monotonic()
         """When it was chosen."""
-        self.copies: dict[Engine, tuple[Replicator, Log]] = {}
+        self.copies: dict[Engine, tuple[Replicator, BoundedLog]] = {}
         """The clients of each engine that a run has had."""
         cap = settings.maximum_bytes_per_second
         self.limit = ByteRateLimit(cap / settings.shards) if cap else None
@@ -81,7 +81,7 @@ class PullWiring:
         per_topic = flow.remote_topic if os.environ.get(METRICS_PER_TOPIC_VARIABLE) == "true" else None
         self.metrics = BatchMetrics(flow.name, per_topic=per_topic)
 
-    def clients(self, engine: Engine) -> tuple[Replicator, Log]:
+    def clients(self, engine: Engine) -> tuple[Replicator, BoundedLog]:
         """The clients of an engine; those of the other one are closed, and forget what they knew."""
         for other, (replicator, log) in self.copies.items():
             if other != engine:
@@ -127,6 +127,7 @@ class PullWiring:
             groups=self.groups,
             epochs=self.epochs,
             lease=lease,
+            clock=now_ms,
             topics=self._topics,
             topic_ids=lambda: read_scheduled_ids(self.documents, self.settings.flow.name),
             consumer_group=flow.consumer_group,
@@ -170,7 +171,7 @@ class PullWiring:
             gc.collect()
 
 
-def _log(flow: FlowSettings, engine: Engine) -> Log:
+def _log(flow: FlowSettings, engine: Engine) -> BoundedLog:
     if engine == "batches":
         return KafkaRawLog(flow.source, flow=flow.flow)
     return KafkaLog(flow.source, flow=flow.flow, tuning=PULL)

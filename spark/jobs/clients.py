@@ -1,7 +1,4 @@
-"""Clients that a worker keeps: Spark uses its Python processes again, task after task.
-
-A client serves one lane at a time. Where a task has several lanes at the same time, each has a slot, a number.
-"""
+"""Clients that a worker keeps: Spark uses its Python processes again, task after task."""
 
 from __future__ import annotations
 
@@ -15,11 +12,14 @@ from mirrorless.adapters.archive import ParquetArchive, open_archive
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.kafka.batch_target import KafkaBatchTarget
 from mirrorless.adapters.kafka.lane_log import KafkaBatchLaneLog, KafkaLaneLog
+from mirrorless.adapters.kafka.log import JOB, KafkaLog
 from mirrorless.adapters.kafka.log_epochs import KafkaLogEpochs
 from mirrorless.adapters.kafka.target import KafkaTarget
+from mirrorless.adapters.kafka.wire.raw_log import PART_BYTES, KafkaRawLog
 from mirrorless.flow.rate_limit import ByteRateLimit
 from mirrorless.flow.settings import ClusterSettings, FlowSettings
-from mirrorless.jobs.copy_task import CHUNK_BYTES
+from mirrorless.ports.log import Log
+from mirrorless.protocol.copy_choice import Engine
 
 
 @cache
@@ -29,22 +29,30 @@ def warm_tables(region: str | None, role: str | None) -> Any:
 
 
 @cache
-def warm_log(cluster: bytes, flow: str, slot: int = 0) -> KafkaLaneLog:  # noqa: ARG001 -- of the cache
+def warm_log(cluster: bytes, flow: str) -> KafkaLaneLog:
     """The process's consumer of a cluster, given as JSON."""
     return KafkaLaneLog(msgspec.json.decode(cluster, type=ClusterSettings), flow=flow)
 
 
 @cache
-def warm_epochs(cluster: bytes, flow: str, slot: int = 0) -> KafkaLogEpochs:  # noqa: ARG001 -- of the cache
+def warm_epochs(cluster: bytes, flow: str) -> KafkaLogEpochs:
     """What tells logs of a cluster from others, given as JSON."""
     return KafkaLogEpochs(msgspec.json.decode(cluster, type=ClusterSettings), flow=flow)
 
 
 @cache
-def warm_batch_log(cluster: bytes, flow: str, chunk_bytes: int = CHUNK_BYTES, slot: int = 0) -> KafkaBatchLaneLog:  # noqa: ARG001 -- of the cache
+def warm_batch_log(cluster: bytes, flow: str) -> KafkaBatchLaneLog:
     """The process's reader of a cluster by whole batches, given as JSON; it connects once there is one to read."""
+    return KafkaBatchLaneLog(msgspec.json.decode(cluster, type=ClusterSettings), flow=flow)
+
+
+@cache
+def warm_copied_log(cluster: bytes, flow: str, engine: Engine, *, alone: bool) -> Log:
+    """The process's reader of what a task copies, of a cluster given as JSON. Args: alone: whether of one lane."""
     settings = msgspec.json.decode(cluster, type=ClusterSettings)
-    return KafkaBatchLaneLog(settings, flow=flow, chunk_bytes=chunk_bytes)
+    if engine == "records":
+        return KafkaLog(settings, flow=flow, tuning=JOB)
+    return KafkaRawLog(settings, flow=flow, part_bytes=PART_BYTES * (1 + alone))
 
 
 @cache
@@ -60,12 +68,7 @@ def warm_archive(place: str) -> ParquetArchive:
 
 
 @cache
-def warm_target(settings: bytes, slot: int = 0) -> KafkaTarget:  # noqa: ARG001 -- of the cache
-    """The process's writer for a flow, given as JSON: its transactional id is its own."""
-    return KafkaTarget(msgspec.json.decode(settings, type=FlowSettings), environment=uuid4().hex)
-
-
-@cache
-def warm_batch_target(settings: bytes, slot: int = 0) -> KafkaBatchTarget:  # noqa: ARG001 -- of the cache
-    """The process's writer of whole batches for a flow, given as JSON; its id is not that of the writer of records."""
-    return KafkaBatchTarget(msgspec.json.decode(settings, type=FlowSettings), environment=uuid4().hex)
+def warm_target(settings: bytes, engine: Engine) -> KafkaTarget:
+    """The process's writer of an engine for a flow, given as JSON: its transactional id is its own."""
+    target = KafkaBatchTarget if engine == "batches" else KafkaTarget
+    return target(msgspec.json.decode(settings, type=FlowSettings), environment=uuid4().hex)

@@ -1,43 +1,39 @@
-"""The copy of one lane in its task: the replicator, the stores and the clients, wired.
+"""The copies of some lanes in one task: replicators, stores and clients, wired, and the tasks dealt out to Spark.
 
-Copies of several lanes in one task, side by side, as whole batches in transactions that they share.
-
-A lane waits for the answers to its requests and for its transactions; the others of its task go on meanwhile. Each has
-a thread and clients of its own, and what it reads by whole batches is written by one producer for all of them.
+A lane waits for the answers to its requests and for its transactions; the others of its task share them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any, Final
 
 import msgspec
 from pyspark import SparkContext
 
+from mirrorless.adapters.archive import ArchiveLog
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.kafka.batch_target import KafkaBatchTarget
 from mirrorless.adapters.kafka.source import KafkaSource
-from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.adapters.replicator import flow_rules, wired_replicator
-from mirrorless.clock import Deadline, deadline_in, now_ms
-from mirrorless.flow.settings import FlowSettings
-from mirrorless.jobs.batch_copy import BatchCopy, EngineChoice
+from mirrorless.clock import Deadline, now_ms
+from mirrorless.copy.choice import EngineChoice
+from mirrorless.copy.job import JobCopy, task_bytes
+from mirrorless.copy.lane import Ending, LaneCopy
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, LaneLog
-from mirrorless.jobs.lane_copy import Ending, LaneCopy
-from mirrorless.jobs.lane_start import CHUNK_SECONDS
-from mirrorless.jobs.shared_transactions import SharedTransactions
-from mirrorless.ports.kafka import Source, SourceTopic
+from mirrorless.ports.kafka import Source, SourceTopic, TopicPartition
+from mirrorless.ports.log import NOTHING_MORE, Arrivals, Log
+from mirrorless.protocol.copy_choice import Engine
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.records.origin import OriginRule
-from mirrorless.records.record_batch import PassTerms
 from spark.jobs.clients import (
     warm_archive,
-    warm_batch_log,
-    warm_batch_target,
+    warm_copied_log,
     warm_epochs,
     warm_limit,
     warm_log,
@@ -45,109 +41,78 @@ from spark.jobs.clients import (
     warm_target,
 )
 from spark.jobs.context import lanes_at_a_time
-from spark.jobs.lane_tasks import TaskAttempt, Work, limit_garbage_collection, result_of, run_lanes, share_one_heap
+from spark.jobs.lane_tasks import TaskAttempt, Work, limit_garbage_collection, result_of, run_lanes
 
-COPIED_BYTES: Final = 32_000_000
-"""Of whole batches in one chunk of each lane of a task together: they are held as they came, and a transaction has its
-own cost."""
-
-SHARED_SLOT: Final = -1
-"""Of the writer of shared transactions."""
+EndingOf = Callable[[CopyTask], Ending | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """The place of a copy among those that its task does at the same time."""
+def wire_copy(tasks: Sequence[CopyTask], attempt: TaskAttempt, ending: EndingOf = lambda _: None) -> JobCopy:
+    """Tasks of one flow and direction, see `apart`, with their replicators, stores and clients."""
+    first = tasks[0]
+    places = {(task.lane_topic, task.partition): (task.read_topic, task.partition) for task in tasks}
+    source, auto = msgspec.json.encode(first.settings.source), by_batches(first)
 
-    slot: int = 0
-    """Of its clients: each has some of its own."""
-    lanes: int = 1
-    """Copied at the same time."""
-    shared: SharedTransactions | None = None
-    """Their transactions."""
+    @cache
+    def clients(engine: Engine) -> tuple[Replicator, Log]:
+        replicator = _replicator(tasks, engine)
+        replicator.size = task_bytes(engine, len(tasks))
+        if first.archive is not None:
+            return replicator, NamedLog(ArchiveLog(warm_archive(first.archive)), places)
+        alone = engine == "batches" and len(tasks) == 1
+        return replicator, NamedLog(warm_copied_log(source, first.settings.flow, engine, alone=alone), places)
 
-
-ALONE: Final = Beside()
-
-
-def copied(task: CopyTask, attempt: TaskAttempt, *, ending: Ending | None = None, beside: Beside = ALONE) -> CopyResult:
-    """Wire a copy and run it; see `result_of`."""
-    return result_of(
-        lambda: finished(wire_copy(task, attempt, ending=ending, beside=beside), attempt),
-        attempt,
-        failed=lambda error: CopyResult(lane=str(task.lane), partition=task.partition, state="failed", error=error),
-    )
-
-
-def finished(copy: LaneCopy, attempt: TaskAttempt) -> CopyResult:
-    """Run a wired copy; see `result_of`."""
-    limit_garbage_collection()
-    return result_of(
-        copy.run,
-        attempt,
-        failed=lambda error: copy.result("failed", error=error),
-        again=lambda error: copy.note("running", f"tried again by Spark: {error}", force=True),
-    )
-
-
-def wire_copy(
-    task: CopyTask, attempt: TaskAttempt, *, ending: Ending | None = None, beside: Beside = ALONE
-) -> LaneCopy:
-    """A task with its replicators, stores and clients."""
-    settings, states, slot = _exactly_once(task), _states(task), beside.slot
-    batch_copy: BatchCopy | None = None
-    if by_batches(task):
-        target = warm_batch_target(msgspec.json.encode(settings), slot)
-        batch_copy = BatchCopy(
-            replicator=_replicator([task], target, target.terms),
-            log=warm_batch_log(msgspec.json.encode(settings.source), settings.flow, COPIED_BYTES // beside.lanes, slot),
-            terms=lambda: target.terms(task.write_topic),
-            choice=EngineChoice(lanes=beside.lanes if beside.shared is not None else 1),
+    engine: Engine = "batches" if auto else "records"
+    replicator, log = clients(engine)
+    states = DynamoDbLaneStates(_tables(first), first.settings.tables.lanes)
+    beside: LaneLog = warm_log(source, first.settings.flow)
+    if first.archive is not None:
+        beside = warm_archive(first.archive)
+    epochs = warm_epochs(source, first.settings.flow) if first.archive is None else None
+    lanes = {
+        (task.lane_topic, task.partition): LaneCopy(
+            task=task,
+            replicator=replicator,
+            log=beside,
+            epochs=epochs,
+            leases=states if task.holder else None,
+            files=open_job_files(task.files) if task.files else None,
+            ending=ending(task),
+            attempt=attempt.number,
+            clock=now_ms,
         )
-    return LaneCopy(
-        task=task,
-        replicator=_replicator([task], warm_target(msgspec.json.encode(settings), slot), lambda _: None),
-        log=lane_log(task, slot),
-        epochs=warm_epochs(msgspec.json.encode(settings.source), settings.flow, slot) if task.archive is None else None,
-        by_batches=batch_copy,
-        shared=beside.shared,
-        leases=states if task.holder else None,
-        files=open_job_files(task.files) if task.files else None,
-        ending=ending,
-        limit=warm_limit(task.run_id, task.max_bytes_per_second) if task.max_bytes_per_second else None,
-        attempt=attempt.number,
+        for task in tasks
+    }
+    return JobCopy(
+        replicator=replicator,
+        log=log,
+        lanes=lanes,
+        clients=clients,
+        choice=EngineChoice() if auto else None,
+        engine=engine,
+        limit=warm_limit(first.run_id, first.max_bytes_per_second) if first.max_bytes_per_second else None,
+        request=first.run_id,
         clock=now_ms,
     )
 
 
-def shared_transactions(tasks: Sequence[CopyTask]) -> list[SharedTransactions | None]:
-    """The transactions of each of some copies at the same time; None where it shares them with no other.
+def apart(tasks: Sequence[CopyTask]) -> list[list[int]]:
+    """The numbers of tasks that may share transactions.
 
-    Only copies of one flow and direction share: a job may write to both clusters at the same time.
+    Those are of one flow and direction: a job may write to both clusters at the same time. And no two of them read or
+    write one partition: what comes, and what is acknowledged, is by partition.
     """
-    alike: dict[tuple[object, ...], list[CopyTask]] = {}
-    for task in tasks:
-        if by_batches(task):
-            alike.setdefault(_shared_by(task), []).append(task)
-    made = {key: _shared(some) for key, some in alike.items()}
-    return [made[_shared_by(task)] if by_batches(task) else None for task in tasks]
-
-
-def _shared_by(task: CopyTask) -> tuple[object, ...]:
-    return msgspec.json.encode(task.settings), task.tables_region, task.holder, task.run_id
-
-
-def _shared(tasks: Sequence[CopyTask]) -> SharedTransactions | None:
-    """None where two of them write to one partition: the acknowledgements of a transaction are by partition."""
-    places = {(task.write_topic, task.partition) for task in tasks}
-    if len(places) < max(2, len(tasks)):
-        return None
-    target = warm_batch_target(msgspec.json.encode(_exactly_once(tasks[0])), SHARED_SLOT)
-    return SharedTransactions(
-        replicator=_replicator(tasks, target, target.terms),
-        request=tasks[0].run_id,
-        deadline=lambda: deadline_in(CHUNK_SECONDS),
-    )
+    found: list[tuple[set[object], list[int]]] = []
+    for number, task in enumerate(tasks):
+        alike = msgspec.json.encode([task.settings, task.tables_region, task.holder, task.run_id, task.archive])
+        places = {("read", task.read_topic, task.partition), ("written", task.write_topic, task.partition)}
+        for taken, numbers in found:
+            if alike in taken and not places & taken:
+                taken.update(places)
+                numbers.append(number)
+                break
+        else:
+            found.append(({alike, *places}, [number]))
+    return [numbers for _, numbers in found]
 
 
 def by_batches(task: CopyTask) -> bool:
@@ -156,10 +121,11 @@ def by_batches(task: CopyTask) -> bool:
     return task.archive is None and task.settings.copying == "auto" and as_they_are
 
 
-def _replicator(tasks: Sequence[CopyTask], target: KafkaTarget, terms: Callable[[str], PassTerms | None]) -> Replicator:
+def _replicator(tasks: Sequence[CopyTask], engine: Engine) -> Replicator:
     """The replicator of some lanes of a job, by one writer."""
     first, of = tasks[0], {task.lane_topic: task for task in tasks}
-    settings = _exactly_once(first)
+    settings = msgspec.structs.replace(first.settings, delivery="exactly_once")
+    target = warm_target(msgspec.json.encode(settings), engine)
     return wired_replicator(
         settings,
         _tables(first),
@@ -168,22 +134,14 @@ def _replicator(tasks: Sequence[CopyTask], target: KafkaTarget, terms: Callable[
         source=_Described(KafkaSource(settings), {topic: task.read_topic for topic, task in of.items()}),
         holder=first.holder,
         examined=True,
-        terms=terms,
+        terms=target.terms if isinstance(target, KafkaBatchTarget) else lambda _: None,
         origin=lambda topic: _origin(of[topic]),
         rules=flow_rules(settings, _tables(first), lambda topic: of[topic].read_topic),
     )
 
 
-def _exactly_once(task: CopyTask) -> FlowSettings:
-    return msgspec.structs.replace(task.settings, delivery="exactly_once")
-
-
 def _tables(task: CopyTask) -> Any:
     return warm_tables(task.tables_region or task.settings.target.region, task.settings.tables_role)
-
-
-def _states(task: CopyTask) -> DynamoDbLaneStates:
-    return DynamoDbLaneStates(_tables(task), task.settings.tables.lanes)
 
 
 def _origin(task: CopyTask) -> OriginRule | None:
@@ -202,20 +160,43 @@ class _Described:
         return self._source.describe(self._topics[topic], deadline)
 
 
-def lane_log(task: CopyTask, slot: int = 0) -> LaneLog:
-    """The log that a task reads."""
-    if task.archive is not None:
-        return warm_archive(task.archive)
-    return warm_log(msgspec.json.encode(task.settings.source), task.settings.flow, slot)
+@dataclass(slots=True)
+class NamedLog:
+    """Implements `Log`, likewise."""
+
+    log: Log
+    places: Mapping[TopicPartition, TopicPartition]
+    """Of the log, by those of the lanes."""
+    _names: Mapping[TopicPartition, TopicPartition] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Turn them around."""
+        self._names = {place: name for name, place in self.places.items()}
+
+    def follow(self, offsets: Mapping[TopicPartition, int], below: Mapping[TopicPartition, int] = NOTHING_MORE) -> None:
+        """See `Log.follow`."""
+        begun, ends = ({self.places[place]: at for place, at in each.items()} for each in (offsets, below))
+        self.log.follow(begun, ends)
+
+    def leave(self, places: Iterable[TopicPartition]) -> None:
+        """See `Log.leave`."""
+        self.log.leave([self.places[place] for place in places])
+
+    def arrivals(self, seconds: float, *, records: int, size: int) -> Arrivals:
+        """See `Log.arrivals`."""
+        return self.log.arrivals(seconds, records=records, size=size).renamed(self._names)
+
+    def reading_on(self) -> AbstractContextManager[None]:
+        """See `Log.reading_on`."""
+        return self.log.reading_on()
+
+    def close(self) -> None:
+        """See `Log.close`."""
+        self.log.close()
 
 
 TOGETHER: Final = 6
 """Lanes of one task, at most: each holds a chunk of its log, and more would save little of a request."""
-
-MOST_ATTEMPTS: Final = 4
-"""Of a lane in its task, as many as Spark's of a task by default."""
-
-EndingOf = Callable[[CopyTask], Ending | None]
 
 
 def copy_all(
@@ -256,20 +237,21 @@ def copy_together(task: bytes, attempt: TaskAttempt) -> bytes:
 
 
 def copy_group(task: bytes, attempt: TaskAttempt, ending: EndingOf) -> bytes:
-    """The same, each lane with its ending. A lane that fails is tried again here, while the others go on."""
+    """The same, each lane with its ending."""
     tasks, began = msgspec.json.decode(task, type=list[CopyTask]), time.process_time()
-    shared = shared_transactions(tasks)
-    if len(tasks) > 1:
-        share_one_heap()
+    limit_garbage_collection()
+    found: dict[int, CopyResult] = {}
+    for numbers in apart(tasks):
+        some = [tasks[number] for number in numbers]
+        results = result_of(partial(_copied, some, attempt, ending), attempt, failed=partial(_failed, some))
+        found.update(zip(numbers, results, strict=True))
+    each = (time.process_time() - began) / len(tasks)
+    return msgspec.json.encode([msgspec.structs.replace(found[number], cpu_seconds=each) for number in sorted(found)])
 
-    def copy(slot: int) -> CopyResult:
-        task, beside = tasks[slot], Beside(slot, len(tasks), shared[slot])
-        for number in range(attempt.number, MOST_ATTEMPTS - 1):
-            with suppress(Exception):  # the lane's progress has it, and the last attempt has it for its result
-                return copied(task, TaskAttempt(number, last=False), ending=ending(task), beside=beside)
-        return copied(task, TaskAttempt(MOST_ATTEMPTS - 1, last=True), ending=ending(task), beside=beside)
 
-    with ThreadPoolExecutor(len(tasks)) as pool:
-        results = list(pool.map(copy, range(len(tasks))))
-    each = (time.process_time() - began) / len(tasks)  # threads of a process have one account
-    return msgspec.json.encode([msgspec.structs.replace(result, cpu_seconds=each) for result in results])
+def _copied(tasks: Sequence[CopyTask], attempt: TaskAttempt, ending: EndingOf) -> list[CopyResult]:
+    return wire_copy(tasks, attempt, ending).run()
+
+
+def _failed(tasks: Sequence[CopyTask], error: str) -> list[CopyResult]:
+    return [CopyResult(lane=str(each.lane), partition=each.partition, state="failed", error=error) for each in tasks]

@@ -7,7 +7,6 @@ returns its failure instead of raising it, whatever it is: otherwise Spark would
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import sys
 import traceback
@@ -33,9 +32,6 @@ BYTES_OF_A_TASK: Final = 64_000_000
 
 BYTES_OF_A_LANE: Final = 1_000_000
 """For which a lane without records counts: its requests take as long."""
-
-_ARENA_MAX = -8
-"""The number of `M_ARENA_MAX` in glibc's `malloc.h`."""
 
 LEFT_OVER_OBJECTS = 10_000
 """Container objects that outlived their chunks before the garbage collector runs."""
@@ -185,16 +181,6 @@ def make_worker_light() -> None:
 def _freeze_once() -> None:
     """Leave what is there now out of every collection to come."""
     gc.freeze()
-
-
-def share_one_heap() -> None:
-    """Let all threads of this process allocate from one heap: each of several would keep what its thread has freed.
-
-    Six lanes took 580 MB, and take 280 (https://man7.org/linux/man-pages/man3/mallopt.3.html, `M_ARENA_MAX`).
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # glibc's
-        mallopt(_ARENA_MAX, 1)
 
 
 def limit_garbage_collection() -> None:

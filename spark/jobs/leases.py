@@ -15,6 +15,7 @@ from typing import Protocol
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import LaneState, Lease, Stop
 from mirrorless.clock import now_ms
+from mirrorless.copy.lane import lost
 from mirrorless.errors import LeaseHeld, MirrorlessError
 from mirrorless.flow.rate_limit import in_parallel
 from mirrorless.ports.stores import LaneStates, Leases
@@ -121,7 +122,7 @@ class KeptLeases:
             return
         try:
             if not self._leases.keep(lane, self._lease()) and self._throughout:
-                self._lost = _lost(lane)
+                self._lost = lost(lane)
         except MirrorlessError as exc:
             # The next renewal comes well before the end of the term.
             print(visible(f"the lease of {lane} is not renewed: {exc}"))
@@ -129,14 +130,6 @@ class KeptLeases:
     def _renew_until_over(self) -> None:
         while not self._over.wait(self._term_ms / 1000 / RENEWALS):
             self.renew()
-
-
-def _lost(lane: Lane) -> LeaseHeld:
-    return LeaseHeld(
-        "the run does not have this lane any more: its lease was ended, or another job has taken it",
-        where=str(lane),
-        hint="once no other job has the lane, start again: the run continues where it was",
-    )
 
 
 class LaneHolds(LaneStates, Protocol):

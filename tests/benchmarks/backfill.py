@@ -26,8 +26,8 @@ from lab.cloud import Lab, create_topics
 from mirrorless.adapters.kafka.target import producer_config
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
+from mirrorless.copy import choice
 from mirrorless.flow.settings import FlowSettings, decode_settings
-from mirrorless.jobs import batch_copy
 from mirrorless.jobs.copy_task import CHUNK_RECORDS, CopyResult, CopyTask
 from mirrorless.jobs.request import REPORT, BackfillOptions, JobRequest, encode_request
 from spark.jobs.context import spark_context
@@ -222,7 +222,7 @@ def _bare_copy(lane: CopyTask) -> CopyResult:
 
 def copy_by_batches(task: bytes, attempt: TaskAttempt) -> bytes:
     """`copy_together`, which leaves no lane to the Kafka client."""
-    batch_copy.LEAST_SAVED_US = float("inf")  # type: ignore[misc]  # in this worker alone
+    choice.LEAST_SAVED_US = float("inf")  # type: ignore[misc]  # in this worker alone
     return copy_together(task, attempt)
 
 

@@ -20,7 +20,7 @@ from mirrorless.jobs.request import Bound, JobRequest, VerifyOptions
 from mirrorless.verify.findings import KINDS
 from spark.jobs.context import spark_context
 from spark.jobs.driver import JobOutcome, JobRun
-from spark.jobs.lane_copies import copy_all, finished, wire_copy
+from spark.jobs.lane_copies import copy_all, wire_copy
 from spark.jobs.lane_tasks import TaskAttempt
 from spark.verify import verify
 from tests.benchmarks.ground import Ground, Headers, Written, copy_task, grounded, produce
@@ -73,10 +73,9 @@ def measure(
                 return Outcome({}, [f"in a good copy: {_found(clean)}, {clean.report.verdict}"])
         produce(source, TOPIC, _values(MORE, 1))
         by_records = msgspec.structs.replace(settings, copying="records")  # a batch that passes cannot be tampered with
-        attempt = TaskAttempt(number=0, last=True)
-        faulty = wire_copy(_tasks(by_records)[0], attempt)
+        faulty = wire_copy(_tasks(by_records)[:1], TaskAttempt(number=0, last=True))
         tampered_with(faulty.replicator, {0: changed(MORE // 2, value=b"changed")})
-        finished(faulty, attempt)
+        faulty.run()
         found = _found(_verified(settings, spark, ground.folder / "verify-fault", against_source=against_source))
         spark.stop()
     one, two = ([sum(each) / len(each) for each in zip(*took[slots], strict=True)] for slots in (1, 2))

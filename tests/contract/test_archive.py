@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mirrorless.adapters.archive import ParquetArchive, S3ArchiveFiles, open_archive
+from mirrorless.adapters.archive import ArchiveLog, ParquetArchive, S3ArchiveFiles, open_archive
 from mirrorless.adapters.aws.job_files import s3_client
 from mirrorless.clock import deadline_in
 from mirrorless.errors import ArchiveBroken, ConfigurationError, Retriable
 from mirrorless.jobs.copy_task import OffsetRange
+from mirrorless.ports.log import Arrivals
 from mirrorless.records.record import Record
 from spark.jobs.backfill.archive_survey import survey_lane
 from tests.support.archives import rows_of, write_archive, write_file
@@ -103,6 +104,22 @@ def test_a_range_is_read_and_no_file_beside_it(tmp_path: Path) -> None:
     assert read(archive, "orders", 0, 395, 500) == plain(105, first=395)
     with pytest.raises(Retriable, match=r"00500\.parquet: the file cannot be read"):
         read(archive, "orders", 0, 495, 505)
+
+
+def test_an_archive_is_a_log_whose_lanes_come_in_turn_each_to_the_end_of_what_is_wanted(tmp_path: Path) -> None:
+    one, other = ("orders", 0), ("orders", 1)
+    write_archive(tmp_path, [row for lane in (one, other) for row in rows_of(*lane, plain(5))])
+    log, found = ArchiveLog(open_archive(str(tmp_path))), Arrivals()
+
+    log.follow({one: 1, other: 0}, {one: 4, other: 9})
+    for lanes in (1, 2, 2):
+        found.add(log.arrivals(0.0, records=1, size=1))
+        assert len(found.covered) == lanes
+    log.follow({one: 0}, {one: 5})
+    log.leave([one])
+
+    assert not log.arrivals(0.0, records=1, size=1)
+    assert (found.records, found.covered) == ({one: plain(3, first=1), other: plain(5)}, {one: 4, other: 9})
 
 
 def test_what_was_archived_twice_is_read_once(tmp_path: Path) -> None:

@@ -33,12 +33,12 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head, LaneState, Lease, LeftOut, Stop
 from mirrorless.chain.losses import GapSummary, Loss
 from mirrorless.chain.run import Run
+from mirrorless.copy.shards import ShardHolder
 from mirrorless.failover.state import Failback, FailoverDocument, FailoverOrder, StepResult, read_document
 from mirrorless.flow.settings import Tables
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.lanes.check_state import LaneNotes, TopicNotes, read_notes, write_notes
-from mirrorless.pull.shards import ShardHolder
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.standby import RegionRun
 from mirrorless.topics.acl_sync import AclDocument

@@ -19,7 +19,7 @@ from mirrorless.clock import deadline_in
 from mirrorless.errors import RecordsGone
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.ports.log import Arrivals, Log
+from mirrorless.ports.log import Arrivals, BoundedLog
 from mirrorless.records.batch_records import records as records_in
 from mirrorless.records.record import Record
 from tests.support.memory_log import MemoryLog
@@ -34,7 +34,7 @@ class Stage:
 
     kind: str
     topic: str
-    log: Log
+    log: BoundedLog
     cluster: KafkaCluster | None = None
 
     @property
@@ -103,7 +103,9 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     cluster, _ = request.getfixturevalue("clusters")
     create_topic(cluster.bootstrap, topic, 2)
     settings = ClusterSettings(alias="source", bootstrap=cluster.bootstrap)
-    real: Log = KafkaLog(settings, flow="a->b", tuning=PULL) if kind == "client" else KafkaRawLog(settings, flow="a->b")
+    real: BoundedLog = (
+        KafkaLog(settings, flow="a->b", tuning=PULL) if kind == "client" else KafkaRawLog(settings, flow="a->b")
+    )
     yield Stage(kind, topic, real, cluster)
     real.close()
 
@@ -223,9 +225,9 @@ def test_ranges_and_chunks_are_read_of_it(stage: Stage) -> None:
     ]
     assert (last[one].log_start, last[other].log_start) == (5, 0)
 
-    chunked = ChunkedLog(lambda: stage.log, where="a", size=200)
+    chunked = ChunkedLog(lambda: stage.log, where="a")
     chunks = list(chunked.read(one, OffsetRange(7, 18), lambda: 60.0))
-    assert offsets([each for some, _, _ in chunks for each in some], 7) == [*range(7, 17)]
+    assert offsets([each for some, _ in chunks for each in some], 7) == [*range(7, 17)]
     assert chunks[-1][1] == 18
     with pytest.raises(RecordsGone, match="upstream offset 2 any more"):
         list(chunked.read(one, OffsetRange(2, 18), lambda: 60.0))

@@ -34,14 +34,14 @@ from mirrorless.adapters.kafka.source_log import KafkaRecordRanges
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import LaneState, LeftOut, Stop
 from mirrorless.clock import Deadline
+from mirrorless.copy.pull import PullRun
+from mirrorless.copy.shards import ShardHolder, ShardLease
 from mirrorless.failover.steps import judged_runs
 from mirrorless.flow.naming import KEYS_VARIABLE, METRICS_PER_TOPIC_VARIABLE
 from mirrorless.flow.settings import FlowSettings, PullSettings
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.protocol.hooks import STEPS, Step
-from mirrorless.pull.run import PullRun
-from mirrorless.pull.shards import ShardHolder, ShardLease
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.topics.pause import order_pause, order_resume
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
@@ -101,7 +101,7 @@ def _message(offset: int, value: bytes, *, attributes: int = 0, key: bytes | Non
 
 
 SCHEDULES = pytest.mark.soak(
-    "tests/unit/pull/test_pull_property.py::test_any_schedule_of_runs_of_a_shard_keeps_the_invariants"
+    "tests/unit/copy/test_pull_property.py::test_any_schedule_of_runs_of_a_shard_keeps_the_invariants"
 )
 
 

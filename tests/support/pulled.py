@@ -9,6 +9,9 @@ from typing import Any
 
 from mirrorless.adapters.kafka.log_ranges import MANY
 from mirrorless.clock import Deadline
+from mirrorless.copy.pull import PullReport, PullRun
+from mirrorless.copy.readings import Readings
+from mirrorless.copy.shards import ShardLease
 from mirrorless.flow.rate_limit import ByteRateLimit
 from mirrorless.flow.triggers import WINDOW_SECONDS
 from mirrorless.ports.kafka import EpochEnd, OffsetAndMetadata, TopicPartition
@@ -16,10 +19,8 @@ from mirrorless.ports.log import Arrivals
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.outgoing import following_offset
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from mirrorless.pull.readings import Readings
-from mirrorless.pull.run import PullReport, PullRun
-from mirrorless.pull.shards import ShardLease
 from mirrorless.records.record import Record
+from mirrorless.records.record_batch import BatchUnreadable
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
 from tests.support.memory_log import MemoryLog, MemoryPartition
@@ -39,15 +40,20 @@ class WorldLog(MemoryLog):
     chance: random.Random
     raw: bool = False
     """Whether it is read by whole batches."""
+    old_below: int = 0
+    """Batches below this upstream offset have an old format."""
 
     def own(self, place: TopicPartition) -> MemoryPartition:
         """See `MemoryLog.own`."""
         there, (_, partition), end = self.there, place, self._end(place)
         content: list[Any] = [*(there.batches[partition] if self.raw else there.source[partition])]
+        damaged = there.damage(partition, at := self.at.get(place, end), end)
+        if self.raw and at < self.old_below:
+            damaged = BatchUnreadable("the batch has the old format 1", offset=at, old_format=True)
         return MemoryPartition(
             content=[each for each in content if following_offset([each]) <= end],
             end=end,
-            damaged=there.damage(partition, self.at.get(place, end), end),
+            damaged=damaged,
             epoch_at=lambda offset: max(epoch for epoch, first in there.epochs_of(partition) if first <= offset),
         )
 
@@ -183,6 +189,7 @@ class PullFunction:
             groups=NoGroups(),  # type: ignore[arg-type]  # what a run asks for
             epochs=self.epochs,
             lease=lease,
+            clock=lambda: there.now,
             topics=self._topics,
             topic_ids=lambda: self.known_ids,
             consumer_group=lambda topic: f"group-of-{topic}",

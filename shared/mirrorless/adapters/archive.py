@@ -17,7 +17,8 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import unquote
@@ -33,7 +34,9 @@ from mirrorless.clock import Deadline
 from mirrorless.errors import ArchiveBroken, ConfigurationError, Retriable
 from mirrorless.jobs.archive import ArchivePiece, in_chunks, merged
 from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, OffsetRange
-from mirrorless.records.record import Headers, Record
+from mirrorless.ports.kafka import TopicPartition
+from mirrorless.ports.log import NOTHING_MORE, Arrivals
+from mirrorless.records.record import Headers, Record, size_of
 
 SUFFIX = ".parquet"
 
@@ -538,3 +541,44 @@ def _inside(table: Any, wanted: OffsetRange) -> Any:
     if ends["min"] >= wanted.first and ends["max"] < wanted.next:
         return table
     return table.filter(pc.and_(pc.greater_equal(offsets, wanted.first), pc.less(offsets, wanted.next)))
+
+
+class ArchiveLog:
+    """Implements `Log` over an archive: a chunk of a lane at a time, of one lane after the other."""
+
+    def __init__(self, archive: ParquetArchive) -> None:
+        """Args: archive: to read."""
+        self._archive = archive
+        self._chunks: dict[TopicPartition, Iterator[Chunk]] = {}
+
+    def follow(self, offsets: Mapping[TopicPartition, int], below: Mapping[TopicPartition, int] = NOTHING_MORE) -> None:
+        """See `Log.follow`."""
+        for place, first in offsets.items():
+            wanted = OffsetRange(first, below[place])
+            self._chunks[place] = self._archive.read(*place, wanted, lambda: inf)
+
+    def leave(self, places: Iterable[TopicPartition]) -> None:
+        """See `Log.leave`."""
+        for place in places:
+            self._chunks.pop(place, None)
+
+    def arrivals(self, seconds: float, *, records: int, size: int) -> Arrivals:  # noqa: ARG002 -- the port's
+        """See `Log.arrivals`."""
+        found = Arrivals()
+        for place, chunks in list(self._chunks.items()):
+            chunk = next(chunks, None)
+            if chunk is not None:
+                found.covered[place] = chunk.covered
+                if chunk.records:
+                    found.records[place] = chunk.records
+                found.bytes = sum(map(size_of, chunk.records))
+                break
+        return found
+
+    def reading_on(self) -> AbstractContextManager[None]:
+        """See `Log.reading_on`."""
+        return nullcontext()
+
+    def close(self) -> None:
+        """See `Log.close`."""
+        self._chunks.clear()

@@ -19,26 +19,22 @@ from typing import Final, Literal
 from mirrorless.backfill.checks import BACKFILLED
 from mirrorless.chain.lane_state import RUNNING, Stop
 from mirrorless.clock import deadline_in
+from mirrorless.copy.lane import LaneCopy
 from mirrorless.errors import LaneStopped, Retriable
-from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.jobs.lane_copy import LaneCopy
+from mirrorless.jobs.copy_task import HandedOver, OffsetRange
 from mirrorless.ports.kafka import GroupIsActive, Groups, GroupState, OffsetAndMetadata
 from mirrorless.ports.stores import LaneStates
 
-Joined = Literal["waiting", "committed", "pinned", "idle"]
 HandoverStep = Literal["waiting", "committed", "pin", "idle", "copy", "hold"]
 """The first two and `idle`: let go. `pin`: commit the position for the group, then let go. `copy`: copy to the end.
 `hold`: stop the lane at its position, because the mapping would skip records."""
-
-POLL_SECONDS: Final = 0.5
-"""Between two reads of a mapping without an offset."""
 
 ANSWER_SECONDS: Final = 30.0
 
 TROUBLES: Final = 20
 """Reads in a row that may fail."""
 
-_JOINED: Final[dict[HandoverStep, Joined]] = {
+_JOINED: Final[dict[HandoverStep, HandedOver]] = {
     "waiting": "waiting",
     "committed": "committed",
     "pin": "pinned",
@@ -92,7 +88,7 @@ def step_at_exact_end(seen: HandoverState, *, idle_after: float) -> HandoverStep
 
 @dataclass(slots=True, kw_only=True)
 class MappingHandover:
-    """Implements `mirrorless.jobs.lane_copy.Ending` for lanes that have a mapping."""
+    """Implements `mirrorless.copy.lane.Ending` for a lane that has a mapping."""
 
     groups: Groups
     """Of the source."""
@@ -100,38 +96,39 @@ class MappingHandover:
     clock: Callable[[], int]
     """ms since the epoch."""
     monotonic: Callable[[], float] = time.monotonic
+    _end: int = -1
+    """Of the log, as it was read last."""
+    _moved_at: float = 0.0
+    """When it has moved last, monotonic seconds."""
+    _troubles: int = 0
 
-    def end(self, copy: LaneCopy) -> Joined:
-        """See `Ending.end`."""
+    def step(self, copy: LaneCopy) -> HandedOver | OffsetRange | None:
+        """See `Ending.step`."""
         copy.phase = "hand over"
+        try:
+            seen = self._read(copy)
+            self._troubles = 0
+        except Retriable:
+            self._troubles += 1
+            if self._troubles >= TROUBLES:
+                raise
+            return None
+        if seen.end != self._end:
+            self._end, self._moved_at = seen.end, self.monotonic()
         decide = next_step if copy.task.hand_over else step_at_exact_end
-        end, moved_at, troubles = -1, self.monotonic(), 0
-        while True:
-            copy.hold()
-            try:
-                seen = self._read(copy, end, moved_at)
-                troubles = 0
-            except Retriable:
-                troubles += 1
-                if troubles >= TROUBLES:
-                    raise
-                copy.sleep(POLL_SECONDS)
-                continue
-            if seen.end != end:
-                end, moved_at = seen.end, self.monotonic()
-            step = decide(seen, idle_after=copy.task.handover_seconds)
-            if step == "hold":
-                raise self._held(copy, seen)
-            if step == "copy":
-                self._copy_on(copy, seen)
-                continue
-            if step == "pin" and not self._pin(copy, seen):
-                continue
-            if not copy.let_go(position=seen.position):
-                continue  # a batch of the mapping waits further on, since this moment
-            return _JOINED[step]
+        step = decide(seen, idle_after=copy.task.handover_seconds)
+        if step == "hold":
+            raise self._held(copy, seen)
+        if step == "copy":
+            if copy.task.hand_over and seen.position < seen.end:
+                return OffsetRange(seen.position, seen.end)
+            copy.note("running", "waits for an offset of the mapping")
+            return None
+        # It is not let go where a batch of the mapping waits further on, since this moment.
+        joined = (step != "pin" or self._pin(copy, seen)) and copy.let_go(position=seen.position)
+        return _JOINED[step] if joined else None
 
-    def _read(self, copy: LaneCopy, end: int, moved_at: float) -> HandoverState:
+    def _read(self, copy: LaneCopy) -> HandoverState:
         task, deadline = copy.task, deadline_in(ANSWER_SECONDS)
         place = (task.read_topic, task.partition)
         waiting = dict(self.states.read([copy.lane])).get(copy.lane, RUNNING).waiting
@@ -149,16 +146,8 @@ class MappingHandover:
             waiting=waiting,
             committed=None if committed is None else committed.offset,
             group=group,
-            quiet_seconds=self.monotonic() - moved_at if stable == end else 0.0,
+            quiet_seconds=self.monotonic() - self._moved_at if stable == self._end else 0.0,
         )
-
-    @staticmethod
-    def _copy_on(copy: LaneCopy, seen: HandoverState) -> None:
-        if copy.task.hand_over and seen.position < seen.end:
-            copy.copy(OffsetRange(seen.position, seen.end))
-        else:
-            copy.note("running", "waits for an offset of the mapping")
-            copy.sleep(POLL_SECONDS)
 
     def _pin(self, copy: LaneCopy, seen: HandoverState) -> bool:
         """Commit the lane's position for a group without members; whether it still had none."""
@@ -169,7 +158,6 @@ class MappingHandover:
             return False
         except Retriable as exc:
             copy.note("running", str(exc))
-            copy.sleep(POLL_SECONDS)
             return False
         return True
 

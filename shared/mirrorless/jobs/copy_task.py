@@ -14,7 +14,6 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from mirrorless.chain.lane import FlowName, Lane
-from mirrorless.chain.run import NO_EPOCH
 from mirrorless.clock import Deadline
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.records.record import Record
@@ -73,6 +72,10 @@ class CopyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return Lane(FlowName.parse(self.settings.flow), self.lane_topic, self.partition)
 
 
+HandedOver = Literal["", "waiting", "committed", "pinned", "idle"]
+"""How a lane was joined to its mapping; empty where it has none."""
+
+
 class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one lane."""
 
@@ -94,7 +97,7 @@ class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
     """Upstream, of the lane now."""
     first_downstream: int | None = None
     last_downstream: int | None = None
-    handed_over: Literal["", "waiting", "committed", "pinned", "idle"] = ""
+    handed_over: HandedOver = ""
     """The evidence that the lane is joined to its mapping: see `mirrorless.backfill.handover`."""
     attempts: int = 1
     races: int = 0
@@ -110,8 +113,6 @@ class Chunk(msgspec.Struct, frozen=True):
     records: list[Record]
     covered: int
     """The upstream offset below which everything was read: beyond the last record where only markers follow."""
-    epoch: int = NO_EPOCH
-    """Of the last record's leader, where that is known."""
 
 
 class LaneLog(Protocol):
@@ -147,8 +148,6 @@ class BatchChunk(NamedTuple):
 
     records: list[BatchAt]
     covered: int
-    epoch: int = NO_EPOCH
-    """Of the leader that appended what stands before `covered`, where that is known."""
 
 
 class BatchLog(Protocol):

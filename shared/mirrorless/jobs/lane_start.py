@@ -184,6 +184,16 @@ def _place(lane: Lane) -> TopicPartition:
     return topic, lane.partition
 
 
+def gone(at: int, where: str) -> RecordsGone:
+    """What is said of a log that begins above what is to be read. Args: at: the upstream offset; where: of the log."""
+    return RecordsGone(
+        f"the log does not hold upstream offset {at} any more",
+        where=where,
+        hint="the source's retention has overtaken the job: start it again from what is left, or from an archive; "
+        "what is passed over is listed as lost",
+    )
+
+
 def patience() -> float:
     """The seconds that a log may take for a chunk: a range is read for as long as it takes."""
     return CHUNK_SECONDS

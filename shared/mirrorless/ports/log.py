@@ -72,20 +72,19 @@ class Arrivals:
             setattr(taken, name, {place: of.pop(place) for place in [each for each in of if each in places]})
         return taken
 
+    def renamed(self, names: Mapping[TopicPartition, TopicPartition]) -> Arrivals:
+        """The same of partitions that have other names."""
+        found = Arrivals(bytes=self.bytes, out_of_range={names[place] for place in self.out_of_range})
+        for name in ("records", *_TOLD):
+            setattr(found, name, {names[place]: each for place, each in getattr(self, name).items()})
+        return found
+
 
 _TOLD: Final = ("covered", "epochs", "ended", "truncated", "unreadable", "refused")
 
 
 class Log(Protocol):
     """Read by one consumer. Every method raises Retriable when the cluster does not answer."""
-
-    def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
-        """The last stable offset of partitions; those that are gone, or without a leader, are left out."""
-        ...
-
-    def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
-        """The first offset of partitions; those that are gone, or without a leader, are left out."""
-        ...
 
     def follow(self, offsets: Mapping[TopicPartition, int], below: Mapping[TopicPartition, int] = NOTHING_MORE) -> None:
         """Read these partitions too, each from its offset on. Args: below: where they, if named, are to be read to."""
@@ -114,4 +113,16 @@ class Log(Protocol):
 
     def close(self) -> None:
         """Leave all partitions, and drop all that has come."""
+        ...
+
+
+class BoundedLog(Log, Protocol):
+    """One of a cluster, which says as well where it begins and ends."""
+
+    def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """The last stable offset of partitions; those that are gone, or without a leader, are left out."""
+        ...
+
+    def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """The first offset of partitions; those that are gone, or without a leader, are left out."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
@@ -93,16 +93,11 @@ def bytes_in(content: LaneContent) -> int:
     return sum(batch.size for batch in content) if is_raw(content) else sum(map(size_of, content))  # type: ignore[arg-type]  # what is not raw has records
 
 
-def portions(batch: Batch, most: int) -> Iterator[Batch]:
-    """A batch in portions of so many bytes at most, lane after lane; only a record that is larger is one by itself."""
-    rest: Batch | None = batch
-    while rest is not None:
-        portion, rest = parted(rest, most)
-        yield portion
-
-
 def parted(batch: Batch, most: int) -> tuple[Batch, Batch | None]:
-    """The first portion of a batch, and what is left; None for nothing."""
+    """The first portion of a batch, of so many bytes at most, lane after lane; and what is left, None for nothing.
+
+    Only a record that is larger is a portion by itself.
+    """
     room, some = most, False
 
     def fitting(place: TopicPartition, content: LaneContent) -> tuple[LaneContent, LaneContent]:
@@ -112,6 +107,17 @@ def parted(batch: Batch, most: int) -> tuple[Batch, Batch | None]:
         return head, tail
 
     return _split(batch, fitting)
+
+
+def side_by_side(batch: Batch, most: int) -> tuple[Batch, Batch | None]:
+    """The same with an equal share of each lane's batches, one at least: a request takes one of each lane."""
+    count = -(-sum(map(bytes_in, batch.records.values())) // most)
+
+    def shared(_: TopicPartition, content: LaneContent) -> tuple[LaneContent, LaneContent]:
+        first = max(1, len(content) // max(1, count))
+        return content[:first], content[first:]
+
+    return _split(batch, shared)
 
 
 def of_one_epoch(batch: Batch) -> tuple[Batch, Batch | None]:

@@ -335,10 +335,9 @@ class BackfillFacts:
     def _sample(self, place: TopicPartition, wanted: OffsetRange) -> float:
         """The bytes per offset at the beginning of a range."""
         some = OffsetRange(wanted.first, min(wanted.next, wanted.first + SAMPLE))
-        for chunk in self.log.read(*place, some, deadline_in(ANSWER_SECONDS)):
-            size = sum(len(each.key or b"") + len(each.value or b"") for each in chunk.records)
-            return size / max(1, chunk.covered - some.first)
-        return 0.0
+        read = self.log.read(*place, some, deadline_in(ANSWER_SECONDS))
+        size = sum(len(each.key or b"") + len(each.value or b"") for chunk in read for each in chunk.records)
+        return size / max(1, some.next - some.first)
 
 
 def links_of(chains: Chains, heads: Mapping[Lane, Head]) -> Mapping[Lane, list[Link]]:

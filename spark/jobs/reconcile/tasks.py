@@ -346,7 +346,7 @@ def _view(settings: FlowSettings, files: str, lane: Lane) -> LaneView:
     return LaneView(
         chains=_chains(settings),
         states=DynamoDbLaneStates(_tables(settings), settings.tables.lanes),
-        target=warm_target(msgspec.json.encode(settings)),
+        target=warm_target(msgspec.json.encode(settings), "records"),
         source_log=warm_log(msgspec.json.encode(settings.source), settings.flow),
         target_log=warm_log(msgspec.json.encode(settings.target), settings.flow),
         source_ends=_ends(settings.source, settings.flow),

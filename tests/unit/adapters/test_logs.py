@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -11,17 +11,17 @@ from confluent_kafka import Consumer, KafkaError, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorless.adapters.kafka.lane_log import KafkaBatchLaneLog
+from mirrorless.adapters.kafka.lane_log import SILENCE_SECONDS, KafkaBatchLaneLog
 from mirrorless.adapters.kafka.log import PULL, KafkaLog
 from mirrorless.adapters.kafka.log_ranges import TO_THE_END, Range, RangePart, joined, read_ranges
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.jobs.copy_task import BatchChunk, OffsetRange
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.ports.log import Arrivals, Log
+from mirrorless.ports.log import Arrivals
 from mirrorless.records.record_batch import BatchUnreadable, RecordBatch
 from tests.support.batches import batch_of
-from tests.support.memory_log import MemoryLog
+from tests.support.memory_log import MemoryLog, MemoryPartition
 from tests.support.protocol_world import records
 
 # By the Kafka client
@@ -175,96 +175,82 @@ def test_nothing_is_taken_from_behind_a_damaged_batch(monkeypatch: pytest.Monkey
 # One partition, by whole batches
 
 
-@dataclass
-class Answers:
-    """Implements what is asked of a raw log, by answers that are given in turn; `None` is no answer in time."""
-
-    given: list[Arrivals | None]
-    followed: dict[TopicPartition, int] = field(default_factory=dict)
-    closed: bool = False
-
-    def follow(self, offsets: Mapping[TopicPartition, int], below: Mapping[TopicPartition, int]) -> None:
-        """See `Log.follow`."""
-        self.followed |= offsets
-
-    def leave(self, places: Iterable[TopicPartition]) -> None:
-        """See `Log.leave`."""
-        for place in places:
-            del self.followed[place]
-
-    def arrivals(self, seconds: float, *, records: int, size: int) -> Arrivals:
-        """See `Log.arrivals`."""
-        assert size > 0
-        return self.given.pop(0) or Arrivals()
-
-    def close(self) -> None:
-        """See `Log.close`."""
-        self.followed.clear()
-        self.closed = True
-
-
 def a_batch(first: int) -> RecordBatch:
     """Ten records."""
     return batch_of(records(*range(first, first + 10)))
 
 
-def some(*batches: RecordBatch) -> Arrivals:
-    size = sum(each.size for each in batches)
-    return Arrivals(records={ONE: list(batches)}, covered={ONE: batches[-1].next}, bytes=size)
-
-
-def lane_log_of(*answers: Arrivals | None) -> tuple[KafkaBatchLaneLog, Answers]:
-    size = 2 * a_batch(0).size
-    log = KafkaBatchLaneLog(ClusterSettings(alias="a", bootstrap="a:9092"), flow="a->b", chunk_bytes=size)
-    raw = Answers(list(answers))
-    log._log._opened = lambda: cast("Log", raw)
+def lane_log_of(own: MemoryPartition) -> tuple[KafkaBatchLaneLog, MemoryLog]:
+    log, raw = KafkaBatchLaneLog(ClusterSettings(alias="a", bootstrap="a:9092"), flow="a->b"), MemoryLog({ONE: own})
+    opened = iter([raw])  # not twice
+    log._log._opened = lambda: next(opened)
     return log, raw
 
 
-def chunks_of(log: KafkaBatchLaneLog, first: int, following: int) -> list[BatchChunk]:
-    return list(log.read(*ONE, OffsetRange(first, following), lambda: 60.0))
+@pytest.mark.parametrize("end", [40, 90])
+def test_what_comes_goes_on_at_once_and_the_first_begins_and_the_last_ends_where_the_range_does(end: int) -> None:
+    log, raw = lane_log_of(MemoryPartition([a_batch(at) for at in range(0, 40, 10)], end=end))
+
+    chunks = list(log.read(*ONE, OffsetRange(5, 35), lambda: 60.0))
+
+    assert [[each.offset for each in chunk.records] for chunk in chunks] == [[5, 10], [20, 30]]
+    assert [chunk.covered for chunk in chunks] == [20, 35]
+    assert (raw.at, raw.closed) == ({}, False)
 
 
-def test_answers_are_gathered_to_chunks_and_the_first_begins_where_the_range_does() -> None:
-    answers = [some(a_batch(0)), some(a_batch(10)), some(a_batch(20)), None, some(a_batch(30))]
-    log, raw = lane_log_of(*answers)
+def test_a_reader_that_has_seen_enough_leaves_the_log_to_the_next_one() -> None:
+    log, raw = lane_log_of(MemoryPartition([a_batch(at) for at in range(0, 40, 10)], end=40))
 
-    chunks = chunks_of(log, 5, 35)
+    for _ in log.read(*ONE, OffsetRange(0, 40), lambda: 60.0):
+        break
 
-    assert [[each.offset for each in chunk.records] for chunk in chunks] == [[5, 10], [20], [30]]
-    assert [chunk.covered for chunk in chunks] == [20, 30, 40]
-    assert raw.followed == {}
+    assert raw.at == {}
+    assert [chunk.covered for chunk in log.read(*ONE, OffsetRange(0, 40), lambda: 60.0)] == [20, 40]
 
 
-@pytest.mark.parametrize("ending", ["unreadable", "truncated", "out_of_range"])
+@pytest.mark.parametrize("ending", ["unreadable", "refused", "begins above", "open transaction"])
 def test_what_was_read_before_a_log_ends_badly_is_given_first(ending: str) -> None:
-    damaged = BatchUnreadable("the checksum of the batch is not that of its bytes", offset=10)
-    last = some(a_batch(0))
+    own = MemoryPartition([a_batch(0), a_batch(10)], end=20)
     match ending:
         case "unreadable":
-            last.unreadable[ONE] = damaged
-        case "truncated":
-            last.truncated[ONE] = 7
+            own.damaged, words = BatchUnreadable("the checksum is not that of its bytes", offset=10), "checksum"
+        case "refused":
+            words = "does not show"
+        case "begins above":
+            words = "does not hold upstream offset 10"
         case _:
-            last.out_of_range.add(ONE)
-    log, raw = lane_log_of(last)
-    chunks: list[BatchChunk] = []
+            own.content, own.end, words = [a_batch(0)], 10, "@ 10 showed nothing in time"
+    log, raw = lane_log_of(own)
+    raw.few, chunks = 1, list[BatchChunk]()
 
-    with pytest.raises(
-        (BatchUnreadable, RecordsGone, Retriable), match=r"checksum|cut off at 7|does not hold upstream offset 10"
-    ):
-        chunks.extend(log.read(*ONE, OffsetRange(0, 90), lambda: 60.0))
+    def read_all() -> None:
+        for chunk in log.read(*ONE, OffsetRange(0, 20), lambda: 60.0):
+            chunks.append(chunk)
+            own.refused = ending == "refused"
+            own.start = 15 if ending == "begins above" else 0
+
+    with pytest.raises((BatchUnreadable, RecordsGone, Retriable), match=words):
+        read_all()
 
     assert [chunk.covered for chunk in chunks] == [10]
     assert raw.closed, "what an error interrupts is not used again"
 
 
-def test_nothing_behind_a_range_counts_as_read_where_its_log_ends_there() -> None:
-    last = some(a_batch(0))
-    last.ended[ONE] = 90
-    log, _ = lane_log_of(last)
+def test_a_cluster_that_shows_nothing_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    log, raw = lane_log_of(MemoryPartition([a_batch(0)], end=20))
 
-    assert [chunk.covered for chunk in chunks_of(log, 0, 10)] == [10]
+    def arrivals(_: MemoryLog, seconds: float, **__: int) -> Arrivals:
+        now[0] += seconds
+        return Arrivals()
+
+    monkeypatch.setattr(MemoryLog, "arrivals", arrivals)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with pytest.raises(Retriable, match="@ 0 showed nothing in time"):
+        list(log.read(*ONE, OffsetRange(0, 20), lambda: 600.0))
+
+    assert SILENCE_SECONDS <= now[0] < SILENCE_SECONDS + 2
+    assert raw.closed
 
 
 # Ranges
@@ -394,7 +380,7 @@ def test_a_reader_that_has_seen_enough_leaves_the_log_as_it_was() -> None:
 
     reading = read_ranges(log, {ONE: [(0, 10)]}, lambda: 1.0)
     next(reading)
-    reading.close()  # type: ignore[attr-defined]  # a generator
+    reading.close()
 
     assert log.at == {}
 

@@ -15,9 +15,7 @@ import pytest
 from mirrorless.backfill.plan import make_plan
 from mirrorless.errors import LeaseHeld
 from mirrorless.flow.rate_limit import WINDOW_SECONDS, ByteRateLimit
-from mirrorless.jobs.batch_copy import EngineChoice
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
-from mirrorless.jobs.lane_copy import LaneCopy
 from mirrorless.jobs.plan import PlannedLane
 from mirrorless.jobs.progress import LaneProgress, add_up
 from mirrorless.jobs.request import PROGRESS, BackfillOptions, JobRequest, lane_file
@@ -31,11 +29,10 @@ from spark.jobs.lane_tasks import TaskAttempt
 from tests.support.batches import in_batches
 from tests.support.clusters import MemoryWriter
 from tests.support.documents import MemoryDocuments
-from tests.support.flows import make_copy_task, make_flow
+from tests.support.flows import make_flow
 from tests.support.protocol_world import World, records
 from tests.support.pulled import RUN_SECONDS, PullFunction
-from tests.unit.jobs.test_batch_copy import MemoryLogs, copy_of
-from tests.unit.jobs.test_batch_copy import _pass as passes
+from tests.unit.copy.test_job import passes, task_of
 
 
 class Clock:
@@ -137,17 +134,20 @@ def test_one_that_gives_up_its_turn_leaves_it_to_the_others() -> None:
         assert clock.now < 10
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(14))
 def test_the_lanes_of_a_job_keep_its_cap_over_any_five_seconds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whole batches, some of which are larger than what may be written at once, by records, and with one that is."""
-    chance = random.Random(seed)
+    """By whole batches, some of which are larger than what may be written at once, by records, and with one that is.
+
+    Where batches are opened, what counts is their records: the last ones have nearly nothing in the log.
+    """
+    chance, small = random.Random(seed), seed >= 12
     there = World({partition: records(*range(60)) for partition in (0, 1)})
     for record in (each for some in there.source.values() for each in some):
-        record.headers = [("noise", chance.randbytes(chance.randint(1, 400)))]
+        record.headers = [("noise", bytes(500) if small else chance.randbytes(chance.randint(1, 400)))]
     large: Headers = [("noise", chance.randbytes(9_000))]
     there.source[1][30].headers = large
     there.batches = {
-        partition: in_batches(some, chance, largest=chance.choice([2, 6, 30]), thinned=0.0)
+        partition: in_batches(some, chance, largest=1 if small else chance.choice([2, 6, 30]), thinned=0.0)
         for partition, some in there.source.items()
     }
     began, writes, write = there.now, list[Write](), MemoryWriter.write
@@ -163,14 +163,17 @@ def test_the_lanes_of_a_job_keep_its_cap_over_any_five_seconds(seed: int, monkey
         return write(writer, lanes, deadline, meanwhile)
 
     monkeypatch.setattr(MemoryWriter, "write", timed)
-    logs = MemoryLogs(there, chance)
-    limit = ByteRateLimit(1000.0, sleep=lambda seconds: passes(there, seconds), clock=lambda: there.now / 1000)
-    for partition in (0, 1):
-        choice = EngineChoice(engine=chance.choice(["batches", "records"]))
-        copy = copy_of(logs, (0, 60), choice=choice, partition=partition)
-        copy.limit = limit
-        assert copy.run().state == "done"
-        assert there.visible(partition) == list(range(60))
+    task = task_of(
+        there,
+        (0, 60),
+        engine="batches" if small else chance.choice(["batches", "records"]),
+        partitions=(0, 1),
+        chance=chance,
+    )
+    task.limit = ByteRateLimit(1000.0, sleep=lambda seconds: passes(there, seconds), clock=lambda: there.now / 1000)
+
+    assert [each.state for each in task.run()] == ["done", "done"]
+    assert [there.visible(partition) for partition in (0, 1)] == [list(range(60))] * 2
     there.assert_invariants()
     assert most_in_a_window(writes) <= 5000
 
@@ -268,30 +271,26 @@ class RunFolder:
         self.note = msgspec.json.decode(content, type=LaneProgress).note
 
 
-def test_the_last_lanes_take_over_the_share_of_tasks_that_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_lanes_take_over_the_share_of_tasks_that_are_done() -> None:
     """With nearly all bytes in one of 60 lanes, a share that stood still made hours to days."""
-    clock = Clock()
-    task = make_copy_task(max_bytes_per_second=1000.0, job_bytes_per_second=10_000.0)
-    unused, folder = cast("Any", None), RunFolder(clock)
-    limit = ByteRateLimit(1000.0, sleep=clock.sleep, clock=clock)
-    copy = LaneCopy(
-        task=task,
-        replicator=unused,
-        log=unused,
-        files=cast("Any", folder),
-        clock=lambda: 0,
-        monotonic=clock,
-        limit=limit,
-    )
-    monkeypatch.setattr(LaneCopy, "_position_or", lambda _, unknown: unknown)  # nothing is copied here
+    clock, there = Clock(), World({0: records(0)})
+    task = task_of(there, (0, 1), max_bytes_per_second=1000.0, job_bytes_per_second=10_000.0)
+    folder, limit = RunFolder(clock), ByteRateLimit(1000.0, sleep=clock.sleep, clock=clock)
+    task.limit, task.monotonic = limit, clock
+    (lane,) = task.lanes.values()
+    lane.files, lane.monotonic = cast("Any", folder), clock
+    task.readings.only(task.lanes)
+
+    def wait() -> None:
+        task._between_pauses(lambda: 60.0)
 
     for _ in range(40):
-        with limit.paid(1_000, copy._between_pauses):
+        with limit.paid(1_000, wait):
             pass
     assert clock.now == pytest.approx(42)  # 30 lanes are left, and ten tasks run at a time
     clock.now = 100.0
     for _ in range(100):
-        with limit.paid(1_000, copy._between_pauses):
+        with limit.paid(1_000, wait):
             pass
     assert limit.bytes_per_second == 10_000.0
     assert clock.now < 100 + 30
@@ -340,6 +339,6 @@ def test_the_lanes_that_are_copied_at_the_same_time_share_the_cap_from_the_begin
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "none")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
-    beside = [wire_copy(task, TaskAttempt(0, last=True)).limit for task in given[:3]]
+    beside = [wire_copy([task], TaskAttempt(0, last=True)).limit for task in given[:3]]
     assert beside[0] is not None
     assert all(each is beside[0] for each in beside)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,13 +14,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mirrorless.adapters.aws.job_files import open_job_files
+from mirrorless.copy.job import JobCopy
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.flow.settings import FlowSettings
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.progress import LaneProgress, write_progress
-from mirrorless.jobs.shared_transactions import SharedTransactions
 from spark.jobs import lane_copies
-from spark.jobs.lane_copies import MOST_ATTEMPTS, TOGETHER, Beside, copy_together, dealt_out, shared_transactions
+from spark.jobs.lane_copies import TOGETHER, apart, copy_together, dealt_out
 from spark.jobs.lane_tasks import (
     BYTES_OF_A_TASK,
     LANES_OF_A_TASK,
@@ -53,60 +52,29 @@ def test_every_lane_has_one_task_and_no_slot_is_idle_while_a_task_has_several() 
             )
 
 
-def test_only_lanes_of_one_flow_and_direction_share_their_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_lanes_of_one_flow_and_direction_with_partitions_of_their_own_share_transactions() -> None:
     """A failback writes to both clusters at once: by one producer, a part would go to the other lanes' cluster."""
-    made: list[list[CopyTask]] = []
-    transactions = [cast("SharedTransactions", name) for name in ("there", "back")]
-
-    def share(tasks: Sequence[CopyTask]) -> SharedTransactions:
-        made.append(list(tasks))
-        return transactions[len(made) - 1]
-
-    monkeypatch.setattr(lane_copies, "_shared", share)
     there, back = [task_of(0), task_of(1)], [task_of(0, settings=BACK), task_of(1, settings=BACK)]
-    archived = replace(task_of(2), archive="/archive")
+    archived, replay = replace(task_of(2), archive="/archive"), replace(task_of(0), lane_topic="orders#replay")
 
-    found = shared_transactions([there[0], back[0], archived, back[1], there[1]])
-
-    assert made == [there, back]
-    assert found == [transactions[0], transactions[1], None, transactions[1], transactions[0]]
+    assert apart([there[0], back[0], archived, back[1], there[1], replay]) == [[0, 4], [1, 3], [2], [5]]
 
 
-def test_lanes_that_write_to_one_partition_share_none() -> None:
-    tasks = [task_of(0), replace(task_of(0), lane_topic="orders#replay"), task_of(1)]
-
-    assert shared_transactions(tasks) == [None, None, None]
-
-
-def test_a_lane_without_another_shares_none() -> None:
-    assert shared_transactions([task_of(0), task_of(0, settings=BACK)]) == [None, None]
-
-
-def test_a_lane_that_fails_is_tried_again_while_the_others_go_on_and_fails_for_good_at_last(
+def test_a_task_whose_clients_cannot_be_made_is_tried_again_and_fails_for_good_at_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tries = Counter[int]()
+    def wire(*_: object) -> JobCopy:
+        raise Retriable("no answer")
 
-    def copied(task: CopyTask, attempt: TaskAttempt, *, ending: object, beside: Beside) -> CopyResult:  # noqa: ARG001 -- as of `copied`
-        tries[task.partition] += 1
-        assert (beside.slot, beside.lanes) == (task.partition, 3)
-        failing = {0: 0, 1: 1, 2: MOST_ATTEMPTS}[task.partition]
-        if attempt.number < failing and not attempt.last:
-            raise Retriable("no answer")
-        state = "failed" if attempt.number < failing else "done"
-        return CopyResult(lane=str(task.lane), partition=task.partition, state=state)  # type: ignore[arg-type]  # one of them
+    monkeypatch.setattr(lane_copies, "wire_copy", wire)
+    monkeypatch.setattr(lane_copies, "limit_garbage_collection", lambda: None)  # it is this process's
+    tasks = msgspec.json.encode([task_of(partition) for partition in range(3)])
 
-    monkeypatch.setattr(lane_copies, "copied", copied)
-    monkeypatch.setattr(lane_copies, "share_one_heap", lambda: None)  # it is this process's
-    monkeypatch.setattr(lane_copies, "shared_transactions", lambda tasks: [None] * len(tasks))
+    with pytest.raises(Retriable):
+        copy_together(tasks, TaskAttempt(0, last=False))
+    results = msgspec.json.decode(copy_together(tasks, TaskAttempt(3, last=True)), type=list[CopyResult])
 
-    answer = copy_together(
-        msgspec.json.encode([task_of(partition) for partition in range(3)]), TaskAttempt(0, last=False)
-    )
-
-    results = msgspec.json.decode(answer, type=list[CopyResult])
-    assert [each.state for each in results] == ["done", "done", "failed"]
-    assert tries == {0: 1, 1: 2, 2: MOST_ATTEMPTS}
+    assert [(each.partition, each.state) for each in results] == [(0, "failed"), (1, "failed"), (2, "failed")]
 
 
 @given(sizes=st.lists(st.integers(0, 50), max_size=100), most=st.integers(1, 100))

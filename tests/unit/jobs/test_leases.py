@@ -11,11 +11,9 @@ import pytest
 from mirrorless.chain.lane import FlowName, Lane
 from mirrorless.chain.lane_state import LaneState, Lease, Stop
 from mirrorless.clock import now_ms
-from mirrorless.errors import LeaseHeld, Retriable
+from mirrorless.copy.lane import LaneCopy
+from mirrorless.errors import LeaseHeld
 from mirrorless.flow.rate_limit import READERS
-from mirrorless.jobs.lane_copy import LaneCopy
-from spark.jobs.lane_copies import finished
-from spark.jobs.lane_tasks import TaskAttempt
 from spark.jobs.leases import HeldLanes, KeptLeases
 from tests.support.chains import MemoryLaneStates
 from tests.support.flows import make_copy_task
@@ -127,7 +125,7 @@ def test_a_lease_that_was_ended_is_not_taken_again(states: MemoryLaneStates, *, 
 
     assert holder(states, LANES[0]) is None
     if throughout:
-        with pytest.raises(LeaseHeld, match=r"orders-0.*start again"):
+        with pytest.raises(LeaseHeld, match=r"orders-0.*start it again"):
             kept.check()
     else:
         kept.check()
@@ -158,34 +156,6 @@ def test_a_task_renews_its_lease_although_the_clock_was_set_back(states: MemoryL
         copy.hold()
 
     assert written == [NOW - HOUR_MS + 300_000] * 2
-
-
-class LostCopy:
-    """A copy whose lane was released, or had another failure."""
-
-    def __init__(self, failure: Retriable) -> None:
-        self.failure = failure
-
-    def run(self) -> None:
-        """See `LaneCopy.run`."""
-        raise self.failure
-
-    def note(self, *_: object, **__: object) -> None:
-        """See `LaneCopy.note`."""
-
-    def result(self, state: str, *, error: str) -> tuple[str, str]:
-        """See `LaneCopy.result`."""
-        return state, error
-
-
-def test_a_task_whose_lane_was_released_is_not_tried_again_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next attempt took the lane again, and the operator's release was undone."""
-    monkeypatch.setattr("spark.jobs.lane_tasks.limit_garbage_collection", lambda: None)  # it is this process's
-    first = TaskAttempt(number=0, last=False)
-
-    assert cast("tuple[str, str]", finished(cast("LaneCopy", LostCopy(LeaseHeld("released"))), first))[0] == "failed"
-    with pytest.raises(Retriable, match="slow"):
-        finished(cast("LaneCopy", LostCopy(Retriable("slow"))), first)
 
 
 @dataclass(slots=True)

@@ -186,14 +186,14 @@ def test_a_minute_of_pull_is_quickened_where_it_is_a_minute(monkeypatch: pytest.
     before = {(name, each): getattr(importlib.import_module(name), each) for name, each in names}
     for name, each in names:
         monkeypatch.setattr(f"{name}.{each}", before[name, each])
-    monkeypatch.setattr("mirrorless.pull.run.TOPICS_SECONDS", 60.0)
-    monkeypatch.setattr("mirrorless.pull.gathering.BATCH_RECORDS", 20_000)
+    monkeypatch.setattr("mirrorless.copy.pull.TOPICS_SECONDS", 60.0)
+    monkeypatch.setattr("mirrorless.copy.gathering.BATCH_RECORDS", 20_000)
 
     layer["quicken"](10.0)
 
     found = {(name, each): getattr(importlib.import_module(name), each) for name, each in names}
     assert {key: type(value)(value * 6) for key, value in found.items()} == pytest.approx(before, rel=1e-3)
-    assert found["mirrorless.pull.shards", "TERM_MS"] == 10_000
+    assert found["mirrorless.copy.shards", "TERM_MS"] == 10_000
 
 
 FLOW = FlowName("east", "west")

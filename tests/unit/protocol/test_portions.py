@@ -22,9 +22,10 @@ from mirrorless.protocol.portions import (
     bytes_in,
     joined,
     parted,
-    portions,
+    side_by_side,
 )
 from mirrorless.records.record import Record, size_of
+from mirrorless.records.record_batch import RecordBatch
 from tests.support.batches import batch_of, in_batches
 from tests.support.chains import every_run
 from tests.support.clusters import MemoryWriter
@@ -60,7 +61,9 @@ def test_the_portions_of_a_batch_are_all_of_it_in_order_and_none_is_too_large(se
 
     came: dict[TopicPartition, list[int]] = {place: [] for place in source}
     ended: list[TopicPartition] = []
-    for portion in portions(batch, most):
+    rest: Batch | None = batch
+    while rest is not None:
+        portion, rest = parted(rest, most)
         whole, count = 0, 0
         for place, some in portion.records.items():
             assert place not in ended
@@ -131,6 +134,30 @@ def test_what_was_parted_is_joined_with_all_that_was_known_of_it(seed: int) -> N
 def test_a_batch_that_fits_is_left_as_it_is() -> None:
     batch = Batch.of_topic(TOPIC, {0: records(1, 2), 1: []}, {1: 7})
     assert parted(batch, 1_000_000) == (batch, None)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_lanes_side_by_side_have_their_share_of_each_portion_to_the_end(seed: int) -> None:
+    """A request takes one batch of each: a lane alone at the end would wait for the target batch by batch."""
+    chance = random.Random(seed)
+    content = {(TOPIC, n): in_batches(noisy(chance, *range(200)), chance, largest=3) for n in range(4)}
+    content[TOPIC, 4] = []
+    rest: Batch | None = Batch(records=content, covered=dict.fromkeys(content, 300))
+    came: dict[TopicPartition, list[RecordBatch]] = {place: [] for place in content}
+    sizes, most = list[int](), chance.randint(2_000, 9_000)
+
+    while rest is not None:
+        left, (portion, rest) = rest, side_by_side(rest, most)
+        assert portion.records.keys() == left.records.keys()
+        sizes.append(sum(map(bytes_in, portion.records.values())))
+        for place, some in portion.records.items():
+            came[place] += some  # type: ignore[arg-type]  # batches
+            assert (place in portion.covered) == (rest is None or place not in rest.records)
+
+    assert came == content
+    assert max(sizes) < most * 2
+    assert min(sizes[:-1]) > most / 3
+    assert side_by_side(Batch(records=content), sum(sizes)) == (Batch(records=content), None)
 
 
 def test_less_is_taken_after_a_failure_as_much_as_came_through_and_all_again_once_it_goes_well() -> None:

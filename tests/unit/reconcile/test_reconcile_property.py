@@ -10,6 +10,8 @@ The oracle lists both logs: records that are equal are pairs, in one order.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,8 +19,9 @@ from msgspec.structs import replace as replace_struct
 
 from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import Head
-from mirrorless.jobs.batch_copy import BatchCopy
-from mirrorless.jobs.copy_task import OffsetRange
+from mirrorless.copy.job import JobCopy
+from mirrorless.copy.lane import LaneCopy
+from mirrorless.jobs.copy_task import CopyTask, OffsetRange
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
@@ -33,15 +36,17 @@ from mirrorless.reconcile.tasks import (
     LaneToJoin,
     OrphanTask,
     ReconciledLane,
+    back_tasks,
 )
 from mirrorless.records.record import Record
-from mirrorless.records.record_batch import PassTerms
-from tests.support.batches import LARGEST, batch_of
+from tests.support.batches import batch_of
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger
 from tests.support.clusters import Entry, MemoryCluster, MemorySource, MemoryTarget, stable_offset
 from tests.support.flows import make_flow
+from tests.support.memory_log import MemoryLog as MemoryLogs
+from tests.support.memory_log import MemoryPartition
 from tests.support.tries import tries
-from tests.support.verified_lane import MemoryBatchLog, MemoryLog
+from tests.support.verified_lane import MemoryLog
 
 HERE, THERE = LANE.topic, f"us-east.{LANE.topic}"
 T = 1_763_686_800_000
@@ -135,26 +140,26 @@ class Outage:
         )
 
     def _copy_back(self, lane: ReconciledLane, inspection: LaneInspection) -> None:
-        copier = self._replicator(lane.back, self.source, HERE)
-        copier.examined = True
-        for wanted in inspection.to_copy if self.raw else ():
-            copy = BatchCopy(
-                replicator=copier,
-                log=MemoryBatchLog(log_of(self.target, THERE)),
-                terms=lambda: PassTerms(max_message_bytes=LARGEST),
-            )
-            place = (lane.back.topic, 0)
-            for content in copy.read((THERE, 0), wanted, lambda: 10.0):
-                batch = Batch(
-                    records={place: content.of_lane},
-                    covered={place: content.covered},
-                    begins={place: content.begins},
-                )
-                copier.replicate(batch, request="reconcile-1", deadline=lambda: 10.0)
-        for wanted in () if self.raw else inspection.to_copy:
-            for chunk in log_of(self.target, THERE).read(THERE, 0, wanted, lambda: 10.0):
-                batch = Batch.of_topic(lane.back.topic, {0: chunk.records}, {0: chunk.covered})
-                copier.replicate(batch, request="reconcile-1", deadline=lambda: 10.0)
+        for task in back_tasks(SETTINGS, lane, inspection.late, inspection.tail, run_id="reconcile-1", files=""):
+            self._copy(task)
+
+    def _copy(self, task: CopyTask) -> None:
+        """As a task of the job does it."""
+        copier, own = self._replicator(task.lane, self.source, HERE), log_of(self.target, THERE)
+        copier.examined, place = True, (task.lane_topic, 0)
+        content = [batch for batch, _ in own.batches.values()] if self.raw else [*own.records.values()]
+        read = MemoryLogs({place: MemoryPartition(content, end=own.next)})
+        (result,) = JobCopy(
+            replicator=copier,
+            log=read,
+            lanes={place: LaneCopy(task=task, replicator=copier, log=own, clock=lambda: T)},
+            clients=lambda _: (copier, read),
+            engine="batches" if self.raw else "records",
+            request=task.run_id,
+            clock=lambda: T,
+            monotonic=partial(next, count(0.0, 0.01)),
+        ).run()
+        assert result.state == "done", result.error
 
     def _replicator(self, lane: Lane, cluster: MemoryCluster, topic: str) -> Replicator:
         self.names += 1

@@ -53,9 +53,9 @@ MINUTE = 60.0
 TOPICS = 2.0
 RECORDS = 500
 TIMES: Mapping[str, tuple[str, ...]] = {
-    "mirrorless.pull.shards": ("TERM_MS", "LEAST_MS", "RENEW_BELOW_MS", "HAND_OVER_MS"),
-    "mirrorless.pull.readings": ("ASIDE_SECONDS",),
-    "mirrorless.pull.run": (
+    "mirrorless.copy.shards": ("TERM_MS", "LEAST_MS", "RENEW_BELOW_MS", "HAND_OVER_MS"),
+    "mirrorless.copy.readings": ("ASIDE_SECONDS",),
+    "mirrorless.copy.pull": (
         "LEAST_MS",
         "COMMIT_SECONDS",
         "REPLICATE_SECONDS",
@@ -74,7 +74,7 @@ def quicken(minute: float) -> None:
         for each in times:
             lasts = getattr(module, each)
             setattr(module, each, type(lasts)(lasts * minute / MINUTE))
-    lanes, gathering = (importlib.import_module(f"mirrorless.pull.{name}") for name in ("run", "gathering"))
+    lanes, gathering = (importlib.import_module(f"mirrorless.copy.{name}") for name in ("pull", "gathering"))
     lanes.TOPICS_SECONDS, gathering.BATCH_RECORDS = TOPICS, RECORDS  # type: ignore[attr-defined]  # modules'
 
 

@@ -16,7 +16,7 @@ from mirrorless.adapters.kafka.log_ranges import Range, read_ranges
 from mirrorless.clock import Deadline, deadline_in
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.ports.kafka import RangesRead, TopicPartition
-from mirrorless.ports.log import Log
+from mirrorless.ports.log import BoundedLog
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import BatchUnreadable
 
@@ -30,7 +30,7 @@ class KafkaCommittedLog:
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
         """Args: flow: part of what the client calls itself in the brokers' logs."""
         self._cluster, self._flow = cluster, flow
-        self._log: Log | None = None
+        self._log: BoundedLog | None = None
 
     def read(
         self, ranges: Mapping[TopicPartition, Sequence[Range]], deadline: Deadline, *, near: int, size: int

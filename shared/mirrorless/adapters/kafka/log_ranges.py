@@ -6,7 +6,7 @@ Gaps are mostly transaction markers, a few records apart: ranges that are near e
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from mirrorless.adapters.kafka.client import LEAST_SECONDS, MARGIN_SECONDS
 from mirrorless.clock import Deadline
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.ports.log import Arrivals, Log
+from mirrorless.ports.log import Arrivals, BoundedLog, Log
 from mirrorless.records.record import Record
 
 Range = tuple[int, int]
@@ -53,14 +53,14 @@ class RangePart:
 
 
 def read_ranges(
-    log: Log,
+    log: BoundedLog,
     wanted: Mapping[TopicPartition, Sequence[Range]],
     deadline: Deadline,
     *,
     near: int = 0,
     records: int = MANY,
     size: int = MANY,
-) -> Iterator[RangePart]:
+) -> Generator[RangePart]:
     """Read ranges; of what is not over when this ends, time, records or bytes did not suffice.
 
     Args:
@@ -164,7 +164,7 @@ class _Reading:
 
 
 def _look(
-    log: Log, readings: Sequence[_Reading], come: Arrivals, parts: Sequence[RangePart], deadline: Deadline
+    log: BoundedLog, readings: Sequence[_Reading], come: Arrivals, parts: Sequence[RangePart], deadline: Deadline
 ) -> None:
     """Find out of logs that seem to end, or to begin, elsewhere than is wanted, whether they do."""
     doubtful = [

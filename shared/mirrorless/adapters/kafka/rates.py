@@ -21,7 +21,7 @@ from mirrorless.cost.rates import RecordSample
 from mirrorless.errors import ConfigurationError, MirrorlessError, Retriable
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.ports.log import Log
+from mirrorless.ports.log import BoundedLog
 from mirrorless.records.record import size_of
 from mirrorless.records.record_batch import BatchUnreadable
 
@@ -72,7 +72,7 @@ class KafkaRates:
 
     def _read(
         self,
-        log: Log,
+        log: BoundedLog,
         ranges: Mapping[TopicPartition, Range],
         deadline: Deadline,
         shown: Callable[[RangePart, int], RecordSample],

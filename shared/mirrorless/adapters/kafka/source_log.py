@@ -18,7 +18,7 @@ from mirrorless.flow.naming import GAPS_GROUP
 from mirrorless.flow.settings import ClusterSettings
 from mirrorless.lanes.gaps import Cleanup, GapRange, Look, cleanup_of
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.ports.log import Log
+from mirrorless.ports.log import BoundedLog
 from mirrorless.records.record import Record, event_bytes
 from mirrorless.records.record_batch import BatchUnreadable, RecordBatch
 
@@ -108,7 +108,7 @@ class KafkaRecordRanges:
         return self._read(KafkaRawLog(self._cluster, flow=self._flow), wanted, deadline)
 
     def _read(
-        self, log: Log, wanted: Mapping[TopicPartition, Range], deadline: Deadline
+        self, log: BoundedLog, wanted: Mapping[TopicPartition, Range], deadline: Deadline
     ) -> Iterator[tuple[TopicPartition, list[Any]]]:
         found: dict[TopicPartition, list[Any]] = {place: [] for place in wanted}
         with closing(log):

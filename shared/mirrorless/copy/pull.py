@@ -13,9 +13,7 @@ anew there: records that it had fetched ahead are never taken for the next ones.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -26,26 +24,18 @@ from mirrorless.chain.lane import Lane
 from mirrorless.chain.lane_state import NEW_LANE, Stop
 from mirrorless.chain.run import Run
 from mirrorless.clock import TRIES, Deadline, pause_seconds
-from mirrorless.errors import MirrorlessError, NotAcknowledged, Retriable
-from mirrorless.flow.rate_limit import ByteRateLimit
+from mirrorless.copy.feed import LaneFeed
+from mirrorless.copy.gathering import Gathering
+from mirrorless.copy.readings import ASIDE_SECONDS, FOLLOWED, LOOK_SECONDS
+from mirrorless.copy.shards import LEAST_MS, ShardLease, places_of_shard, transactions
+from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.flow.triggers import LONGEST_WINDOW_SECONDS, WINDOW_SECONDS
 from mirrorless.ports.kafka import GroupIsActive, Groups, LogEpochs, OffsetAndMetadata, TopicPartition
-from mirrorless.ports.log import Arrivals, Log
+from mirrorless.ports.log import Arrivals, BoundedLog
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.log_parting import Parting, compare, parted_stop
-from mirrorless.protocol.outgoing import LaneContent, first_offset, following_offset, is_raw, opened_to_records
-from mirrorless.protocol.plan import passed_over, unreadable_stop
-from mirrorless.protocol.portions import bytes_in, portions
-from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from mirrorless.pull.gathering import Gathering
-from mirrorless.pull.readings import ASIDE_SECONDS, FOLLOWED, LOOK_SECONDS, UNSEEN, Readings
-from mirrorless.pull.shards import LEAST_MS, ShardLease, places_of_shard, transactions
-from mirrorless.records.record_batch import BatchUnreadable
-
-PARTS: Final = 10
-NAP_SECONDS: Final = 0.05
-"""While records wait for their window, what comes is taken once in such a part of it, or in so many seconds: a call for
-each record would go through all lanes."""
+from mirrorless.protocol.outgoing import first_offset
+from mirrorless.protocol.replicate import BatchOutcome
 
 COMMIT_SECONDS: Final = 10.0
 """Between two commits for the consumer groups."""
@@ -97,11 +87,10 @@ class _Over(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class PullRun:
+class PullRun(LaneFeed):
     """One run."""
 
-    replicator: Replicator
-    log: Log
+    log: BoundedLog
     groups: Groups
     """Of the source."""
     epochs: LogEpochs
@@ -116,28 +105,18 @@ class PullRun:
     shard: int
     shards: int
     continuous: bool = False
-    limit: ByteRateLimit | None = None
-    """Of this shard, from run to run; None where there is no cap."""
     window_seconds: float = WINDOW_SECONDS
     """Between the beginnings of two transactions of a journal, unless there is enough for one, see `Gathering`."""
-    request: str = ""
-    """Id of the Lambda request."""
     on_batch: Callable[[Batch, BatchOutcome, int], None] = lambda _batch, _outcome, _received_at: None
     """Called with each batch, what became of it, and when it was received: writes metrics."""
     on_minute: Callable[[PullReport], None] = lambda _report: None
     """Called each minute of a run that lasts longer."""
-    sleep: Callable[[float], None] = time.sleep
-    monotonic: Callable[[], float] = time.monotonic
     report: PullReport = field(default_factory=PullReport)
-    readings: Readings = field(default_factory=Readings)
-    _gathering: Gathering = field(init=False)
-    _look_at: float = 0.0
-    """When the next look is due, monotonic seconds."""
-    _met_old_format: bool = False
-    """Whether a log has batches that only the Kafka client reads."""
     _topics_at: float | None = None
     _known_ids: Mapping[str, str] = field(default_factory=dict)
     _committed_at: float | None = None
+    _received_at: int = 0
+    """When what is being written was received, ms since the epoch."""
     _moved: set[TopicPartition] = field(default_factory=set)
     _failures: int = 0
     _noted_at: dict[str, float] = field(default_factory=dict)
@@ -154,8 +133,6 @@ class PullRun:
             Retriable: nothing is lost; the next run goes on.
             ChainBroken: the offset map contradicts the target.
         """
-        if self.limit is not None:
-            self._gathering.cap = self.limit.allowance
         ended: PullEnding | None = None
         self.readings.begin_run()  # an earlier one in this environment had a consumer of its own
         if not self.lease.continues:
@@ -200,7 +177,7 @@ class PullRun:
         if self.monotonic() >= self._look_at:
             if self.lease.has_successor():
                 while self._gathering.due_at < inf and self.lease.keep():
-                    self._take(self._gathering.take(inf), deadline)
+                    self._take(self._gathering.take(self.monotonic(), early=True), deadline)
                 return "successor"
             if not self._look(deadline) and not self.readings.followed and not self.continuous:
                 return "drained"
@@ -244,8 +221,7 @@ class PullRun:
         same = self._of_the_same_log(self._of_the_same_topic(wanted | beyond, deadline), deadline)
         wanted = {place: at for place, at in same.items() if place in wanted}
         if wanted:
-            self.log.follow(wanted)
-            self.readings.follow(wanted)
+            self._follow(wanted)
         return bool(wanted)
 
     def _of_the_same_topic(self, wanted: dict[TopicPartition, int], deadline: Deadline) -> dict[TopicPartition, int]:
@@ -305,16 +281,8 @@ class PullRun:
                 self._stop_parted(place, lanes[place].next or 0, stands_at, deadline)
 
     def _stop_parted(self, place: TopicPartition, at: int, position: int, deadline: Deadline) -> None:
-        lane = Lane(self.replicator.flow, *place)
-        self._stop(place, parted_stop(lane, at, position=position, now=self.lease.clock()), deadline)
-
-    def _leave(self, places: Iterable[TopicPartition]) -> None:
-        """Follow these lanes no more."""
-        leaving = self.readings.followed & set(places)
-        if leaving:
-            self.log.leave(leaving)
-            self._gathering.drop(leaving)
-            self.readings.followed -= leaving
+        lane = self.lane(place)
+        self._stop(place, parted_stop(lane, at, position=position, now=self.clock()), deadline)
 
     def _locate(self, places: Iterable[TopicPartition], deadline: Deadline) -> None:
         """Find where lanes are to be read on; those that cannot be read now are left alone for a while."""
@@ -371,168 +339,54 @@ class PullRun:
             else:
                 self.readings.failed([place], [place], self.monotonic())  # the log ends below: it may have lost its end
 
-    def _react(self, arrivals: Arrivals, deadline: Deadline) -> None:
-        """Leave lanes whose log has a batch that nobody can read; read those anew whose log parted from what was read.
-
-        Such a batch is passed over where the operator ordered that, and stops its lane otherwise. Of a log that was cut
-        off, what was read and not written may be all that parts.
-        """
-        lanes, flow = self.readings.lanes, self.replicator.flow
-        for place in arrivals.truncated.keys() & self.readings.followed:
-            self._note(f"{Lane(flow, *place)}: the source's log was cut off while it was read")
-            self._leave([place])
-            self.readings.forget([place])
-        for place, exc in arrivals.unreadable.items():
-            if exc.old_format and place in lanes:
-                lanes[place].tally.by_client = self._met_old_format = True
-        for place in arrivals.unreadable.keys() & self.readings.followed:
-            exc = arrivals.unreadable[place]
-            self._leave([place])
-            if exc.old_format or self._passes(place, exc, deadline):
-                self.readings.forget([place])
-            else:
-                self._stop(place, unreadable_stop(exc, now=self.lease.clock()), deadline)
-
-    def _passes(self, place: TopicPartition, exc: BatchUnreadable, deadline: Deadline) -> bool:
-        """Pass a batch that nobody can read, where the operator ordered that, and no job has the lane."""
-        positions, lane = self.replicator.positions, Lane(self.replicator.flow, *place)
-        if lane in positions.load([lane], self.replicator.remote_topic, self._limited(deadline)):
-            return False
-        passed = passed_over(exc, positions.state(lane), positions.head(lane).position)
-        if passed is None:
-            return False
-        first, following = passed
-        batch = Batch(records={place: []}, covered={place: following}, begins={place: first}, left_out={place: passed})
-        self.on_batch(batch, self._replicate(batch, deadline), self.lease.clock())
-        return True
-
     def _stop(self, place: TopicPartition, stop: Stop, deadline: Deadline) -> None:
         """Stop a lane that no job has, and leave it alone."""
-        lane, positions = Lane(self.replicator.flow, *place), self.replicator.positions
         self.readings.put_aside(place, self.monotonic())
         self.readings.forget([place])
-        if lane not in positions.load([lane], self.replicator.remote_topic, self._limited(deadline)):
-            stored = positions.state(lane).stopped_by(stop)
-            if stored is not None:
-                positions.stop(lane, stored)
-        self._note(f"{lane.at(stop.upstream_offset)}: {stop.detail}")
+        self._store(place, stop, deadline)
+        self._note(f"{self.lane(place).at(stop.upstream_offset)}: {stop.detail}")
 
     # Replicate
 
-    def _gather(self) -> Arrivals:
-        """What has come and is due; waits for it until the next look."""
-        gathering = self._gathering
-        while not gathering.is_full:
-            if self.monotonic() < gathering.due_at < inf:
-                self.sleep(min(gathering.due_at - self.monotonic(), gathering.window_seconds / PARTS, NAP_SECONDS))
-            records, size = gathering.room
-            until = min(gathering.due_at, self._look_at)
-            come = self.log.arrivals(max(0.0, until - self.monotonic()), records=records, size=size)
-            for refused in come.refused.values():
-                raise refused
-            for place in come.records.keys() & self.readings.followed:
-                self.readings.lanes[place].ended = UNSEEN  # something of it is left to be written
-            gathering.add(come)
-            # What is there already goes with what is due.
-            until = min(gathering.due_at, self._look_at)
-            if not come.records and (gathering.has_news or until <= self.monotonic()):
-                break
-        return gathering.take(self.monotonic())
-
     def _take(self, arrivals: Arrivals, deadline: Deadline) -> None:
-        received_at, lanes = self.lease.clock(), self.readings.lanes
+        self._received_at, lanes = self.clock(), self.readings.lanes
         for place, offset in arrivals.ended.items():
             if place in lanes and place not in arrivals.records:
                 lanes[place].ended = offset
         self._stop_where_parted(arrivals, deadline)
-        for some in self.readings.batches(place for place in arrivals.records if place in self.readings.followed):
-            batch = Batch(
-                records={place: self._content(place, arrivals.records[place]) for place in some},
-                covered={place: arrivals.ended[place] for place in some if place in arrivals.ended},
-                begins={place: begins for place in some if (begins := lanes[place].next) is not None},
-                epochs={place: arrivals.epochs[place] for place in some if place in arrivals.epochs},
-                unexamined=self._unexamined(some),
-            )
-            for portion in (batch,) if self.limit is None else portions(batch, self.limit.allowance):
-                # What is not written now is read again, from the positions.
-                try:
-                    with self._paid(portion, deadline):
-                        self._hold(deadline)
-                        try:
-                            outcome = self._replicate(portion, deadline)
-                        except MirrorlessError as exc:
-                            self._blame(some, exc)
-                            raise
-                except _Over:
+        try:
+            for some in self.readings.batches(place for place in arrivals.records if place in self.readings.followed):
+                batch = self._batch(
+                    {place: self._content(place, arrivals.records[place]) for place in some},
+                    covered={place: arrivals.ended[place] for place in some if place in arrivals.ended},
+                    epochs={place: arrivals.epochs[place] for place in some if place in arrivals.epochs},
+                )
+                self._write(batch, deadline)
+                if not self.lease.keep():
                     return
-                self._settle(portion, outcome)
-                self.on_batch(portion, outcome, received_at)
-            if not self.lease.keep():
-                return
-        self._pass_over(arrivals.out_of_range & self.readings.followed, deadline)
-        self._react(arrivals, deadline)
-
-    @contextmanager
-    def _paid(self, batch: Batch, deadline: Deadline) -> Iterator[None]:
-        """Wait until the cap has room for what is written in the block. Raises: _Over: the run has no more time."""
-        if self.limit is None:
-            yield
-            return
-        before = self.limit.paused_seconds
-        with self.limit.paid(sum(map(bytes_in, batch.records.values())), lambda: self._hold(deadline)):
-            self.report.limited_ms += int((self.limit.paused_seconds - before) * 1000)
-            yield
-
-    def _content(self, place: TopicPartition, arrived: LaneContent) -> LaneContent:
-        """What came of a lane: batches whose records are few and small are packed anew by the writer."""
-        if not is_raw(arrived):
-            return arrived
-        reading, rules = self.readings.lanes[place], self.replicator.rules
-        reading.tally.must_open = rules is not None and rules.of(place[0]) is not None
-        reading.tally.note(arrived)
-        return opened_to_records(arrived, reading.next or 0) if reading.tally.opens else arrived
-
-    def _unexamined(self, places: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-        return frozenset(place for place in places if not self.readings.lanes[place].examined)
-
-    def _replicate(self, batch: Batch, deadline: Deadline) -> BatchOutcome:
-        if self.lease.seconds * 1000 < LEAST_MS:
-            raise Retriable("the lease of the shard is short", where=f"{self.replicator.flow} shard {self.shard}")
-        generations = {
-            Lane(self.replicator.flow, *place): self.readings.lanes[place].generation for place in batch.records
-        }
-        with self.log.reading_on():
-            outcome = self.replicator.replicate(
-                batch, request=self.request, deadline=self._limited(deadline), generations=generations
-            )
-        self._failures = 0
-        return outcome
+            self._pass_over(arrivals.out_of_range & self.readings.followed, deadline)
+            self._react(arrivals, deadline)
+        except _Over:
+            return  # what is not written now is read again, from the positions
 
     def _settle(self, batch: Batch, outcome: BatchOutcome) -> None:
-        now = self.monotonic()
+        self._failures = 0
+        self.report.limited_ms += int(self.limited_seconds * 1000)
+        self.limited_seconds = 0.0
         self.report.transactions += 1
         self.report.records += sum(run.records for run in outcome.runs)
         self.report.bytes += sum(run.bytes for run in outcome.runs)
         self.report.passed_bytes += sum(run.passed_bytes for run in outcome.runs)
-        newest = {(run.lane.topic, run.lane.partition): run for run in outcome.runs}
-        for place, records in batch.records.items():
+        for place in batch.records:
             if (held := outcome.stopped.get(place) or outcome.waiting.get(place)) is not None:
-                self.readings.put_aside(place, now)
+                self.readings.put_aside(place, self.monotonic())
                 self.readings.forget([place])
                 self._leave([place])
-                self._note(f"{Lane(self.replicator.flow, *place).at(held.upstream_offset)}: {held.detail}")
+                self._note(f"{self.lane(place).at(held.upstream_offset)}: {held.detail}")
             else:
-                following = max(following_offset(records), batch.covered.get(place, 0))
-                ended = batch.covered.get(place)
-                self.readings.went_well(place, following, now, ended=ended, newest=newest.get(place))
+                self._went_well(place, batch, outcome)
                 self._moved.add(place)
-
-    def _blame(self, places: list[TopicPartition], exc: MirrorlessError) -> None:
-        """Leave alone the lanes to which a failure points, and find all of the transaction anew."""
-        remote = {(self.replicator.remote_topic(topic), partition): (topic, partition) for topic, partition in places}
-        named = exc.partitions if isinstance(exc, NotAcknowledged) else frozenset()
-        blamed = [remote[place] for place in named if place in remote]
-        self.readings.failed(places, blamed or (places if len(places) == 1 else []), self.monotonic())
+        self.on_batch(batch, outcome, self._received_at)
 
     def _begin_again(self, exc: MirrorlessError) -> None:
         """After a failure: open the consumer anew, and read each lane from where it stands.
@@ -545,10 +399,7 @@ class PullRun:
         self.report.failures += 1
         if self._failures >= TRIES:
             raise exc
-        self.replicator.forget()
-        self.log.close()
-        self._gathering.clear()
-        self.readings.followed.clear()
+        self._drop_all()
         self._look_at = self.monotonic() + pause_seconds(self._failures)
 
     # The lease, and the groups
@@ -556,6 +407,8 @@ class PullRun:
     def _hold(self, deadline: Deadline) -> None:
         if not self.lease.keep() or deadline() < ENDS_SECONDS:
             raise _Over
+        if self.lease.seconds * 1000 < LEAST_MS:
+            raise Retriable("the lease of the shard is short", where=f"{self.replicator.flow} shard {self.shard}")
 
     def _limited(self, deadline: Deadline) -> Deadline:
         ends = self.monotonic() + REPLICATE_SECONDS
@@ -574,6 +427,9 @@ class PullRun:
                 self.groups.commit(self.consumer_group(topic), of_topic, deadline)
             except (GroupIsActive, Retriable) as exc:
                 self._note(exc)
+
+    def _note_of(self, place: TopicPartition, text: str) -> None:
+        self._note(f"{self.lane(place)}: {text}")
 
     def _note(self, trouble: MirrorlessError | str) -> None:
         if (text := str(trouble)) not in self.report.troubles:

@@ -8,9 +8,9 @@ from typing import Final
 
 from mirrorless.chain.run import Run
 from mirrorless.clock import pause_seconds
+from mirrorless.copy.shards import LANES_OF_TRANSACTION, transactions
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.copy_choice import BatchTally
-from mirrorless.pull.shards import LANES_OF_TRANSACTION, transactions
 
 FOLLOWED: Final = 1_024
 """Lanes that are read at the same time, at most: each of them is named in every request of the consumer."""
@@ -26,6 +26,9 @@ LONGEST_LOOK_SECONDS: Final = 5.0
 
 LOOKS_OF_SILENCE: Final = 30
 """A silent lane is looked at again after such a part of its silence."""
+
+NO_END: Final = 2**62
+"""Above every offset."""
 
 UNSEEN: Final = -1
 """In place of an upstream offset, where the log's end was not met."""
@@ -44,6 +47,8 @@ class Reading:
     """Of the chain at whose position the reading began: after a reset, what is read on is not what follows."""
     newest: Run | None = None
     """The lane's newest run: its epoch shows whether the log is still the one that it was copied from."""
+    below: int = NO_END
+    """From which upstream offset on nothing is wanted."""
     stands_at: int = 0
     """The lane's position, where it is read from below: no record comes from between in the log that was copied."""
     ended: int = UNSEEN
@@ -213,5 +218,7 @@ class Readings:
             self.lanes[place].together = max(1, min(self.lanes[place].together, len(tried)) // FEWER)
         for place in blamed:
             reading = self.lanes[place]
+            if reading.free_at > now:
+                continue  # this failure is noted already
             reading.failures += 1
             reading.free_at = now + pause_seconds(reading.failures, ASIDE_SECONDS)

@@ -27,7 +27,7 @@ FATES: list[Callable[[], BaseException | None]] = [lambda: None] * 120 + [Killed
 @pytest.mark.parametrize("seed", range(tries(22, many=30)))
 def test_any_schedule_of_runs_of_a_shard_keeps_the_invariants(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr("mirrorless.pull.gathering.BATCH_RECORDS", chance.choice([3, 1_000]))
+    monkeypatch.setattr("mirrorless.copy.gathering.BATCH_RECORDS", chance.choice([3, 1_000]))
     offsets = [sorted(chance.sample(range(0, 160, 2), chance.randint(1, 60))) for _ in range(chance.randint(1, 4))]
     there = World({partition: [] for partition in range(len(offsets))}, topics=chance.choice([1, 2]))
 

@@ -11,16 +11,16 @@ import pytest
 
 from mirrorless.chain.lane_state import RUNNING, LaneState, LeftOut, Stop, StopReason
 from mirrorless.clock import Deadline
+from mirrorless.copy.pull import REPLICATE_SECONDS, PullReport, PullRun
+from mirrorless.copy.readings import Readings
+from mirrorless.copy.shards import ShardLease
 from mirrorless.errors import ChainBroken, NotAcknowledged, Retriable
 from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.ports.kafka import Delivery, OffsetAndMetadata, TopicPartition
 from mirrorless.ports.log import Arrivals
 from mirrorless.protocol import hooks
 from mirrorless.protocol.hooks import Step
-from mirrorless.protocol.portions import BATCH_BYTES
-from mirrorless.pull.readings import Readings
-from mirrorless.pull.run import REPLICATE_SECONDS, PullReport
-from mirrorless.pull.shards import ShardLease
+from mirrorless.protocol.portions import BATCH_BYTES, TransactionBytes
 from mirrorless.records.batch_records import records as records_of
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import BatchUnreadable, RecordBatch
@@ -28,6 +28,7 @@ from tests.support.batches import batch_of
 from tests.support.chains import FLOW
 from tests.support.clusters import MemoryTarget, MemoryWriter
 from tests.support.documents import MemoryDocuments
+from tests.support.memory_log import MemoryPartition
 from tests.support.protocol_world import World, lane, records, replicate
 from tests.support.protocol_world import records as some
 from tests.support.pulled import NoGroups, PullFunction, WorldLog
@@ -123,14 +124,29 @@ def test_after_failures_in_a_row_a_lane_is_left_alone_for_longer_each_time() -> 
     readings, place = Readings(), ("orders", 0)
     readings.only([place])
 
-    waits = []
+    waits, now = [], 0.0
     for _ in range(10):
-        readings.failed([place], [place], 0.0)
-        waits.append(readings.lanes[place].free_at)
+        for _ in range(2):  # noted twice, it is one failure
+            readings.failed([place], [place], now)
+        waits.append(readings.lanes[place].free_at - now)
+        now = readings.lanes[place].free_at
 
     assert waits == [0.25, 0.5, 1, 2, 4, 8, 16, 32, 60, 60]
-    assert readings.idle(59.9) == []
-    assert readings.idle(60.0) == [place]
+    assert readings.idle(now - 0.1) == []
+    assert readings.idle(now) == [place]
+
+
+def test_what_comes_after_a_full_transaction_waits_for_its_window_and_no_longer() -> None:
+    """As behind a record of 20 MB: its journal was never due again."""
+    there = world(list(range(30)))
+    pulling = function(there)
+    pulling.replicator.size = TransactionBytes(20, 20)
+    began = there.now
+
+    report = pulling.run()
+
+    assert (report.ended, there.visible(0)) == ("drained", list(range(30)))
+    assert there.now - began < 10_000
 
 
 def test_a_transaction_that_failed_is_tried_in_eighths() -> None:
@@ -187,7 +203,7 @@ def test_a_run_that_lasts_reports_what_keeps_a_lane_until_that_is_over(reason: S
 
 def test_lanes_beyond_those_that_are_read_at_the_same_time_have_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes at their end give way first, then an eighth of the busy ones, those that moved last."""
-    monkeypatch.setattr("mirrorless.pull.readings.FOLLOWED", 16)
+    monkeypatch.setattr("mirrorless.copy.readings.FOLLOWED", 16)
     readings = Readings()
     places = [("orders", partition) for partition in range(24)]
     readings.only(places)
@@ -425,7 +441,7 @@ def test_a_lane_of_which_records_wait_for_their_window_is_read_on(monkeypatch: p
     there = world([0], list(range(0, 1_000, 2)))  # of which the second does not end before the next look
     pulling = function(there)
     pulling.window_seconds = 5.0
-    monkeypatch.setattr("mirrorless.pull.run.LOOK_SECONDS", 3.0)  # when they have come
+    monkeypatch.setattr("mirrorless.copy.pull.LOOK_SECONDS", 3.0)  # when they have come
     followed: list[TopicPartition] = []
     arrivals, follow = WorldLog.arrivals, WorldLog.follow
 
@@ -434,9 +450,9 @@ def test_a_lane_of_which_records_wait_for_their_window_is_read_on(monkeypatch: p
             there.source[0] += some(2)
         return arrivals(log, min(seconds, 0.05), records=records, size=size)
 
-    def noted(log: WorldLog, offsets: Mapping[TopicPartition, int]) -> None:
+    def noted(log: WorldLog, offsets: Mapping[TopicPartition, int], below: Mapping[TopicPartition, int]) -> None:
         followed.extend(offsets)
-        follow(log, offsets)
+        follow(log, offsets, below)
 
     monkeypatch.setattr(WorldLog, "arrivals", more)
     monkeypatch.setattr(WorldLog, "follow", noted)
@@ -445,6 +461,68 @@ def test_a_lane_of_which_records_wait_for_their_window_is_read_on(monkeypatch: p
 
     assert (report.ended, there.visible(0)) == ("drained", [0, 2])
     assert followed.count(("orders", 0)) == 1
+
+
+def test_what_comes_while_records_wait_for_their_window_is_taken_once_in_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A call for each record would go through a thousand lanes each time."""
+    there = world([0])
+    pulling = function(there)
+    pulling.window_seconds = 5.0
+    arrivals, calls = WorldLog.arrivals, [0]
+
+    def more(log: WorldLog, seconds: float, *, records: int, size: int) -> Arrivals:
+        calls[0] += 1
+        if len(there.source[0]) < 400:
+            there.source[0] += some(2 * len(there.source[0]))
+        return arrivals(log, min(seconds, 0.05), records=records, size=size)
+
+    monkeypatch.setattr(WorldLog, "arrivals", more)
+
+    pulling.run()
+
+    assert len(there.visible(0)) == 400
+    assert calls[0] < 600
+
+
+def test_a_partition_that_the_cluster_does_not_show_is_a_failure_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    there, own = world([0, 1]), WorldLog.own
+
+    def hidden(log: WorldLog, place: TopicPartition) -> MemoryPartition:
+        found = own(log, place)
+        found.refused = True
+        return found
+
+    monkeypatch.setattr(WorldLog, "own", hidden)
+
+    with pytest.raises(Retriable, match="does not show"):
+        function(there).run()
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_damaged_batch_of_a_lane_that_a_job_has_taken_is_left_to_the_job(
+    monkeypatch: pytest.MonkeyPatch, *, ordered: bool
+) -> None:
+    batches = [batch_of(records(*each)) for each in ((0, 1, 2), (3, 4, 5))]
+    there = World({0: records(*range(6))}, batches={0: batches})
+    there.damaged[0] = (3, 6)
+    if ordered:
+        there.states.quarantine(lane(), LeftOut(first=3, next=6, cause="", why=""))
+    pulling, react = function(there), PullRun._react
+    pulling.raw = True
+
+    def taken(run: PullRun, come: Arrivals, deadline: Deadline) -> None:
+        if come.unreadable:
+            there.lease(0)
+            run.replicator.positions.forget()
+        react(run, come, deadline)
+
+    monkeypatch.setattr(PullRun, "_react", taken)
+
+    pulling.invoke()
+
+    assert (there.head().position, there.states.states[lane()].stop) == (3, None)
 
 
 def test_a_run_with_a_successor_writes_what_waits_before_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:

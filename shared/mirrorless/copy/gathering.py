@@ -13,11 +13,11 @@ from math import inf
 from typing import Final
 
 from mirrorless.chain.lane import JOURNAL_LANES
+from mirrorless.copy.shards import LANES_OF_TRANSACTION
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.log import Arrivals
 from mirrorless.protocol.outgoing import LaneContent, is_raw
 from mirrorless.protocol.portions import TransactionBytes
-from mirrorless.pull.shards import LANES_OF_TRANSACTION
 from mirrorless.records.record import Record
 
 BATCH_RECORDS: Final = 20_000
@@ -44,7 +44,10 @@ class Gathering:
     """What has come of a shard's lanes and is not yet written."""
 
     window_seconds: float
+    """Infinite where nothing waits for its turn: then all that has come is taken together."""
     size: TransactionBytes = field(default_factory=TransactionBytes)
+    lanes: int = 1
+    """Of which each may have `BATCH_RECORDS`, where lanes are few."""
     cap: int | None = None
     """Bytes that may be written at once, where there is a cap."""
     come: Arrivals = field(default_factory=Arrivals)
@@ -58,7 +61,7 @@ class Gathering:
     def room(self) -> tuple[int, int]:
         """Records and bytes that may come until journals are written early; none where either is zero."""
         most = self.size.most if self.cap is None else min(self.cap, self.size.most)
-        return max(0, BATCH_RECORDS - self._records), max(0, most - self.come.bytes)
+        return max(0, BATCH_RECORDS * self.lanes - self._records), max(0, most - self.come.bytes)
 
     @property
     def has_news(self) -> bool:
@@ -73,19 +76,24 @@ class Gathering:
     def add(self, more: Arrivals) -> None:
         """Join what came. What is wrong with a lane's log waits until its records are written, which is at once."""
         for place, content in more.records.items():
-            self._wait(place, self._written_at.get(_journal(place), -inf) + self.window_seconds)
+            self._wait(place, self._due(place))
             self._records += len(content)
         self.come.add(more)
         for place in _troubled(more) & self.come.records.keys():
             self._wait(place, -inf)
 
-    def take(self, now: float) -> Arrivals:
-        """What is due, for one transaction; and the ends and troubles of lanes of which no record waits."""
+    def take(self, now: float, *, early: bool = False) -> Arrivals:
+        """What is due, for one transaction; and the ends and troubles of lanes of which no record waits.
+
+        Args:
+            now: monotonic seconds.
+            early: whether not to wait for the ends of windows.
+        """
         taken: set[TopicPartition] = set()
-        limit = inf if self.is_full else now
+        limit = inf if early or self.is_full or self.window_seconds == inf else now
         for journal, waiting in sorted(self._waiting.items(), key=lambda each: each[1].due):
-            early = 0.0 if not taken else self.window_seconds * EARLY
-            if waiting.due > limit + early or (taken and len(taken) + len(waiting.places) > LANES_OF_TRANSACTION):
+            shared = 0.0 if not taken else self.window_seconds * EARLY
+            if waiting.due > limit + shared or (taken and len(taken) + len(waiting.places) > LANES_OF_TRANSACTION):
                 break
             taken |= waiting.places
             self._written_at[journal] = now
@@ -108,6 +116,11 @@ class Gathering:
         self.come, self._records = Arrivals(), 0
         self._waiting.clear()
         self._look()
+
+    def _due(self, place: TopicPartition) -> float:
+        if self.window_seconds == inf:
+            return inf
+        return self._written_at.get(_journal(place), -inf) + self.window_seconds
 
     def _wait(self, place: TopicPartition, due: float) -> None:
         waiting = self._waiting.setdefault(_journal(place), _Waiting(due))

@@ -7,11 +7,11 @@ from math import inf
 
 import pytest
 
+from mirrorless.copy.gathering import BATCH_RECORDS, EARLY, Gathering
+from mirrorless.copy.shards import LANES_OF_TRANSACTION
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.log import Arrivals
 from mirrorless.protocol.portions import BATCH_BYTES
-from mirrorless.pull.gathering import BATCH_RECORDS, EARLY, Gathering
-from mirrorless.pull.shards import LANES_OF_TRANSACTION
 from mirrorless.records.record import Record
 from mirrorless.records.record_batch import BatchUnreadable
 from tests.support.batches import batch_of
@@ -94,6 +94,16 @@ def test_what_is_enough_is_written_before_its_window_ends(count: int, size: int)
     assert min(gathering.room) == 0
     assert len(gathering.take(0.1).records["orders", 0]) == count
     assert gathering.room == (BATCH_RECORDS, BATCH_BYTES)
+
+
+def test_without_windows_all_that_came_is_taken_together_whenever_that_is() -> None:
+    gathering = Gathering(inf)
+    gathering.add(arrived(("orders", 0), ("orders", 20), ("users", 0)))
+
+    gathering.drop([("users", 0)])
+
+    assert gathering.due_at == inf
+    assert gathering.take(1.0).records.keys() == {("orders", 0), ("orders", 20)}
 
 
 def test_batches_count_by_their_bytes() -> None:

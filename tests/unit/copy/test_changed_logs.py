@@ -10,8 +10,8 @@ import pytest
 
 from mirrorless.chain.lane_state import Stop
 from mirrorless.chain.run import NO_EPOCH
+from mirrorless.copy.pull import PullReport
 from mirrorless.lanes.operator_actions import plan_reset
-from mirrorless.pull.run import PullReport
 from tests.support.batches import in_batches
 from tests.support.documents import MemoryDocuments
 from tests.support.protocol_world import NEW, World, lane, others, records, replicate

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from mirrorless.pull.shards import RENEW_BELOW_MS, TERM_MS, ShardLease, places_of_shard, shard_of, transactions
+from mirrorless.copy.shards import RENEW_BELOW_MS, TERM_MS, ShardLease, places_of_shard, shard_of, transactions
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
 
