@@ -66,12 +66,16 @@ class Migration:
         return self.command("migrate", command, name, self.topic, "--lab", str(self.state), "--json", *words)
 
     def produce(self, count: int, *, aborts: bool = True) -> None:
-        """Records in transactions, every fifth of which is aborted, with tombstones, headers and what has no key."""
+        """Records in transactions, every fifth of which is aborted, with tombstones, headers and what has no key.
+
+        No key comes twice: a life of MirrorMaker that ends before the one before it did would set it back.
+        """
         producer = transactional(self.stage.source.bootstrap)
         for partition in range(PARTITIONS):
             for number in range(0, count, 10):
                 values = [uuid4().bytes * 20 for _ in range(10)]
-                transaction(producer, self.topic, *values, partition=partition, commit=not aborts or number % 50 != 0)
+                kept = not aborts or number % 50 != 0
+                transaction(producer, self.topic, *values, partition=partition, key=None, commit=kept)
             for number in range(5):
                 key, headers = uuid4().bytes, [("n", b"%d" % number), ("n", None)]
                 self.stage.write(None, partition=partition, key=key, headers=headers)

@@ -68,15 +68,24 @@ def transactional(bootstrap: str, **options: str | int) -> Producer:
     return producer
 
 
-def begin_transaction(producer: Producer, topic: str, *values: bytes, partition: int = 0) -> None:
+def begin_transaction(
+    producer: Producer, topic: str, *values: bytes, partition: int = 0, key: bytes | None = b"k"
+) -> None:
     """Write records that no reader sees yet."""
     producer.begin_transaction()
     for value in values:
-        producer.produce(topic, value, b"k", partition)
+        producer.produce(topic, value, key, partition)
     assert producer.flush(20) == 0
 
 
-def transaction(producer: Producer, topic: str, *values: bytes, partition: int = 0, commit: bool = True) -> None:
+def transaction(
+    producer: Producer,
+    topic: str,
+    *values: bytes,
+    partition: int = 0,
+    key: bytes | None = b"k",
+    commit: bool = True,
+) -> None:
     """Write records, and commit or abort them."""
-    begin_transaction(producer, topic, *values, partition=partition)
+    begin_transaction(producer, topic, *values, partition=partition, key=key)
     (producer.commit_transaction if commit else producer.abort_transaction)(20)
