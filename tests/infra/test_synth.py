@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import App, FileSystem
+from aws_cdk import App, FileSystem, Stack
 from aws_cdk.aws_lambda import AssetCode
 
 from infra import cdk, synth
@@ -207,6 +207,27 @@ def test_assets_for_this_machine_are_the_folder_that_the_lab_runs_and_an_archive
     assert isinstance(code, AssetCode)
     assert code.path == str(bundle.build("forward"))
     assert spark_artifacts(app, "arm64")["environment"] == archive
+
+
+def test_templates_that_are_only_compared_have_one_code_whatever_python_writes_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle, "FUNCTIONS", tmp_path)
+
+    def code_of() -> str:
+        stack = Stack(App(context={HOLLOW: True, "aws:cdk:disable-asset-staging": True}), "one")
+        location = function_code(stack, "forward", "arm64").bind(stack).s3_location
+        assert location is not None
+        return location.object_key
+
+    (tmp_path / "forward.py").write_text("one")
+    before = code_of()
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "forward.pyc").write_text("compiled")
+
+    assert code_of() == before
+    (tmp_path / "forward.py").write_text("another")
+    assert code_of() != before
 
 
 # Names
