@@ -65,7 +65,7 @@ EVERY_TWO_SECONDS = {
     "sync_topic_acls_enabled": False,
 }
 
-NOT_YET = {*LEADER_MOVES, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT}
+NOT_YET = {*LEADER_MOVES, KafkaError.UNKNOWN_TOPIC_OR_PART}
 """Errors of a partition that was created a moment ago."""
 
 Ask = Callable[..., dict[str, Any]]

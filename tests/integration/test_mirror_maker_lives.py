@@ -224,7 +224,7 @@ class Migration:
 
     def compact(self) -> None:
         """Wait until both cleaners have passed over the keyed topic; then they leave it alone."""
-        eventually(self._is_compacted, "the cleaners have passed")
+        eventually(self._is_compacted, "the cleaners have passed", seconds=300)
         for bootstrap, topic in self._keyed():
             _alter(bootstrap, ResourceType.TOPIC, topic, **{"segment.ms": "86400000", "min.cleanable.dirty.ratio": "1"})
 

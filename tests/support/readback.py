@@ -25,8 +25,10 @@ LEADER_MOVES = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError._NOENT,
 )
-"""What a broker answers while another one becomes a partition's leader, and for a while after it has started."""
+"""What a broker answers while another one becomes a partition's leader, and for a while after it has started; and what
+librdkafka says of a partition that has none yet."""
 TRANSLATED = 12
 """Records, ends of spans and gaps of a lane, each, that are translated. A look into the store takes 4 ms of CPU."""
 
