@@ -260,7 +260,8 @@ def test_what_mirrormaker_copied_is_translated_within_its_bound_and_its_groups_g
     now = kept.there(shop)
     for partition, upstream in enumerate(places):
         offset = documents[shop].offsets[stage.topic][partition]
-        assert (before[partition] < now[partition], offset.downstream) == (True, now[partition])
+        # The same, where MirrorMaker wrote no offset sync between the two.
+        assert (before[partition] <= now[partition], offset.downstream) == (True, now[partition])
         answer = {"offset": now[partition], "bound": offset.bound, "state": offset.state}
         assert_forward(old[partition], upstream, answer)
     await_settled(stage.target.bootstrap, "us-east.checkpoints.internal")
